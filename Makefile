@@ -1,0 +1,67 @@
+# Every target sets up what it needs in $(VENV). Needed beforehand: Python >= 3.10 with venv, a C++20 compiler, make.
+PYTHON ?= python3
+VENV ?= .venv
+SANITIZE ?= OFF
+
+BIN := $(VENV)/bin
+BUILT := $(VENV)/.built
+CORE := $(wildcard src/core/*.cpp src/core/*.hpp)
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
+STUBGEN := $(BIN)/python -m nanobind.stubgen --quiet --module treetop._core --output-file
+
+.PHONY: demo test check bench asan clean format stubs
+
+demo: $(BUILT)
+	@$(BIN)/treetop demo
+
+bench: $(BUILT)
+	@$(BIN)/treetop bench
+
+test: $(BUILT)
+	@$(BIN)/python -m pytest --quiet $(ARGS)
+
+check: $(BUILT)
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --quiet --check || { echo "not formatted: run 'make format'"; exit 1; }
+	@$(BIN)/mypy
+	@$(BIN)/clang-format --dry-run -Werror $(CORE)
+	@$(STUBGEN) $(VENV)/_core.pyi
+	@diff -u src/treetop/_core.pyi $(VENV)/_core.pyi || { echo "stubs are stale: run 'make stubs'"; exit 1; }
+	@$(BIN)/python -m pytest --quiet tests/test_imports.py
+
+format: $(BUILT)
+	@$(BIN)/ruff check --quiet --fix
+	@$(BIN)/ruff format --quiet
+	@$(BIN)/clang-format -i $(CORE)
+
+stubs: $(BUILT)
+	@$(STUBGEN) src/treetop/_core.pyi
+
+# The whole suite on an instrumented core (Linux, g++). An uninstrumented Python needs both runtimes preloaded.
+# --capture=sys lets the report of a sanitizer through.
+asan:
+	@$(MAKE) -s --no-print-directory VENV=.venv-asan SANITIZE=ON .venv-asan/.built
+	@LD_PRELOAD="$$(ldd $$(find .venv-asan -path '*/treetop/_core*.so') | awk '/lib(asan|stdc\+\+)\.so/ {print $$3}' | xargs)" \
+	ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	.venv-asan/bin/python -m pytest --quiet --capture=sys $(ARGS)
+
+clean:
+	rm -rf .venv .venv-asan build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	find src tests -name __pycache__ -prune -exec rm -rf {} +
+
+# Editable: a change of .py needs nothing, a change of the files named here an incremental build of seconds.
+$(BUILT): $(VENV)/.tools pyproject.toml CMakeLists.txt $(CORE)
+	@echo "building treetop in $(VENV)"
+	@PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation --config-settings=build-dir=build/$(VENV:.%=%) \
+		--config-settings=cmake.define.TREETOP_STRICT=ON --config-settings=cmake.define.TREETOP_SANITIZE=$(SANITIZE) \
+		--editable '.[dev]'
+	@touch $@
+
+# The build requirements of pyproject.toml, and cmake and ninja if the machine has none.
+$(VENV)/.tools: pyproject.toml
+	@echo "setting up $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr -d , | xargs $(PIP)
+	@$(BIN)/python -c 'from scikit_build_core.build import get_requires_for_build_editable as needs; print(*needs())' \
+		| xargs -n 1 | xargs $(PIP) pip
+	@touch $@

@@ -1,0 +1,83 @@
+// A decision from end to end (Algorithm 3, lines 6 to 20): search, score, explore, and an arm for every chosen node.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "explore.hpp"
+#include "parallel.hpp"
+#include "rng.hpp"
+#include "search.hpp"
+
+namespace treetop {
+
+struct Ask {
+    std::int64_t k = 5, explore = 3;
+    Width width;
+    Strategy strategy;
+};
+
+// One row of each array per decision, k slots wide; unused slots hold -1 (arms, nodes), 0 or false.
+struct Slots {
+    std::vector<std::int32_t> arms, nodes;
+    std::vector<double> propensities;
+    std::vector<float> scores;
+    std::vector<std::uint8_t> explored;
+
+    Slots(std::size_t rows, std::size_t k)
+        : arms(rows * k, -1), nodes(rows * k, -1), propensities(rows * k, 0), scores(rows * k, 0), explored(rows * k, 0) {}
+};
+
+class Decider {
+public:
+    explicit Decider(const Model& model) : model_(model), search_(model) {}
+
+    // [x; 1]: the context with the constant feature behind it.
+    Row with_bias(const Row& x) {
+        index_.assign(x.index.begin(), x.index.end());
+        value_.assign(x.value.begin(), x.value.end());
+        index_.push_back(static_cast<std::int32_t>(model_.columns - 1));
+        value_.push_back(1.0f);
+        return {index_, value_};
+    }
+
+    const std::vector<Candidate>& search(const Row& x, const Width& width, std::size_t wanted, const Eligible& eligible) {
+        return search_(with_bias(x), width, wanted, eligible);
+    }
+
+    void decide(const Row& x, const Ask& ask, const Eligible& eligible, std::uint64_t key, std::size_t row, Slots& out) {
+        const auto& candidates = search(x, ask.width, static_cast<std::size_t>(ask.k), eligible);
+        const auto& chosen = explore_(candidates, ask.k, ask.explore, ask.strategy, key);
+        for (std::size_t s = 0; s < chosen.size(); ++s) {
+            const Candidate& candidate = candidates[chosen[s].candidate];
+            const std::size_t at = row * static_cast<std::size_t>(ask.k) + s;
+            out.arms[at] = candidate.id;
+            out.scores[at] = candidate.score;
+            out.explored[at] = chosen[s].explored;
+            out.propensities[at] = chosen[s].probability;
+            if (candidate.node) {
+                const std::int32_t below = eligible.count(model_.tree.begin[candidate.id], model_.tree.end[candidate.id]);
+                out.nodes[at] = candidate.id;
+                out.arms[at] = arm_below(candidate.id, eligible, derive(key, ~static_cast<std::uint64_t>(s)));
+                out.propensities[at] /= below;
+            }
+        }
+    }
+
+    // A uniform eligible arm below a node (Algorithm 3, line 19).
+    std::int32_t arm_below(std::int32_t node, const Eligible& eligible, std::uint64_t key) const {
+        const std::int32_t begin = model_.tree.begin[node], end = model_.tree.end[node];
+        const auto j = Stream(key).below(static_cast<std::uint64_t>(eligible.count(begin, end)));
+        return model_.tree.arm_at[eligible.pick(begin, end, static_cast<std::int32_t>(j))];
+    }
+
+private:
+    const Model& model_;
+    Searcher search_;
+    Explorer explore_;
+    std::vector<std::int32_t> index_;
+    std::vector<float> value_;
+};
+
+}  // namespace treetop

@@ -1,0 +1,134 @@
+// Scores to slots: k - r taken greedily, r drawn one at a time without replacement. Knows nothing of trees or models.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "rng.hpp"
+#include "search.hpp"
+
+namespace treetop {
+
+enum class Kind : std::int32_t { greedy = 0, igw = 1, boltzmann = 2, epsilon = 3 };
+
+// One number says it all: IGW's gamma^2 / A', Boltzmann's beta log N, epsilon.
+struct Strategy {
+    Kind kind = Kind::greedy;
+    double rate = 0;
+};
+
+struct Choice {
+    std::int32_t candidate;  // its place in the list of candidates
+    double probability;      // given the slots before it
+    bool explored;
+};
+
+class Explorer {
+public:
+    // The slots of Algorithms 1 and 3, lines 8 to 14: at most k, fewer if there are fewer candidates.
+    const std::vector<Choice>& operator()(std::span<const Candidate> all, std::int64_t k, std::int64_t explore,
+                                          const Strategy& strategy, std::uint64_t key) {
+        const auto n = static_cast<std::int64_t>(all.size());
+        const std::int64_t slots = std::min(k, n);
+        const std::int64_t greedy = strategy.kind == Kind::greedy ? slots : std::min(k - explore, slots);
+        rank(all, slots);
+        chosen_.clear();
+        for (std::int64_t s = 0; s < greedy; ++s) take(top_[s], 1.0, false);
+        std::int64_t next_best = greedy;
+        for (std::int64_t s = greedy; s < slots; ++s) {
+            while (taken(top_[next_best])) ++next_best;
+            Stream stream(derive(key, static_cast<std::uint64_t>(s)));
+            const auto [candidate, probability] = draw(all, top_[next_best], strategy, stream);
+            take(candidate, probability, true);
+        }
+        return chosen_;
+    }
+
+private:
+    struct Drawn {
+        std::int32_t candidate;
+        double probability;
+    };
+
+    // The best `slots` in order: whatever is taken, the best still in play is among them.
+    void rank(std::span<const Candidate> all, std::int64_t slots) {
+        in_play_.resize(all.size());
+        place_.resize(all.size());
+        top_.resize(all.size());
+        for (std::size_t i = 0; i < all.size(); ++i) in_play_[i] = place_[i] = top_[i] = static_cast<std::int32_t>(i);
+        std::partial_sort(top_.begin(), top_.begin() + slots, top_.end(),
+                          [&](std::int32_t a, std::int32_t b) { return better(all[a], all[b]); });
+    }
+
+    bool taken(std::int32_t candidate) const { return place_[candidate] < 0; }
+
+    void take(std::int32_t candidate, double probability, bool explored) {
+        const std::int32_t hole = place_[candidate], moved = in_play_.back();
+        in_play_[hole] = moved;
+        place_[moved] = hole;
+        place_[candidate] = -1;
+        in_play_.pop_back();
+        chosen_.push_back({candidate, probability, explored});
+    }
+
+    Drawn draw(std::span<const Candidate> all, std::int32_t best, const Strategy& strategy, Stream& stream) {
+        const auto left = static_cast<double>(in_play_.size());
+        switch (strategy.kind) {
+            case Kind::igw:
+                return draw_igw(all, best, std::sqrt(strategy.rate * left), stream);
+            case Kind::boltzmann:
+                return draw_boltzmann(all, best, strategy.rate, stream);
+            case Kind::epsilon:
+                break;
+            case Kind::greedy:
+                return {best, 1.0};
+        }
+        const double each = strategy.rate / left;
+        const bool uniform = stream.uniform() < strategy.rate;
+        const std::int32_t pick = uniform ? in_play_[stream.below(in_play_.size())] : best;
+        return {pick, pick == best ? 1.0 - strategy.rate + each : each};
+    }
+
+    // Section 3.2 by rejection: uniform among the A' in play, accepted with A' / (A' + gamma gap), otherwise the best.
+    Drawn draw_igw(std::span<const Candidate> all, std::int32_t best, double gamma, Stream& stream) {
+        const auto left = static_cast<double>(in_play_.size());
+        const auto weight = [&](std::int32_t i) {
+            return left + gamma * (static_cast<double>(all[best].score) - static_cast<double>(all[i].score));
+        };
+        const std::int32_t pick = in_play_[stream.below(in_play_.size())];
+        if (pick != best && stream.uniform() * weight(pick) < left) return {pick, 1.0 / weight(pick)};
+        double others = 0;
+        for (const std::int32_t i : in_play_)
+            if (i != best) others += 1.0 / weight(i);
+        return {best, 1.0 - others};
+    }
+
+    // Proportional to exp(rate * score) (Section 5), by inversion of the cumulative sum.
+    Drawn draw_boltzmann(std::span<const Candidate> all, std::int32_t best, double rate, Stream& stream) {
+        weight_.resize(in_play_.size());
+        double total = 0;
+        for (std::size_t i = 0; i < in_play_.size(); ++i) {
+            weight_[i] = std::exp(rate * (static_cast<double>(all[in_play_[i]].score) - all[best].score));
+            total += weight_[i];
+        }
+        double left = stream.uniform() * total;
+        std::size_t i = 0, last = 0;
+        for (; i < in_play_.size(); ++i) {
+            if (weight_[i] <= 0) continue;
+            last = i;
+            if ((left -= weight_[i]) < 0) break;
+        }
+        return {in_play_[last], weight_[last] / total};
+    }
+
+    std::vector<std::int32_t> in_play_;  // unordered; place_ says where each candidate stands, -1 once taken
+    std::vector<std::int32_t> place_;
+    std::vector<std::int32_t> top_;
+    std::vector<double> weight_;
+    std::vector<Choice> chosen_;
+};
+
+}  // namespace treetop

@@ -1,0 +1,51 @@
+// One loop over independent items on several threads. Results must not depend on which worker takes which item.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace treetop {
+
+inline int worker_count(int asked, std::size_t items) {
+    const int hardware = std::max(1u, std::thread::hardware_concurrency());
+    const int wanted = asked > 0 ? asked : hardware;
+    return static_cast<int>(std::max<std::size_t>(1, std::min<std::size_t>(wanted, items)));
+}
+
+// Calls body(worker, item) for every item in [0, n), `grain` items at a time; worker in [0, worker_count(threads, n)).
+template <class Body>
+void parallel_for(std::size_t n, int threads, std::size_t grain, Body&& body) {
+    const int workers = worker_count(threads, (n + grain - 1) / grain);
+    if (workers == 1) {
+        for (std::size_t i = 0; i < n; ++i) body(0, i);
+        return;
+    }
+    std::atomic<std::size_t> next{0};
+    std::exception_ptr error;
+    std::mutex guard;
+    const auto run = [&](int worker) {
+        try {
+            for (;;) {
+                const std::size_t first = next.fetch_add(grain);
+                if (first >= n) return;
+                for (std::size_t i = first; i < std::min(n, first + grain); ++i) body(worker, i);
+            }
+        } catch (...) {
+            const std::lock_guard<std::mutex> lock(guard);
+            if (!error) error = std::current_exception();
+            next = n;
+        }
+    };
+    std::vector<std::thread> pool;
+    for (int worker = 1; worker < workers; ++worker) pool.emplace_back(run, worker);
+    run(0);
+    for (auto& thread : pool) thread.join();
+    if (error) std::rethrow_exception(error);
+}
+
+}  // namespace treetop

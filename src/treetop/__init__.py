@@ -1,0 +1,1 @@
+"""Top-k contextual bandits over millions of arms, with an arm hierarchy."""

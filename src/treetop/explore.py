@@ -1,0 +1,204 @@
+"""Scores to slots: k - r greedy, r drawn. Knows nothing of trees, models or time."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from treetop import _core
+from treetop.types import Bools, Candidates, Floats, Ints, real, whole
+
+GREEDY, IGW_, BOLTZMANN, EPSILON = range(4)
+GAMMAS = ("experiments", "theorem1", "theorem2")
+
+
+@runtime_checkable
+class Strategy(Protocol):
+    """Anything that turns the scores of the effective arms in play into probabilities over them."""
+
+    def probabilities(self, scores: Floats, n_seen: int) -> Floats: ...
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """Always the best; every slot is greedy.
+
+    >>> Greedy().probabilities(np.array([0.1, 0.7]), n_seen=9)
+    array([0., 1.])
+    """
+
+    def probabilities(self, scores: Floats, n_seen: int) -> Floats:
+        p = np.zeros(len(scores))
+        p[scores.argmax()] = 1
+        return p
+
+    def native(self, n_seen: int) -> tuple[int, float]:
+        return GREEDY, 0.0
+
+
+@dataclass(frozen=True)
+class IGW:
+    """Inverse gap weighting (Section 3.2): an arm's chance falls with its gap to the best arm in play.
+
+    gamma is sqrt(C N A') as in the paper's experiments, or that of Theorem 1 or 2, which ask for the horizon T, the
+    size of the function class |F|, delta, the observation probability c and (Theorem 2) the misspecification epsilon.
+
+    >>> IGW(C=1.0).probabilities(np.array([0.5, 0.0]), n_seen=0)
+    array([0.5, 0.5])
+    >>> IGW(gamma="theorem1", horizon=10_000, functions=1e6, delta=0.05).probabilities(np.array([0.5, 0.0]), 10_000)[1]
+    0.4778...
+    """
+
+    C: float = 1.0
+    gamma: str = "experiments"
+    c: float = 1.0
+    functions: float | None = None
+    delta: float | None = None
+    horizon: int | None = None
+    epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        real("C", self.C, 0)
+        if self.gamma not in GAMMAS:
+            raise ValueError(f"gamma is {self.gamma!r}; it must be one of {', '.join(GAMMAS)}")
+        if self.gamma == "experiments":
+            return
+        needed = ["functions", "delta", "horizon"] + (["epsilon"] if self.gamma == "theorem2" else [])
+        if missing := [name for name in needed if getattr(self, name) is None]:
+            raise ValueError(f"gamma={self.gamma!r} needs {', '.join(missing)}")
+        real("c", self.c, 1e-12, 1)
+        real("functions", self.functions, 1)
+        real("delta", self.delta, 1e-300, 1)
+        whole("horizon", self.horizon, 1, 2**62)
+        if self.gamma == "theorem2":
+            real("epsilon", self.epsilon, 0)
+
+    def rate(self, n_seen: int) -> float:
+        """gamma^2 / A': what the schedule says after n_seen rounds, before the number of arms in play is known."""
+        if self.gamma == "experiments":
+            return self.C * n_seen
+        assert self.functions is not None and self.horizon is not None and self.delta is not None
+        if n_seen == 0:
+            return 0.0
+        log_term = math.log(self.functions) + 3 * math.log(self.horizon) - math.log(self.delta)
+        if self.gamma == "theorem1":
+            return self.c * n_seen / (162 * log_term) / 32**2
+        assert self.epsilon is not None
+        return self.c / (420 / n_seen * log_term + 2 * self.epsilon**2) / 32**2
+
+    def probabilities(self, scores: Floats, n_seen: int) -> Floats:
+        gamma = math.sqrt(self.rate(n_seen) * len(scores))
+        best = scores.argmax()
+        p = 1 / (len(scores) + gamma * (scores[best] - scores))
+        p[best] = 0
+        p[best] = 1 - p.sum()
+        return p
+
+    def native(self, n_seen: int) -> tuple[int, float]:
+        return IGW_, self.rate(n_seen)
+
+
+@dataclass(frozen=True)
+class Boltzmann:
+    """Proportional to exp(beta log(N) score) (Section 5; Cesa-Bianchi et al. 2017).
+
+    >>> Boltzmann(beta=1.0).probabilities(np.array([1.0, 0.0]), n_seen=3)
+    array([0.75, 0.25])
+    """
+
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        real("beta", self.beta, 0)
+
+    def probabilities(self, scores: Floats, n_seen: int) -> Floats:
+        weights: Floats = np.exp(self.native(n_seen)[1] * (scores - scores.max()))
+        return weights / weights.sum()
+
+    def native(self, n_seen: int) -> tuple[int, float]:
+        return BOLTZMANN, self.beta * math.log(max(n_seen, 1))
+
+
+@dataclass(frozen=True)
+class EpsilonGreedy:
+    """The best with probability 1 - epsilon, otherwise any arm in play (Section 5).
+
+    >>> EpsilonGreedy(epsilon=0.5).probabilities(np.array([0.2, 0.9]), n_seen=3)
+    array([0.25, 0.75])
+    """
+
+    epsilon: float = 0.167
+
+    def __post_init__(self) -> None:
+        real("epsilon", self.epsilon, 0, 1)
+
+    def probabilities(self, scores: Floats, n_seen: int) -> Floats:
+        p = np.full(len(scores), self.epsilon / len(scores))
+        p[scores.argmax()] += 1 - self.epsilon
+        return p
+
+    def native(self, n_seen: int) -> tuple[int, float]:
+        return EPSILON, self.epsilon
+
+
+BUILT_IN = (Greedy, IGW, Boltzmann, EpsilonGreedy)
+
+
+def check(strategy: object, explore: int) -> None:
+    """Refuses what is not a strategy, and the theorems' gamma with more than the one explore slot they cover."""
+    if not callable(getattr(strategy, "probabilities", None)):
+        raise TypeError(f"{strategy!r} is not a strategy: it has no probabilities(scores, n_seen)")
+    if isinstance(strategy, IGW) and strategy.gamma != "experiments" and explore != 1:
+        raise ValueError(f"gamma={strategy.gamma!r} is proved for explore=1, not for explore={explore}")
+
+
+def event_key(event_id: str) -> int:
+    """Where an event's randomness comes from."""
+    return int.from_bytes(hashlib.blake2b(event_id.encode(), digest_size=8).digest(), "little", signed=True)
+
+
+def choose(
+    candidates: Candidates, k: int, explore: int, strategy: Any, n_seen: int, key: int
+) -> tuple[Ints, Floats, Bools]:
+    """The slots of Algorithm 1, lines 8 to 14: which candidate, with what probability, and whether it was drawn."""
+    if isinstance(strategy, BUILT_IN):
+        kind, rate = strategy.native(n_seen)
+        return _core.choose(candidates.score, candidates.is_node, candidates.id, k, explore, kind, rate, key)
+    return _choose_slowly(candidates, k, explore, lambda s: checked(strategy.probabilities(s, n_seen), len(s)), key)
+
+
+def _choose_slowly(
+    candidates: Candidates, k: int, explore: int, probabilities: Callable[[Floats], Floats], key: int
+) -> tuple[Ints, Floats, Bools]:
+    """The same for a strategy written in Python: greedy first, then one draw a slot by inversion."""
+    scores = candidates.score.astype(np.float64)
+    slots = min(k, len(scores))
+    chosen = np.argsort(-scores, kind="stable")[: min(k - explore, slots)].tolist()
+    probability = [1.0] * len(chosen)
+    in_play = np.setdiff1d(np.arange(len(scores)), chosen)
+    for slot in range(len(chosen), slots):
+        p = probabilities(scores[in_play])
+        ends = np.cumsum(p)
+        place = int(np.searchsorted(ends, _core.uniform(key, slot) * ends[-1], side="right"))
+        chosen.append(int(in_play[place]))
+        probability.append(float(p[place]))
+        in_play = np.delete(in_play, place)
+    explored = np.arange(slots) >= k - explore
+    return np.array(chosen, np.int32), np.array(probability), explored
+
+
+def checked(p: object, n: int) -> Floats:
+    """A user's probabilities, or an error that says what is wrong with them."""
+    array = np.asarray(p, np.float64)
+    if array.shape != (n,):
+        raise ValueError(f"the strategy gave probabilities of shape {array.shape} for {n} arms in play")
+    if not (array >= 0).all():
+        raise ValueError(f"the strategy gave the probability {array[~(array >= 0)][0]}; it must be at least 0")
+    if abs(array.sum() - 1) > 1e-6:
+        raise ValueError(f"the strategy's probabilities sum to {array.sum()}; they must sum to 1")
+    return array

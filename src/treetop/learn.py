@@ -1,0 +1,159 @@
+"""Feedback to the next model: samples, refit, and when to refit. Knows nothing of how decisions are drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from treetop import _core
+from treetop.model import Model
+from treetop.types import Feedback, Floats, Ints, Longs, Matrix, Rows, Singles, as_rows, real, whole
+
+LOSSES = {"squared": 0, "absolute": 2}
+
+
+@dataclass(frozen=True)
+class Linear:
+    """l2-regularised linear regression on [x; 1]: min 1/2 |w|^2 + cost * sum of losses, bias penalised like the rest.
+
+    `loss="squared"` is least squares (what the theory asks), `"absolute"` the paper's LinearSVR with epsilon 0. It is
+    also a regression oracle in scikit-learn's shape, for FlatPolicy.
+
+    >>> model = Linear().fit([[1.0], [2.0]], [1.0, 2.0])
+    >>> model.predict([[3.0]]).round(2)
+    array([2.54])
+    """
+
+    loss: str = "squared"
+    cost: float = 1.0
+    tolerance: float = 1e-3
+    threads: int = 0
+    weights: Rows | None = None
+
+    def __post_init__(self) -> None:
+        if self.loss not in LOSSES:
+            raise ValueError(f"loss is {self.loss!r}; it must be one of {', '.join(LOSSES)}")
+        real("cost", self.cost, 1e-12, 1e12)
+        real("tolerance", self.tolerance, 1e-12, 1e3)
+        whole("threads", self.threads, 0, 4096)
+
+    def solve(self, contexts: Rows, start: Longs, rows: Ints, target: Singles) -> Rows:
+        """One regressor per group: samples start[g]:start[g + 1] are contexts `rows` with their targets."""
+        found = _core.fit(
+            contexts.start, contexts.index, contexts.value, contexts.columns, start, rows, target, LOSSES[self.loss],
+            self.cost, self.tolerance, 1000, 64, 0.0, 0, self.threads,
+        )  # fmt: skip
+        return Rows(*found, contexts.columns + 1)
+
+    def fit(self, X: Matrix, y: Any) -> Linear:
+        contexts = as_rows(X)
+        target = np.ascontiguousarray(y, np.float32)
+        if target.shape != (len(contexts),):
+            raise ValueError(f"{len(contexts)} contexts, but targets of shape {target.shape}")
+        if not np.isfinite(target).all():
+            raise ValueError(f"target {target[~np.isfinite(target)][0]} is not finite")
+        start = np.array([0, len(contexts)], np.int64)
+        rows = np.arange(len(contexts), dtype=np.int32)
+        return replace(self, weights=self.solve(contexts, start, rows, target))
+
+    def predict(self, X: Matrix) -> Floats:
+        if self.weights is None:
+            raise ValueError("this regressor has not been fitted yet")
+        w = self.weights.csr().toarray().ravel().astype(np.float64)
+        contexts = as_rows(X, len(w) - 1)
+        return np.asarray(contexts.csr().astype(np.float64) @ w[:-1] + w[-1])
+
+
+def samples(feedback: Feedback, model: Model) -> tuple[Longs, Ints, Singles]:
+    """Observed rewards by reward model, as (start, contexts, rewards): a node's own choices, every showing of an arm.
+
+    Row g of the model's `rewards` owns samples start[g]:start[g + 1].
+    """
+    tree = model.tree
+    _check_fits(feedback, model)
+    t, slot = np.nonzero(feedback.observed)
+    arm, node, reward = (a[t, slot] for a in (feedback.arms, feedback.nodes, feedback.rewards))
+    through = node >= 0
+    group = np.concatenate([node[through], tree.n_nodes + arm.astype(np.int64)])
+    context = np.concatenate([t[through], t])
+    target = np.concatenate([reward[through], reward])
+    order = np.argsort(group, kind="stable")
+    sizes = np.bincount(group, minlength=tree.n_nodes + tree.n_arms)
+    start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return start, context[order].astype(np.int32), target[order].astype(np.float32)
+
+
+def _check_fits(feedback: Feedback, model: Model) -> None:
+    tree, arms, nodes = model.tree, feedback.arms, feedback.nodes
+    if feedback.contexts.columns != model.n_features:
+        raise ValueError(f"feedback has {feedback.contexts.columns} features; the model has {model.n_features}")
+    for name, ids, limit in (("arm", arms, tree.n_arms), ("node", nodes, tree.n_nodes)):
+        if ids.size and ids.max() >= limit:
+            raise ValueError(f"feedback on {name} {ids.max()}, outside [0, {limit})")
+    place = tree.position_of[np.maximum(arms, 0)]
+    above = np.maximum(nodes, 0)
+    lost = (nodes >= 0) & (arms >= 0) & ((place < tree.begin[above]) | (place >= tree.end[above]))
+    if lost.any():
+        r, s = np.argwhere(lost)[0]
+        raise ValueError(f"round {r}, slot {s}: arm {arms[r, s]} is not below node {nodes[r, s]}")
+
+
+def refit(model: Any, feedback: Feedback, regressor: Linear | None = None) -> Any:
+    """The next epoch's model: every reward model with data fitted on all past feedback. The old model still serves.
+
+    `n_seen` of the new model counts all rounds of the feedback, those without an observed reward included.
+    """
+    if not isinstance(model, Model):
+        return model.refit(feedback)
+    rewards = (regressor or Linear()).solve(feedback.contexts, *samples(feedback, model))
+    return Model(model.tree, model.route_rows, rewards, model.epoch + 1, len(feedback), model.geometric)
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """When to refit: after how many rounds in all.
+
+    >>> Epochs.doubling(4096).until(20_000)
+    [4096, 8192, 16384]
+    >>> Epochs.geometric(100, 1.5).until(400)
+    [100, 150, 225, 338]
+    >>> Epochs.linear(1000).until(3000), Epochs.explicit([5, 50]).until(100)
+    ([1000, 2000], [5, 50])
+    """
+
+    first: int
+    following: Callable[[int], float]
+
+    @classmethod
+    def doubling(cls, first: int = 2) -> Epochs:
+        """After first, 2 first, 4 first, ... rounds; by default N_l = 2^l as in the theorems."""
+        return cls.geometric(first, 2.0)
+
+    @classmethod
+    def geometric(cls, first: int, factor: float) -> Epochs:
+        factor = real("factor", factor, 1 + 1e-9)
+        return cls(whole("first", first, 1, 2**62), lambda n: max(n + 1, math.ceil(n * factor)))
+
+    @classmethod
+    def linear(cls, every: int) -> Epochs:
+        every = whole("every", every, 1, 2**62)
+        return cls(every, lambda n: n + every)
+
+    @classmethod
+    def explicit(cls, rounds: Sequence[int]) -> Epochs:
+        chosen = [whole("round", n, 1, 2**62) for n in rounds]
+        if not chosen or any(b <= a for a, b in zip(chosen, chosen[1:], strict=False)):
+            raise ValueError(f"rounds must rise strictly and not be empty: {list(rounds)[:10]}")
+        return cls(chosen[0], lambda n: next((c for c in chosen if c > n), math.inf))
+
+    def until(self, horizon: int) -> list[int]:
+        """The refits that come before round `horizon` is over."""
+        found, n = [], float(self.first)
+        while n < horizon:
+            found.append(int(n))
+            n = self.following(int(n))
+        return found

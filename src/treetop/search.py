@@ -1,0 +1,89 @@
+"""Context to effective arms: beam search (Algorithm 2) and adaptive search (Section 4). Never draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from treetop.model import Model
+from treetop.tree import Tree
+from treetop.types import Candidates, Ints, Longs, Rows, as_indices
+
+ALL, ONLY, EXCEPT = 0, 1, 2
+NOTHING = np.zeros(0, np.int32)
+NO_ROWS = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Eligible:
+    """The arms a request may see, as sorted tree positions: all, only the listed ones, or all except those.
+
+    Made once, it serves any number of decisions on the same tree. With `start`, one list per row of a batch.
+    """
+
+    kind: int = ALL
+    positions: Ints = field(default_factory=lambda: NOTHING)
+    start: Longs = field(default_factory=lambda: NO_ROWS)
+
+    @classmethod
+    def of(cls, tree: Tree, eligible: ArrayLike | Eligible | None = None, exclude: ArrayLike | None = None) -> Eligible:
+        """From ids or a boolean mask (one row per context in a batch: a two-dimensional mask) and ids to leave out."""
+        if isinstance(eligible, Eligible):
+            if exclude is not None:
+                raise ValueError("exclude cannot be added to a prepared Eligible; prepare it with the exclusion")
+            return eligible
+        if eligible is None and exclude is None:
+            return EVERY_ARM
+        banned = _positions(tree, exclude, "excluded arm")
+        if eligible is None:
+            return cls(EXCEPT, banned)
+        mask = eligible if hasattr(eligible, "ndim") else np.asarray(eligible)
+        if mask.ndim == 2:
+            return cls._per_row(tree, np.asarray(mask), banned)
+        return cls(ONLY, np.setdiff1d(_positions(tree, eligible, "eligible arm"), banned, assume_unique=True))
+
+    def row(self, i: int) -> Eligible:
+        """What row i of a batch may see."""
+        if len(self.start) == 0:
+            return self
+        return Eligible(self.kind, self.positions[self.start[i] : self.start[i + 1]])
+
+    @classmethod
+    def _per_row(cls, tree: Tree, mask: np.ndarray[Any, Any], banned: Ints) -> Eligible:
+        if mask.dtype != np.bool_ or mask.shape[1] != tree.n_arms:
+            raise ValueError(
+                f"a mask per row must be boolean of shape (n, {tree.n_arms}), not {mask.dtype} of shape {mask.shape}"
+            )
+        ordered = mask[:, tree.arm_at]
+        ordered[:, banned] = False
+        row, position = np.nonzero(ordered)
+        start = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(mask)))])
+        return cls(ONLY, position.astype(np.int32), start.astype(np.int64))
+
+
+EVERY_ARM = Eligible()
+
+
+def _positions(tree: Tree, arms: ArrayLike | None, what: str) -> Ints:
+    if arms is None:
+        return NOTHING
+    array = np.asarray(arms)
+    if array.ndim != 1:
+        raise ValueError(f"{what}s must be a list of ids or a mask, not an array of shape {array.shape}")
+    if array.dtype == np.bool_:
+        if len(array) != tree.n_arms:
+            raise ValueError(f"the mask has {len(array)} entries; the tree has {tree.n_arms} arms")
+        return np.flatnonzero(array[tree.arm_at]).astype(np.int32)
+    return np.unique(tree.position_of[as_indices(array, tree.n_arms, what)])
+
+
+def search(model: Model, x: Rows, beam: int, beta: float | None, wanted: int, eligible: Eligible) -> Candidates:
+    """The effective arms of one context, in canonical order; at least `wanted` where that many arms are eligible."""
+    is_node, ids, route, score = model.engine.search(
+        x.start, x.index, x.value, wanted, beam, -1.0 if beta is None else beta, eligible.kind, eligible.positions
+    )
+    order = np.lexsort((ids, is_node))
+    return Candidates(is_node[order], ids[order], np.exp(route[order]), score[order])

@@ -1,0 +1,291 @@
+"""Records that travel along the path of a decision, and the one gate that every matrix passes. Knows no algorithm."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from treetop import _core
+
+Floats: TypeAlias = NDArray[np.float64]
+Singles: TypeAlias = NDArray[np.float32]
+Ints: TypeAlias = NDArray[np.int32]
+Longs: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+Matrix: TypeAlias = Any  # scipy sparse of any kind, or anything numpy.asarray takes
+
+INT32_MAX = 2**31 - 1
+
+
+def whole(name: str, value: object, low: int, high: int = INT32_MAX) -> int:
+    """`value` as an int within [low, high], or an error that names it."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number, not {value!r}") from None
+    if isinstance(value, bool) or not low <= number <= high:
+        raise ValueError(f"{name} is {value!r}; it must lie in [{low}, {high}]")
+    return number
+
+
+def real(name: str, value: object, low: float, high: float = np.inf) -> float:
+    """`value` as a finite float within [low, high], or an error that names it."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, not {value!r}") from None
+    if not (np.isfinite(number) and low <= number <= high):
+        raise ValueError(f"{name} is {value!r}; it must be finite and lie in [{low:g}, {high:g}]")
+    return number
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Compressed sparse rows exactly as the core reads them: sorted indices, finite values, nothing to convert."""
+
+    start: Longs
+    index: Ints
+    value: Singles
+    columns: int
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    def head(self, n: int) -> Rows:
+        """The first n rows, sharing memory."""
+        end = int(self.start[n])
+        return Rows(self.start[: n + 1], self.index[:end], self.value[:end], self.columns)
+
+    def row(self, i: int) -> Rows:
+        """Row i alone, sharing memory."""
+        first, end = int(self.start[i]), int(self.start[i + 1])
+        return Rows(np.array([0, end - first], np.int64), self.index[first:end], self.value[first:end], self.columns)
+
+    def csr(self) -> sp.csr_matrix:
+        """The same as a scipy matrix, sharing memory where scipy lets it."""
+        return sp.csr_matrix((self.value, self.index, self.start), shape=(len(self), self.columns), copy=False)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.start.nbytes + self.index.nbytes + self.value.nbytes)
+
+
+def as_rows(X: Matrix, columns: int | None = None, what: str = "contexts") -> Rows:
+    """Any matrix as Rows. Unsorted and repeated indices are put in order; what cannot be meant is refused.
+
+    >>> as_rows([[0.0, 2.0], [1.0, 0.0]]).index
+    array([1, 0], dtype=int32)
+    """
+    if isinstance(X, Rows):
+        rows = X
+    else:
+        rows = _from_csr(_as_csr(X, what), what)
+    if columns is not None and rows.columns != columns:
+        raise ValueError(f"{what} have {rows.columns} features; the model has {columns}")
+    return rows
+
+
+def _as_csr(X: Matrix, what: str) -> Any:
+    if sp.issparse(X):
+        return (X.reshape(1, -1) if X.ndim == 1 else X).tocsr()
+    dense = np.asarray(X)
+    if dense.dtype.kind not in "fiub":
+        raise TypeError(f"{what} hold {dense.dtype} values; numbers are needed")
+    if dense.ndim not in (1, 2):
+        raise ValueError(f"{what} have {dense.ndim} dimensions; one row or a matrix is needed")
+    return sp.csr_matrix(np.atleast_2d(dense))
+
+
+def _from_csr(X: Any, what: str) -> Rows:
+    columns = int(X.shape[1])
+    if columns >= INT32_MAX:
+        raise ValueError(f"{what} have {columns} columns; at most {INT32_MAX - 1} are possible")
+    start = np.ascontiguousarray(X.indptr, np.int64)
+    index, value = _as_int32(X.indices, columns, what), _as_float32(X.data, what)
+    if start[-1] < len(index):  # scipy allows room behind the last row
+        index, value = index[: start[-1]], value[: start[-1]]
+    if _core.inspect_rows(start, index, value, columns, what):
+        return Rows(start, index, value, columns)
+    ordered = sp.csr_matrix((value, index, start), shape=X.shape, copy=True)
+    ordered.sum_duplicates()
+    return _from_csr(ordered, what)
+
+
+def _as_int32(index: NDArray[Any], columns: int, what: str) -> Ints:
+    if index.dtype != np.int32 and len(index) and not (0 <= index.min() and index.max() < columns):
+        bad = index.min() if index.min() < 0 else index.max()
+        raise ValueError(f"{what}: index {bad} is outside [0, {columns})")
+    return np.ascontiguousarray(index, np.int32)
+
+
+def _as_float32(data: NDArray[Any], what: str) -> Singles:
+    if data.dtype == np.float32:
+        return np.ascontiguousarray(data)
+    if data.dtype.kind not in "fiub":
+        raise TypeError(f"{what} hold {data.dtype} values; numbers are needed")
+    limit = np.finfo(np.float32).max
+    if data.dtype.kind == "f" and data.dtype.itemsize > 4 and (np.abs(data[np.isfinite(data)]) > limit).any():
+        worst = data[np.isfinite(data)][np.abs(data[np.isfinite(data)]).argmax()]
+        raise ValueError(f"{what}: value {worst:g} is beyond the limit {limit:g} of float32")
+    return np.ascontiguousarray(data, np.float32)
+
+
+def as_indices(ids: ArrayLike, limit: int, what: str) -> Ints:
+    """Dense indices in [0, limit), or an error that names the first one outside."""
+    array = np.asarray(ids)
+    if array.size == 0:
+        return np.zeros(array.shape, np.int32)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{what} must be whole numbers, not {array.dtype}")
+    wrong = (array < 0) | (array >= limit)
+    if wrong.any():
+        raise ValueError(f"{what} {array[wrong].flat[0]} is outside [0, {limit})")
+    return np.ascontiguousarray(array, np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The effective arms of one context: single arms by id, then nodes by id, so that the first of equals wins a tie."""
+
+    is_node: Bools
+    id: Ints
+    route: Floats
+    score: Singles
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation(Candidates):
+    """Every effective arm with its route, score and chance of being drawn first."""
+
+    probability: Floats
+
+    def __str__(self) -> str:
+        order = np.argsort(-self.probability, kind="stable")
+        lines = [f"{len(self)} effective arms: {int((~self.is_node).sum())} single, {int(self.is_node.sum())} nodes"]
+        lines.append(f"{'':4} {'id':>9} {'route':>10} {'score':>9} {'chance':>9}")
+        lines += [
+            f"{'node' if self.is_node[i] else 'arm':4} {self.id[i]:>9} {self.route[i]:>10.3g} "
+            f"{self.score[i]:>9.4f} {self.probability[i]:>9.5f}"
+            for i in order[:20]
+        ]
+        return "\n".join(lines + ([f"... and {len(self) - 20} more"] if len(self) > 20 else []))
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """The slots of one event. A propensity is exact and given the slots before it."""
+
+    event_id: str
+    model_epoch: int
+    arms: Ints
+    propensities: Floats
+    scores: Singles
+    explored: Bools
+    nodes: Ints
+
+    def __len__(self) -> int:
+        return len(self.arms)
+
+    def __str__(self) -> str:
+        lines = [f"decision {self.event_id} (epoch {self.model_epoch})"]
+        for s in range(len(self)):
+            how = "explored" if self.explored[s] else "greedy"
+            via = f" via node {self.nodes[s]}" if self.nodes[s] >= 0 else ""
+            lines.append(
+                f"  {s + 1}. arm {self.arms[s]:<8} score {self.scores[s]:+.4f}  "
+                f"propensity {self.propensities[s]:.3g}  {how}{via}"
+            )
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """Many decisions: the fields of Decision as (n, k) arrays; slots that could not be filled hold -1."""
+
+    event_ids: tuple[str, ...] | None
+    model_epoch: int
+    arms: Ints
+    propensities: Floats
+    scores: Singles
+    explored: Bools
+    nodes: Ints
+
+    def __len__(self) -> int:
+        return len(self.arms)
+
+    def __getitem__(self, i: int) -> Decision:
+        n = int((self.arms[i] >= 0).sum())
+        name = self.event_ids[i] if self.event_ids else f"row {i}"
+        return Decision(
+            name, self.model_epoch, self.arms[i, :n], self.propensities[i, :n], self.scores[i, :n],
+            self.explored[i, :n], self.nodes[i, :n],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Feedback:
+    """The whole history: contexts, what was shown (arms, and the nodes they were drawn through), and what came of it.
+
+    A reward that is NaN was not observed; `reward_range=None` lifts the limits (for simulated unbounded rewards).
+
+    >>> Feedback([[1.0, 0.0]], arms=[[3, 4]], nodes=[[-1, 2]], rewards=[[1.0, float("nan")]]).observed
+    array([[ True, False]])
+    """
+
+    contexts: Matrix
+    arms: Any
+    nodes: Any
+    rewards: Any
+    reward_range: tuple[float, float] | None = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        contexts = as_rows(self.contexts)
+        arms, nodes = (_slots(name, getattr(self, name)) for name in ("arms", "nodes"))
+        rewards = np.ascontiguousarray(self.rewards, np.float32)
+        for name, array in (("arms", arms), ("nodes", nodes), ("rewards", rewards)):
+            if array.ndim != 2 or array.shape != (len(contexts), arms.shape[-1]):
+                raise ValueError(
+                    f"{name} have shape {array.shape}; {len(contexts)} contexts and {arms.shape[-1]} slots need "
+                    f"{(len(contexts), arms.shape[-1])}"
+                )
+        _check_rewards(rewards, arms, self.reward_range)
+        for name, array in (("contexts", contexts), ("arms", arms), ("nodes", nodes), ("rewards", rewards)):
+            object.__setattr__(self, name, array)
+
+    def __len__(self) -> int:
+        return len(self.contexts)
+
+    @property
+    def observed(self) -> Bools:
+        return np.asarray(~np.isnan(self.rewards))
+
+
+def _slots(name: str, values: object) -> Ints:
+    array = np.atleast_2d(np.asarray(values))
+    if array.size and array.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be whole numbers, not {array.dtype}")
+    wrong = (array < -1) | (array > INT32_MAX)
+    if wrong.any():
+        raise ValueError(f"{name}: {array[wrong].flat[0]} is outside [-1, {INT32_MAX}]")
+    return np.ascontiguousarray(array, np.int32)
+
+
+def _check_rewards(rewards: Singles, arms: Ints, limits: tuple[float, float] | None) -> None:
+    if np.isinf(rewards).any():
+        raise ValueError(f"reward {rewards[np.isinf(rewards)][0]} is not finite")
+    if limits is not None:
+        wrong = (rewards < limits[0]) | (rewards > limits[1])
+        if wrong.any():
+            t, slot = np.argwhere(wrong)[0]
+            raise ValueError(f"reward {rewards[t, slot]:g} of round {t}, slot {slot} is outside {list(limits)}")
+    if ((arms < 0) & ~np.isnan(rewards)).any():
+        t, slot = np.argwhere((arms < 0) & ~np.isnan(rewards))[0]
+        raise ValueError(f"round {t}, slot {slot} has a reward but no arm (-1)")
