@@ -33,7 +33,7 @@ import scipy.sparse as sp
 OUT = Path(__file__).parents[1] / "src" / "treetop" / "data" / "debian.npz"
 APT_CAT = "/usr/lib/apt/apt-helper"
 
-# The run-time libraries of the compilers: on two packages of five, and no question of content.
+# The run-time libraries of the compilers: libc6 alone is needed by 39 % of the packages, whatever they are about.
 EVERYWHERE = frozenset({"libc6", "libgcc-s1", "libstdc++6"})
 RELATIONS = ("Pre-Depends", "Depends")
 MIN_DF = 5

@@ -17,7 +17,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 
-# ---------------------------------------------------------------------------------------------------------- the tree
+# -------------------- the tree
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Model:
     geometric: bool = False
 
 
-# ------------------------------------------------------------------------------------------- routing, rewards, search
+# -------------------- routing, rewards, search
 
 
 @dataclass(frozen=True, order=True)
@@ -179,7 +179,7 @@ def search(
     return found + [Effective(True, node, routes[node], score(model, True, node, x)) for node in sorted(pruned)]
 
 
-# -------------------------------------------------------------------------------------------------------- exploration
+# -------------------- exploration
 # Scores come in canonical order, so that the first maximum is the best: single arms before nodes, then the lower id.
 
 
@@ -246,7 +246,7 @@ def shown_arms(found: dict[Sequence, list[float]], arms_of: list[list[int]]) -> 
     return shown
 
 
-# ----------------------------------------------------------------------------------------------------- linear problems
+# -------------------- linear problems
 
 
 def squared_loss(margin: Floats, y: Floats) -> Floats:
@@ -276,7 +276,7 @@ def least_squares(X: Floats, y: Floats, cost: float) -> Floats:
     return np.asarray(np.linalg.solve(np.eye(Z.shape[1]) + 2 * cost * Z.T @ Z, 2 * cost * Z.T @ y))
 
 
-# ---------------------------------------------------------------------------------------------------------- clustering
+# -------------------- clustering
 
 
 def unit(v: Floats) -> Floats:

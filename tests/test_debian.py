@@ -114,7 +114,7 @@ def test_names_match_the_matrices(data: debian.DebianData) -> None:
 def test_matrices_are_as_the_core_reads_them(data: debian.DebianData) -> None:
     for matrix in (data.X, data.Y):
         assert isinstance(matrix, sp.csr_matrix)
-        assert (matrix.data.dtype, matrix.indices.dtype, matrix.indptr.dtype) == (np.float32, np.int32, np.int32)
+        assert [str(a.dtype) for a in (matrix.data, matrix.indices, matrix.indptr)] == ["float32", "int32", "int32"]
         assert matrix.indices.min() >= 0
         assert matrix.indices.max() < matrix.shape[1]
         unchecked = sp.csr_matrix((matrix.data, matrix.indices, matrix.indptr), shape=matrix.shape)
@@ -140,7 +140,7 @@ def test_arms_are_alphabetical_so_that_ties_do_not_favour_the_popular(data: debi
 def test_known_facts(data: debian.DebianData) -> None:
     assert {"python3", "python3-numpy"} <= needs(data, "python3-scipy")
     assert "scientific tools" in data.descriptions[data.context_names.index("python3-scipy")]
-    assert {"scipy", "^python3", "scipy$", "numpy"} <= terms(data, "python3-scipy")
+    assert {"scipy", "^python3", "numpy"} <= terms(data, "python3-scipy")
     assert not {"libc6", "libgcc-s1", "libstdc++6"} & set(data.arm_names)
 
 

@@ -1,11 +1,25 @@
 """Native search against Algorithm 2 and the adaptive search of Section 4, exactly, on random trees."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import Effective, Floats, Model, Tree, search
-from strategies import (EVERY_ARM, Case, Eligible, cases, csr, engine, everyone, geometric_cases, linear_cases, many, balanced_model)
+from strategies import (
+    EVERY_ARM,
+    Case,
+    Eligible,
+    balanced_model,
+    cases,
+    csr,
+    engine,
+    everyone,
+    geometric_cases,
+    linear_cases,
+    many,
+)
 
 from treetop import _core
 
@@ -111,12 +125,13 @@ def test_listing_all_arms_is_no_list(case: Case, beam: int) -> None:
 @given(cases, st.integers(1, 4))
 def test_number_of_threads_is_invisible(case: Case, beam: int) -> None:
     none = np.empty(0, dtype=np.int32)
-    one, three = (engine(case.model, n).search(*csr(case.x), 1, beam, BEAM, 0, none) for n in (1, 3))
+    one: Any = engine(case.model, 1).search(*csr(case.x), 1, beam, BEAM, 0, none)
+    three: Any = engine(case.model, 3).search(*csr(case.x), 1, beam, BEAM, 0, none)
     for a, b in zip(one, three, strict=True):
         assert a.tobytes() == b.tobytes()
 
 
-# ------------------------------------------------------------------------------ by hand, so that the twin errs not alone
+# -------------------- by hand, so that the twin errs not alone
 
 
 def hand_model(routing: list[float], tree: Tree) -> Model:

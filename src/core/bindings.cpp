@@ -5,8 +5,12 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
+#include <algorithm>
+#include <limits>
 #include <memory>
 #include <mutex>
+#include <sstream>
+#include <stdexcept>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -31,6 +35,36 @@ using Out2 = nb::ndarray<nb::numpy, T, nb::ndim<2>, nb::c_contig>;
 template <class T>
 std::span<const T> view(const In<T>& array) {
     return {array.data(), array.size()};
+}
+
+// What the core takes for granted about single numbers. The negation refuses NaN as well.
+template <class T>
+void within(const char* name, T value, T low, T high) {
+    if (!(value >= low && value <= high)) {
+        std::ostringstream text;
+        text << name << " is " << value << ", outside [" << low << ", " << high << "]";
+        throw std::invalid_argument(text.str());
+    }
+}
+
+constexpr std::int64_t max_slots = 65536, max_int = std::numeric_limits<std::int32_t>::max();
+
+Strategy strategy_of(std::int32_t kind, double rate) {
+    within("strategy", kind, 0, 3);
+    const Strategy strategy{static_cast<Kind>(kind), rate};
+    within("rate", rate, 0.0, strategy.kind == Kind::epsilon ? 1.0 : 1e300);
+    return strategy;
+}
+
+Width width_of(std::int64_t beam, double beta) {
+    within<std::int64_t>("beam", beam, 1, max_int);
+    within("beta", beta, -1.0, 1.0);
+    return {beam, beta};
+}
+
+void check_slots(std::int64_t k, std::int64_t explore) {
+    within<std::int64_t>("k", k, 1, max_slots);
+    within<std::int64_t>("explore", explore, 0, k);
 }
 
 Rows rows(const In<std::int64_t>& start, const In<std::int32_t>& index, const In<float>& value, std::int64_t columns) {
@@ -62,9 +96,9 @@ Array pack_bool(std::vector<std::uint8_t>&& data, Sizes... sizes) {
 // borrows scratch space from a pool.
 class Engine {
 public:
-    Engine(In<std::int32_t> parents, In<std::int32_t> leaf_of, In<std::int64_t> route_start, In<std::int32_t> route_index,
-           In<float> route_value, In<std::int64_t> reward_start, In<std::int32_t> reward_index, In<float> reward_value,
-           std::int64_t columns, bool geometric, int threads) {
+    Engine(In<std::int32_t> parents, In<std::int32_t> leaf_of, In<std::int64_t> route_start,
+           In<std::int32_t> route_index, In<float> route_value, In<std::int64_t> reward_start,
+           In<std::int32_t> reward_index, In<float> reward_value, std::int64_t columns, bool geometric, int threads) {
         const Rows routing = rows(route_start, route_index, route_value, columns);
         const Rows rewards = rows(reward_start, reward_index, reward_value, columns);
         const auto up = view(parents), leaves = view(leaf_of);
@@ -74,10 +108,12 @@ public:
 
     auto decide(In<std::int64_t> start, In<std::int32_t> index, In<float> value, In<std::int64_t> keys, std::int64_t k,
                 std::int64_t explore, std::int64_t beam, double beta, std::int32_t strategy, double rate,
-                std::int32_t eligible_kind, In<std::int32_t> positions, In<std::int64_t> position_start, int threads) const {
+                std::int32_t eligible_kind, In<std::int32_t> positions, In<std::int64_t> position_start,
+                int threads) const {
         const Rows contexts = rows(start, index, value, model_.columns - 1);
         const auto key = view(keys);
-        const Ask ask{k, explore, {beam, beta}, {static_cast<Kind>(strategy), rate}};
+        check_slots(k, explore);
+        const Ask ask{k, explore, width_of(beam, beta), strategy_of(strategy, rate)};
         const auto listed = view(positions);
         const auto listed_start = view(position_start);
         const std::size_t n = contexts.size();
@@ -105,6 +141,8 @@ public:
                 double beta, std::int32_t eligible_kind, In<std::int32_t> positions) const {
         const Rows contexts = rows(start, index, value, model_.columns - 1);
         const auto listed = view(positions);
+        const Width width = width_of(beam, beta);
+        within<std::int64_t>("wanted", wanted, 0, max_int);
         std::vector<std::uint8_t> is_node;
         std::vector<std::int32_t> id;
         std::vector<double> route;
@@ -113,7 +151,7 @@ public:
             const nb::gil_scoped_release release;
             check(contexts, 1, eligible_kind, listed, {});
             auto decider = borrow();
-            for (const Candidate& c : decider->search(contexts[0], {beam, beta}, static_cast<std::size_t>(wanted),
+            for (const Candidate& c : decider->search(contexts[0], width, static_cast<std::size_t>(wanted),
                                                       eligible(0, eligible_kind, listed, {}))) {
                 is_node.push_back(c.node);
                 id.push_back(c.id);
@@ -123,8 +161,8 @@ public:
             give_back(std::move(decider));
         }
         const std::size_t n = id.size();
-        return std::make_tuple(pack_bool<Out<bool>>(std::move(is_node), n), pack1(std::move(id)), pack1(std::move(route)),
-                               pack1(std::move(score)));
+        return std::make_tuple(pack_bool<Out<bool>>(std::move(is_node), n), pack1(std::move(id)),
+                               pack1(std::move(route)), pack1(std::move(score)));
     }
 
     // A uniform eligible arm below `node`, and how many there are.
@@ -132,13 +170,14 @@ public:
                                                      std::int32_t eligible_kind, In<std::int32_t> positions) const {
         const auto listed = view(positions);
         check_node(node);
+        within("eligible_kind", eligible_kind, 0, 2);
         check_list(listed);
         const Eligible allowed = eligible(0, eligible_kind, listed, {});
         const std::int32_t below = allowed.count(model_.tree.begin[node], model_.tree.end[node]);
         if (below == 0) throw std::invalid_argument("no eligible arm below node " + std::to_string(node));
         auto decider = borrow();
-        const std::int32_t arm =
-            decider->arm_below(node, allowed, derive(static_cast<std::uint64_t>(key), ~static_cast<std::uint64_t>(slot)));
+        const std::int32_t arm = decider->arm_below(
+            node, allowed, derive(static_cast<std::uint64_t>(key), ~static_cast<std::uint64_t>(slot)));
         give_back(std::move(decider));
         return {arm, below};
     }
@@ -146,6 +185,7 @@ public:
 private:
     static Eligible eligible(std::size_t i, std::int32_t kind, std::span<const std::int32_t> listed,
                              std::span<const std::int64_t> start) {
+        if (kind == 0) return {};  // the lists are then neither looked at nor checked
         if (!start.empty()) listed = listed.subspan(start[i], start[i + 1] - start[i]);
         return {static_cast<Eligible::Kind>(kind), listed};
     }
@@ -171,8 +211,10 @@ private:
     void check(const Rows& contexts, std::size_t keys, std::int32_t kind, std::span<const std::int32_t> listed,
                std::span<const std::int64_t> start) const {
         if (contexts.size() != keys)
-            throw std::invalid_argument(std::to_string(contexts.size()) + " contexts, but " + std::to_string(keys) + " keys");
+            throw std::invalid_argument(std::to_string(contexts.size()) + " contexts, but " + std::to_string(keys) +
+                                        " keys");
         validate(contexts, "context");
+        within("eligible_kind", kind, 0, 2);
         if (kind == 0) return;
         if (!start.empty() && (start.size() != keys + 1 || start.front() != 0 ||
                                start.back() != static_cast<std::int64_t>(listed.size())))
@@ -221,15 +263,21 @@ auto bind_hierarchy(In<std::int64_t> start, In<std::int32_t> index, In<float> va
     {
         const nb::gil_scoped_release release;
         validate(vectors, "arm vectors");
-        tree = build_hierarchy(vectors, {branching, max_leaf, cocluster, iterations, static_cast<std::uint64_t>(seed), threads});
+        within<std::int64_t>("branching", branching, 2, std::max<std::int64_t>(vectors.size(), 65536));
+        within<std::int64_t>("max_leaf", max_leaf, 1, std::numeric_limits<std::int64_t>::max());
+        within("iterations", iterations, 1, 10000);
+        for (const float v : vectors.value)
+            if (cocluster) within("a value to co-cluster", v, 0.0f, std::numeric_limits<float>::max());
+        tree = build_hierarchy(vectors,
+                               {branching, max_leaf, cocluster, iterations, static_cast<std::uint64_t>(seed), threads});
     }
     return std::make_tuple(pack1(std::move(tree.parents)), pack1(std::move(tree.leaf_of)));
 }
 
 auto bind_fit(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns,
-              In<std::int64_t> group_start, In<std::int32_t> group_rows, In<float> target, std::int32_t loss, double cost,
-              double tolerance, std::int64_t passes, std::int64_t exact_up_to, double threshold, std::int64_t seed,
-              int threads) {
+              In<std::int64_t> group_start, In<std::int32_t> group_rows, In<float> target, std::int32_t loss,
+              double cost, double tolerance, std::int64_t passes, std::int64_t exact_up_to, double threshold,
+              std::int64_t seed, int threads) {
     const Rows contexts = rows(start, index, value, columns);
     const Groups groups{view(group_start), view(group_rows), view(target)};
     Weights weights;
@@ -237,6 +285,15 @@ auto bind_fit(In<std::int64_t> start, In<std::int32_t> index, In<float> value, s
         const nb::gil_scoped_release release;
         validate(contexts, "context");
         check_groups(groups, contexts.size());
+        within("loss", loss, 0, 2);
+        within("cost", cost, 1e-12, 1e12);
+        within("tolerance", tolerance, 0.0, 1e12);
+        within<std::int64_t>("passes", passes, 0, std::numeric_limits<std::int64_t>::max());
+        within<std::int64_t>("exact_up_to", exact_up_to, 0, 16384);  // the matrix has its square
+        within("threshold", threshold, 0.0, std::numeric_limits<double>::max());
+        for (const float y : groups.target)
+            if (static_cast<Loss>(loss) == Loss::squared_hinge && y != 1 && y != -1)
+                throw std::invalid_argument("a target of the squared hinge is " + std::to_string(y) + ", not 1 or -1");
         weights = fit(contexts, groups, {static_cast<Loss>(loss), cost, tolerance, passes, exact_up_to}, threshold,
                       static_cast<std::uint64_t>(seed), threads);
     }
@@ -248,14 +305,17 @@ auto bind_choose(In<float> scores, In<bool> is_node, In<std::int32_t> id, std::i
                  std::int32_t strategy, double rate, std::int64_t key) {
     if (is_node.size() != scores.size() || id.size() != scores.size())
         throw std::invalid_argument("scores, is_node and id must have one length");
+    check_slots(k, explore);
+    const Strategy how = strategy_of(strategy, rate);
+    const auto* node = reinterpret_cast<const std::uint8_t*>(is_node.data());  // bytes may be other than 0 and 1
     std::vector<Candidate> candidates;
     for (std::size_t i = 0; i < scores.size(); ++i)
-        candidates.push_back({id.data()[i], is_node.data()[i], scores.data()[i], 0});
+        candidates.push_back({id.data()[i], node[i] != 0, scores.data()[i], 0});
     Explorer explorer;
     std::vector<std::int32_t> chosen;
     std::vector<double> probability;
     std::vector<std::uint8_t> explored;
-    for (const Choice& c : explorer(candidates, k, explore, {static_cast<Kind>(strategy), rate}, static_cast<std::uint64_t>(key))) {
+    for (const Choice& c : explorer(candidates, k, explore, how, static_cast<std::uint64_t>(key))) {
         chosen.push_back(c.candidate);
         probability.push_back(c.probability);
         explored.push_back(c.explored);
@@ -266,9 +326,10 @@ auto bind_choose(In<float> scores, In<bool> is_node, In<std::int32_t> id, std::i
 }
 
 Out<std::int64_t> bind_row_keys(std::int64_t key, std::int64_t first, std::int64_t n) {
+    within<std::int64_t>("n", n, 0, max_int);
     std::vector<std::int64_t> keys(static_cast<std::size_t>(n));
-    for (std::int64_t i = 0; i < n; ++i)
-        keys[i] = static_cast<std::int64_t>(derive(static_cast<std::uint64_t>(key), static_cast<std::uint64_t>(first + i)));
+    auto row = static_cast<std::uint64_t>(first);
+    for (std::int64_t& k : keys) k = static_cast<std::int64_t>(derive(static_cast<std::uint64_t>(key), row++));
     return pack1(std::move(keys));
 }
 
@@ -277,8 +338,8 @@ Out<std::int64_t> bind_row_keys(std::int64_t key, std::int64_t first, std::int64
 NB_MODULE(_core, m) {
     m.doc() = "The native core of treetop: plain arrays in, plain arrays out.";
     nb::class_<Engine>(m, "Engine")
-        .def(nb::init<In<std::int32_t>, In<std::int32_t>, In<std::int64_t>, In<std::int32_t>, In<float>, In<std::int64_t>,
-                      In<std::int32_t>, In<float>, std::int64_t, bool, int>(),
+        .def(nb::init<In<std::int32_t>, In<std::int32_t>, In<std::int64_t>, In<std::int32_t>, In<float>,
+                      In<std::int64_t>, In<std::int32_t>, In<float>, std::int64_t, bool, int>(),
              "parents"_a.noconvert(), "leaf_of"_a.noconvert(), "route_start"_a.noconvert(), "route_index"_a.noconvert(),
              "route_value"_a.noconvert(), "reward_start"_a.noconvert(), "reward_index"_a.noconvert(),
              "reward_value"_a.noconvert(), "columns"_a, "geometric"_a, "threads"_a)
@@ -300,8 +361,9 @@ NB_MODULE(_core, m) {
           "group_start"_a.noconvert(), "group_rows"_a.noconvert(), "target"_a.noconvert(), "loss"_a, "cost"_a,
           "tolerance"_a, "passes"_a, "exact_up_to"_a, "threshold"_a, "seed"_a, "threads"_a,
           "Sparse weights on [x; 1], one row per group of samples.");
-    m.def("choose", &bind_choose, "scores"_a.noconvert(), "is_node"_a.noconvert(), "id"_a.noconvert(), "k"_a, "explore"_a,
-          "strategy"_a, "rate"_a, "key"_a, "Slots from scores: which candidate, its probability, whether drawn.");
+    m.def("choose", &bind_choose, "scores"_a.noconvert(), "is_node"_a.noconvert(), "id"_a.noconvert(), "k"_a,
+          "explore"_a, "strategy"_a, "rate"_a, "key"_a,
+          "Slots from scores: which candidate, its probability, whether drawn.");
     m.def("row_keys", &bind_row_keys, "key"_a, "first"_a, "n"_a, "One key per row of a seeded batch.");
     m.def(
         "uniform",
@@ -311,9 +373,8 @@ NB_MODULE(_core, m) {
         "key"_a, "slot"_a, "The number in [0, 1) that belongs to a slot.");
     m.def(
         "inspect_rows",
-        [](In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns, const std::string& what) {
-            return inspect(rows(start, index, value, columns), what);
-        },
+        [](In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns,
+           const std::string& what) { return inspect(rows(start, index, value, columns), what); },
         "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "columns"_a, "what"_a,
         "Refuses pointers, indices and values out of range; says whether indices rise strictly in every row.");
 }

@@ -70,7 +70,8 @@ inline std::vector<std::int32_t> halve(const std::vector<double>& key) {
 }
 
 // Points to clusters of equal size by affinity[i * parts + c]: the most decided point chooses first.
-inline std::vector<std::int32_t> assign_balanced(const std::vector<double>& affinity, std::size_t n, std::size_t parts) {
+inline std::vector<std::int32_t> assign_balanced(const std::vector<double>& affinity, std::size_t n,
+                                                 std::size_t parts) {
     if (parts == 2) {
         std::vector<double> lead(n);
         for (std::size_t i = 0; i < n; ++i) lead[i] = affinity[2 * i] - affinity[2 * i + 1];
@@ -100,8 +101,8 @@ inline std::vector<std::int32_t> assign_balanced(const std::vector<double>& affi
 
 // Balanced k-means: Lloyd's iterations in which every cluster keeps its size. Spherical (cosine to a unit centroid) or
 // Euclidean (nearest mean).
-inline std::vector<std::int32_t> balanced_kmeans(const Points& points, std::size_t parts, bool spherical, int iterations,
-                                                 std::uint64_t key, int threads) {
+inline std::vector<std::int32_t> balanced_kmeans(const Points& points, std::size_t parts, bool spherical,
+                                                 int iterations, std::uint64_t key, int threads) {
     const std::size_t n = points.size();
     std::vector<std::vector<double>> centre(parts, std::vector<double>(points.columns, 0));
     std::vector<double> offset(parts, 0);
@@ -128,7 +129,8 @@ inline std::vector<std::int32_t> balanced_kmeans(const Points& points, std::size
         label = std::move(next);
         parallel_for(parts, threads, 1, [&](int, std::size_t c) {
             std::fill(centre[c].begin(), centre[c].end(), 0.0);
-            const double weight = spherical ? 1.0 : 1.0 / static_cast<double>(std::max<std::size_t>(1, share(n, parts, c)));
+            const double weight =
+                spherical ? 1.0 : 1.0 / static_cast<double>(std::max<std::size_t>(1, share(n, parts, c)));
             for (std::size_t i = 0; i < n; ++i)
                 if (label[i] == static_cast<std::int32_t>(c)) points.axpy(i, weight, centre[c]);
         });
@@ -153,7 +155,7 @@ inline std::vector<std::int32_t> cocluster(const Points& points, std::size_t par
     const double total = std::accumulate(row.begin(), row.end(), 0.0);
     for (double& v : column) v = v > 0 ? 1 / std::sqrt(v) : 0;
     for (std::size_t i = 0; i < n; ++i) {
-        trivial[i] = std::sqrt(row[i] / total);
+        trivial[i] = total > 0 ? std::sqrt(row[i] / total) : 0;
         row[i] = row[i] > 0 ? 1 / std::sqrt(row[i]) : 0;
     }
     Stream stream(key);

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "rng.hpp"
@@ -53,12 +55,18 @@ private:
         double probability;
     };
 
-    // The best `slots` in order: whatever is taken, the best still in play is among them.
+    // The best `slots` in order: whatever is taken, the best still in play is among them. A score that is not finite
+    // (too large weights and contexts overflow) has no place in an order and no probability.
     void rank(std::span<const Candidate> all, std::int64_t slots) {
         in_play_.resize(all.size());
         place_.resize(all.size());
         top_.resize(all.size());
-        for (std::size_t i = 0; i < all.size(); ++i) in_play_[i] = place_[i] = top_[i] = static_cast<std::int32_t>(i);
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            if (!std::isfinite(all[i].score))
+                throw std::invalid_argument("the score of " + std::string(all[i].node ? "node " : "arm ") +
+                                            std::to_string(all[i].id) + " is " + std::to_string(all[i].score));
+            in_play_[i] = place_[i] = top_[i] = static_cast<std::int32_t>(i);
+        }
         std::partial_sort(top_.begin(), top_.begin() + slots, top_.end(),
                           [&](std::int32_t a, std::int32_t b) { return better(all[a], all[b]); });
     }

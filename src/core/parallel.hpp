@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -42,7 +43,11 @@ void parallel_for(std::size_t n, int threads, std::size_t grain, Body&& body) {
         }
     };
     std::vector<std::thread> pool;
-    for (int worker = 1; worker < workers; ++worker) pool.emplace_back(run, worker);
+    try {
+        for (int worker = 1; worker < workers; ++worker) pool.emplace_back(run, worker);
+    } catch (const std::system_error&) {
+        // The system gives no more threads: those that run take all items.
+    }
     run(0);
     for (auto& thread : pool) thread.join();
     if (error) std::rethrow_exception(error);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -23,7 +24,7 @@ struct Rows {
     std::span<const float> value;
     std::int64_t columns = 0;
 
-    std::size_t size() const { return start.size() - 1; }
+    std::size_t size() const { return start.empty() ? 0 : start.size() - 1; }
     Row operator[](std::size_t i) const {
         const auto first = static_cast<std::size_t>(start[i]);
         const auto count = static_cast<std::size_t>(start[i + 1]) - first;
@@ -37,6 +38,8 @@ inline bool inspect(const Rows& rows, const std::string& what, bool must_rise = 
     const auto fail = [&](std::size_t row, const std::string& why) {
         throw std::invalid_argument(what + " row " + std::to_string(row) + ": " + why);
     };
+    if (rows.columns < 0 || rows.columns > std::numeric_limits<std::int32_t>::max())
+        throw std::invalid_argument(what + ": " + std::to_string(rows.columns) + " columns, outside [0, 2147483647]");
     if (rows.start.empty() || rows.start.front() != 0)
         throw std::invalid_argument(what + ": row pointers must begin with 0");
     if (rows.index.size() != rows.value.size() || rows.start.back() != static_cast<std::int64_t>(rows.index.size()))
@@ -45,7 +48,8 @@ inline bool inspect(const Rows& rows, const std::string& what, bool must_rise = 
                                     std::to_string(rows.value.size()) + " values");
     for (std::size_t i = 0; i < rows.size(); ++i)
         if (rows.start[i + 1] < rows.start[i])
-            fail(i, "row pointers fall from " + std::to_string(rows.start[i]) + " to " + std::to_string(rows.start[i + 1]));
+            fail(i, "row pointers fall from " + std::to_string(rows.start[i]) + " to " +
+                        std::to_string(rows.start[i + 1]));
     bool rising = true;
     for (std::size_t i = 0; i < rows.size(); ++i) {
         std::int64_t last = -1;

@@ -46,22 +46,28 @@ struct Model {
     std::size_t widest = 1;    // most slots of any chunk
 };
 
-inline Model make_model(std::span<const std::int32_t> parents, std::span<const std::int32_t> leaf_of, const Rows& routing,
-                        const Rows& rewards, bool geometric, int threads) {
+inline Model make_model(std::span<const std::int32_t> parents, std::span<const std::int32_t> leaf_of,
+                        const Rows& routing, const Rows& rewards, bool geometric, int threads) {
     Model model;
     model.tree = make_layout(parents, leaf_of);
     const Layout& tree = model.tree;
-    if (routing.size() != tree.nodes() || rewards.size() != tree.nodes() + tree.arms() || routing.columns != rewards.columns)
+    if (routing.size() != tree.nodes() || rewards.size() != tree.nodes() + tree.arms() ||
+        routing.columns != rewards.columns)
         throw std::invalid_argument("a tree of " + std::to_string(tree.nodes()) + " nodes and " +
                                     std::to_string(tree.arms()) + " arms does not fit routing of shape (" +
                                     std::to_string(routing.size()) + ", " + std::to_string(routing.columns) +
                                     ") and rewards of shape (" + std::to_string(rewards.size()) + ", " +
                                     std::to_string(rewards.columns) + ")");
+    if (routing.columns < 1) throw std::invalid_argument("routing and rewards lack the column of the bias");
     validate(routing, "routing");
     validate(rewards, "rewards");
     model.columns = routing.columns;
     model.geometric = geometric;
     if (geometric) model.geometry = make_geometry(routing);
+    for (std::size_t node = 0; node < model.geometry.radius.size(); ++node)
+        if (model.geometry.radius[node] < 0)
+            throw std::invalid_argument("routing row " + std::to_string(node) + ": radius " +
+                                        std::to_string(model.geometry.radius[node]) + " is negative");
     model.chunks = make_chunks(tree, routing, rewards, geometric, threads);
     for (std::size_t node = 0; node < tree.nodes(); ++node) {
         const auto id = static_cast<std::int32_t>(node);
@@ -82,12 +88,15 @@ public:
         if (model_.geometric)
             for (std::size_t j = 0; j + 1 < x.size(); ++j) square_ += static_cast<double>(x.value[j]) * x.value[j];
         for (int attempt = 1;; ++attempt) {
-            const bool pruned = width.beta < 0 ? beam_search(x, width.beam, eligible) : adaptive_search(x, width.beta, eligible);
+            const bool pruned =
+                width.beta < 0 ? beam_search(x, width.beam, eligible) : adaptive_search(x, width.beta, eligible);
             if (!pruned || found_.size() >= wanted) return found_;
-            width.beam *= 2;
-            // A node of radius 0 away from its centre is far at every beta > 0: in the end all are near.
-            width.beta = attempt < 64 ? width.beta / 2 : -1;
-            if (attempt >= 64) width.beam = std::numeric_limits<std::int64_t>::max();
+            if (width.beta < 0)
+                width.beam *= 2;
+            else if (attempt < 64)
+                width.beta /= 2;
+            else  // a node of radius 0 away from its centre is far at every beta: in the end all are near
+                width = {std::numeric_limits<std::int64_t>::max(), -1};
         }
     }
 
@@ -173,7 +182,8 @@ private:
         }
     }
 
-    // Section 4: a node is far from x if g(x) <= beta, and then stands for its arms; otherwise its children are visited.
+    // Section 4: a node is far from x if g(x) <= beta, and then stands for its arms; otherwise its children are
+    // visited.
     bool adaptive_search(const Row& x, double beta, const Eligible& eligible) {
         found_.clear();
         const double limit = std::log(beta);

@@ -1,1 +1,22 @@
-"""Top-k contextual bandits over millions of arms, with an arm hierarchy."""
+"""treetop: top-k contextual bandits over millions of arms.
+
+Reading order, which is the path of a decision: types, tree, routing, model, search, explore, policy; then learn, flat;
+then datasets and simulate, which play the loop; report, demo, bench and cli, which show it.
+"""
+
+from treetop.datasets import Dataset, Stream, load
+from treetop.explore import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy
+from treetop.flat import FlatModel, FlatPolicy
+from treetop.learn import Epochs, Linear, refit
+from treetop.model import Model, ModelFileError
+from treetop.policy import Policy
+from treetop.search import Eligible
+from treetop.simulate import Run, run
+from treetop.tree import Tree
+from treetop.types import Decision, Decisions, Explanation, Feedback
+
+__all__ = [
+    "Boltzmann", "Dataset", "Decision", "Decisions", "Eligible", "EpsilonGreedy", "Epochs", "Explanation", "Feedback",
+    "FlatModel", "FlatPolicy", "Greedy", "IGW", "Linear", "Model", "ModelFileError", "Policy", "Run", "Strategy",
+    "Stream", "Tree", "load", "refit", "run",
+]  # fmt: skip

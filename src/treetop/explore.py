@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from treetop import _core
-from treetop.types import Bools, Candidates, Floats, Ints, real, whole
+from treetop.types import Bools, Candidates, Floats, Ints, Longs, real, whole
 
 GREEDY, IGW_, BOLTZMANN, EPSILON = range(4)
 GAMMAS = ("experiments", "theorem1", "theorem2")
@@ -160,6 +160,21 @@ def check(strategy: object, explore: int) -> None:
 def event_key(event_id: str) -> int:
     """Where an event's randomness comes from."""
     return int.from_bytes(hashlib.blake2b(event_id.encode(), digest_size=8).digest(), "little", signed=True)
+
+
+def batch_keys(
+    n: int, seed: int | None, event_ids: Sequence[str | int] | None, first_row: int
+) -> tuple[tuple[str, ...] | None, Longs]:
+    """One key per row, from its event id or from (seed, row number); and the ids as text, where they are given."""
+    if event_ids is None:
+        key = event_key(f"seed {whole('seed', 0 if seed is None else seed, -(2**63), 2**64)}")
+        return None, _core.row_keys(key, whole("first_row", first_row, 0, 2**62), n)
+    if seed is not None:
+        raise ValueError("give either seed or event_ids, not both")
+    names = tuple(str(event) for event in event_ids)
+    if len(names) != n:
+        raise ValueError(f"{len(names)} event ids for {n} contexts")
+    return names, np.array([event_key(name) for name in names], np.int64)
 
 
 def choose(

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from treetop import _core
-from treetop.explore import BUILT_IN, IGW, Strategy, check, checked, choose, event_key
+from treetop.explore import BUILT_IN, IGW, Strategy, batch_keys, check, checked, choose, event_key
 from treetop.model import Model
 from treetop.search import Eligible, search
 from treetop.types import Decision, Decisions, Explanation, Matrix, Rows, as_rows, real, whole
@@ -78,17 +77,7 @@ class Policy:
         for all rows or a boolean mask with one row per context.
         """
         rows = as_rows(X, model.n_features)
-        if event_ids is not None:
-            if seed is not None:
-                raise ValueError("give either seed or event_ids, not both")
-            if len(event_ids) != len(rows):
-                raise ValueError(f"{len(event_ids)} event ids for {len(rows)} contexts")
-            names = tuple(str(event) for event in event_ids)
-            keys = np.array([event_key(name) for name in names], np.int64)
-        else:
-            names = None
-            first = whole("first_row", first_row, 0, 2**62)
-            keys = _core.row_keys(event_key(f"seed {whole('seed', seed or 0, -(2**63), 2**64)}"), first, len(rows))
+        names, keys = batch_keys(len(rows), seed, event_ids, first_row)
         allowed = Eligible.of(model.tree, eligible, exclude)
         if len(allowed.start) and len(allowed.start) != len(rows) + 1:
             raise ValueError(f"the mask has {len(allowed.start) - 1} rows for {len(rows)} contexts")

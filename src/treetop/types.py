@@ -56,15 +56,17 @@ class Rows:
     def __len__(self) -> int:
         return len(self.start) - 1
 
+    def slice(self, first: int, end: int) -> Rows:
+        """Rows first to end, sharing memory."""
+        a, b = int(self.start[first]), int(self.start[end])
+        start = self.start[first : end + 1]
+        return Rows(start - a if a else start, self.index[a:b], self.value[a:b], self.columns)
+
     def head(self, n: int) -> Rows:
-        """The first n rows, sharing memory."""
-        end = int(self.start[n])
-        return Rows(self.start[: n + 1], self.index[:end], self.value[:end], self.columns)
+        return self.slice(0, n)
 
     def row(self, i: int) -> Rows:
-        """Row i alone, sharing memory."""
-        first, end = int(self.start[i]), int(self.start[i + 1])
-        return Rows(np.array([0, end - first], np.int64), self.index[first:end], self.value[first:end], self.columns)
+        return self.slice(i, i + 1)
 
     def csr(self) -> sp.csr_matrix:
         """The same as a scipy matrix, sharing memory where scipy lets it."""

@@ -1,0 +1,48 @@
+"""The bundled data played by four strategies: what a newcomer sees first. Knows nothing of terminals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from treetop.datasets import Dataset, Stream, load
+from treetop.explore import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy
+from treetop.model import Model
+from treetop.policy import Policy
+from treetop.report import in_words, plot
+from treetop.simulate import Progress, Run, begin, run
+
+STRATEGIES: dict[str, Strategy] = {
+    "greedy": Greedy(),
+    "epsilon": EpsilonGreedy(),
+    "boltzmann": Boltzmann(),
+    "igw": IGW(),
+}
+INIT, ROUNDS, MAX_LEAF = 3_413, 50_000, 10
+
+
+@dataclass(frozen=True, eq=False)
+class Demo:
+    """A demo ready to play: every strategy starts from the same stream and the same model."""
+
+    dataset: Dataset
+    stream: Stream
+    model: Model
+
+    @classmethod
+    def prepare(cls, rounds: int = ROUNDS, seed: int = 0) -> Demo:
+        dataset = load("debian")
+        return cls(dataset, *begin(dataset, INIT, rounds, MAX_LEAF, seed))
+
+    def play(self, name: str, seed: int = 0, progress: Progress | None = None) -> Run:
+        policy = Policy(k=5, explore=3, beam=10, strategy=STRATEGIES[name])
+        return run(self.stream, self.model, policy, name=name, seed=seed, progress=progress)
+
+    def examples(self, runs: list[Run]) -> list[dict[str, Any]]:
+        """Five late decisions of the best run."""
+        return in_words(max(runs, key=lambda r: r.mean_reward), self.stream)
+
+    def picture(self, runs: list[Run], path: Path) -> None:
+        title = f"{self.dataset.name}: {self.dataset.n_arms:,} arms, 5 shown a round, 3 of them explored"
+        plot(runs, path, title)
