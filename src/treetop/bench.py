@@ -26,7 +26,7 @@ def machine() -> str:
 
 def bench(dataset: Dataset, what: tuple[str, ...], beam: int, rounds: int, seed: int) -> list[dict[str, Any]]:
     """One row per thing measured, on a model that has learned from `rounds` rounds of the dataset."""
-    init = min(5000, len(dataset.X_init or dataset.X) // 4)
+    init = min(5000, len(dataset.X) // 4 if dataset.X_init is None else len(dataset.X_init))
     max_leaf = 10 if dataset.n_arms < 100_000 else 100
     began = time.perf_counter()
     stream, model = begin(dataset, init, rounds, max_leaf, seed)

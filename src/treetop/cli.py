@@ -13,7 +13,8 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from treetop import bench as benches
@@ -31,7 +32,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
 )
-console = Console()
+console, errors = Console(), Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables for people.")]
 Seeds = Annotated[list[int], typer.Option("--seed", help="Seed of shuffling, tree and draws; repeatable.")]
@@ -42,7 +43,7 @@ def main() -> None:
     try:
         app()
     except (ValueError, TypeError, OSError) as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False)
+        errors.print("[bold red]error:[/]", escape(str(error)), highlight=False, soft_wrap=True)
         sys.exit(2)
 
 
@@ -63,9 +64,10 @@ def front(
 def _bars(quiet: bool) -> Iterator[Callable[[str, int], Callable[[int, float], None]]]:
     """A progress bar per run with the running mean reward; silent for machines."""
     with Progress(
-        TextColumn("{task.description:<16}"), BarColumn(), MofNCompleteColumn(),
-        TextColumn("mean reward {task.fields[mean]:.3f}  {task.fields[rate]:>8,.0f} rounds/s"), TimeRemainingColumn(),
-        console=console, disable=quiet,
+        TextColumn("{task.description:<10}"), BarColumn(bar_width=18),
+        TextColumn("{task.completed:>9,} rounds  mean reward [bold]{task.fields[mean]:.3f}[/]"),
+        TextColumn("{task.fields[rate]:>7,.0f}/s"), TimeRemainingColumn(),
+        console=errors, disable=quiet,
     ) as progress:  # fmt: skip
 
         def add(name: str, total: int) -> Callable[[int, float], None]:
@@ -96,8 +98,9 @@ def demo(
     facts = playing.dataset.facts()
     if not as_json:
         console.print(
-            f"[bold]debian[/]: {facts['rows']:,} packages as contexts, {facts['arms']:,} packages they may depend on as "
-            f"arms.\nEach round shows 5 arms for one package and learns only whether those 5 were right.\n"
+            f"[bold]debian[/]: {facts['rows']:,} packages as contexts, {facts['arms']:,} packages to depend on as "
+            f"arms.\n"
+            f"Each round shows 5 arms for one package and learns only whether those were right.\n"
             f"{playing.model.tree} built from {len(playing.stream.X_init):,} packages in "
             f"{time.perf_counter() - began:.1f} s.\n"
         )
@@ -121,7 +124,8 @@ def demo(
 
 
 def _show(example: dict[str, Any]) -> None:
-    console.print(f"\n  [bold]{example['context']}[/]: {example['description']}", highlight=False)
+    what = escape(example["description"])
+    console.print(f"\n  [bold]{example['context']}[/]: {what}", highlight=False, soft_wrap=True)
     for slot in example["shown"]:
         mark = "[green]right[/]" if slot["right"] else "[dim]wrong[/]"
         how = "explored" if slot["explored"] else "greedy  "

@@ -30,6 +30,13 @@ class Dataset:
     descriptions: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        if (self.X_init is None) != (self.Y_init is None):
+            raise ValueError(f"{self.name}: of X_init and Y_init, one is given without the other")
+        for names, wanted in (
+            (self.arm_names, self.Y.columns), (self.context_names, len(self.X)), (self.descriptions, len(self.X))
+        ):  # fmt: skip
+            if names is not None and len(names) != wanted:
+                raise ValueError(f"{self.name}: {len(names)} names where {wanted} are needed")
         for X, Y, part in ((self.X, self.Y, "the stream"), (self.X_init, self.Y_init, "the initialisation set")):
             if X is None or Y is None:
                 continue
@@ -104,9 +111,13 @@ class Stream:
         The initialisation rows come from the part set apart for them, otherwise from the same rows as the stream,
         which then leaves them out. A horizon beyond what is left is drawn with replacement.
         """
-        whole("horizon", horizon, 1, 2**40)
-        rng = np.random.default_rng(seed)
-        X_pool, Y_pool = dataset.X_init or dataset.X, dataset.Y_init or dataset.Y
+        whole("horizon", horizon, 1)
+        rng = np.random.default_rng(whole("seed", seed, 0, 2**64 - 1))
+        if len(dataset.X) == 0:
+            raise ValueError(f"{dataset.name}: the stream has 0 rows; at least 1 is needed")
+        X_pool, Y_pool = dataset.X, dataset.Y
+        if dataset.X_init is not None and dataset.Y_init is not None:
+            X_pool, Y_pool = dataset.X_init, dataset.Y_init
         whole("init", init, 1, len(X_pool) if dataset.X_init is not None else len(X_pool) - 1)
         chosen = rng.permutation(len(X_pool))[:init]
         left = np.arange(len(dataset.X))

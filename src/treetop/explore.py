@@ -11,10 +11,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from treetop import _core
-from treetop.types import Bools, Candidates, Floats, Ints, Longs, real, whole
+from treetop.types import Bools, Candidates, Floats, Ints, Longs, as_numbers, real, whole
 
 GREEDY, IGW_, BOLTZMANN, EPSILON = range(4)
 GAMMAS = ("experiments", "theorem1", "theorem2")
+LARGEST = 1e100  # of a parameter: times any number of rounds and any gap it is still finite
 
 
 @runtime_checkable
@@ -50,8 +51,8 @@ class IGW:
 
     >>> IGW(C=1.0).probabilities(np.array([0.5, 0.0]), n_seen=0)
     array([0.5, 0.5])
-    >>> IGW(gamma="theorem1", horizon=10_000, functions=1e6, delta=0.05).probabilities(np.array([0.5, 0.0]), 10_000)[1]
-    0.4778...
+    >>> IGW(gamma="theorem1", horizon=10_000, functions=1e6, delta=0.05).probabilities(np.array([0.5, 0.0]), 10_000)
+    array([0.50642689, 0.49357311])
     """
 
     C: float = 1.0
@@ -63,7 +64,7 @@ class IGW:
     epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        real("C", self.C, 0)
+        real("C", self.C, 0, LARGEST)
         if self.gamma not in GAMMAS:
             raise ValueError(f"gamma is {self.gamma!r}; it must be one of {', '.join(GAMMAS)}")
         if self.gamma == "experiments":
@@ -76,25 +77,26 @@ class IGW:
         real("delta", self.delta, 1e-300, 1)
         whole("horizon", self.horizon, 1, 2**62)
         if self.gamma == "theorem2":
-            real("epsilon", self.epsilon, 0)
+            real("epsilon", self.epsilon, 0, LARGEST)
+        if self.functions == self.horizon == self.delta == 1:
+            raise ValueError("functions, horizon and delta are all 1; log(functions horizon^3 / delta) must be above 0")
 
     def rate(self, n_seen: int) -> float:
         """gamma^2 / A': what the schedule says after n_seen rounds, before the number of arms in play is known."""
         if self.gamma == "experiments":
             return self.C * n_seen
-        assert self.functions is not None and self.horizon is not None and self.delta is not None
         if n_seen == 0:
             return 0.0
-        log_term = math.log(self.functions) + 3 * math.log(self.horizon) - math.log(self.delta)
+        size, T, delta, epsilon = (float(v or 0) for v in (self.functions, self.horizon, self.delta, self.epsilon))
+        log_term = math.log(size) + 3 * math.log(T) - math.log(delta)
         if self.gamma == "theorem1":
             return self.c * n_seen / (162 * log_term) / 32**2
-        assert self.epsilon is not None
-        return self.c / (420 / n_seen * log_term + 2 * self.epsilon**2) / 32**2
+        return self.c / (420 / n_seen * log_term + 2 * epsilon**2) / 32**2
 
     def probabilities(self, scores: Floats, n_seen: int) -> Floats:
         gamma = math.sqrt(self.rate(n_seen) * len(scores))
         best = scores.argmax()
-        p = 1 / (len(scores) + gamma * (scores[best] - scores))
+        p: Floats = 1 / (len(scores) + gamma * (scores[best] - scores))
         p[best] = 0
         p[best] = 1 - p.sum()
         return p
@@ -114,11 +116,12 @@ class Boltzmann:
     beta: float = 1.0
 
     def __post_init__(self) -> None:
-        real("beta", self.beta, 0)
+        real("beta", self.beta, 0, LARGEST)
 
     def probabilities(self, scores: Floats, n_seen: int) -> Floats:
-        weights: Floats = np.exp(self.native(n_seen)[1] * (scores - scores.max()))
-        return weights / weights.sum()
+        p: Floats = np.exp(self.native(n_seen)[1] * (scores - scores.max()))
+        p /= p.sum()
+        return p
 
     def native(self, n_seen: int) -> tuple[int, float]:
         return BOLTZMANN, self.beta * math.log(max(n_seen, 1))
@@ -149,12 +152,28 @@ class EpsilonGreedy:
 BUILT_IN = (Greedy, IGW, Boltzmann, EpsilonGreedy)
 
 
+def is_native(strategy: object) -> bool:
+    """Whether the core knows the strategy; a subclass may have probabilities of its own."""
+    return type(strategy) in BUILT_IN
+
+
 def check(strategy: object, explore: int) -> None:
     """Refuses what is not a strategy, and the theorems' gamma with more than the one explore slot they cover."""
+    if isinstance(strategy, type):
+        raise TypeError(f"{strategy.__name__} is a class; the strategy is an instance of it: {strategy.__name__}()")
     if not callable(getattr(strategy, "probabilities", None)):
         raise TypeError(f"{strategy!r} is not a strategy: it has no probabilities(scores, n_seen)")
     if isinstance(strategy, IGW) and strategy.gamma != "experiments" and explore != 1:
         raise ValueError(f"gamma={strategy.gamma!r} is proved for explore=1, not for explore={explore}")
+
+
+def event_name(event_id: object) -> str:
+    """An event id as text; whatever else could be turned into text is more likely a mistake than a name."""
+    if isinstance(event_id, str):
+        return str(event_id)
+    if isinstance(event_id, int | np.integer) and not isinstance(event_id, bool):
+        return str(int(event_id))
+    raise TypeError(f"an event id must be text or a whole number, not {event_id!r}")
 
 
 def event_key(event_id: str) -> int:
@@ -171,7 +190,9 @@ def batch_keys(
         return None, _core.row_keys(key, whole("first_row", first_row, 0, 2**62), n)
     if seed is not None:
         raise ValueError("give either seed or event_ids, not both")
-    names = tuple(str(event) for event in event_ids)
+    if isinstance(event_ids, str | bytes):
+        raise TypeError(f"event_ids is {event_ids!r}; it must be a list of event ids")
+    names = tuple(event_name(event) for event in event_ids)
     if len(names) != n:
         raise ValueError(f"{len(names)} event ids for {n} contexts")
     return names, np.array([event_key(name) for name in names], np.int64)
@@ -181,7 +202,7 @@ def choose(
     candidates: Candidates, k: int, explore: int, strategy: Any, n_seen: int, key: int
 ) -> tuple[Ints, Floats, Bools]:
     """The slots of Algorithm 1, lines 8 to 14: which candidate, with what probability, and whether it was drawn."""
-    if isinstance(strategy, BUILT_IN):
+    if is_native(strategy):
         kind, rate = strategy.native(n_seen)
         return _core.choose(candidates.score, candidates.is_node, candidates.id, k, explore, kind, rate, key)
     return _choose_slowly(candidates, k, explore, lambda s: checked(strategy.probabilities(s, n_seen), len(s)), key)
@@ -209,7 +230,7 @@ def _choose_slowly(
 
 def checked(p: object, n: int) -> Floats:
     """A user's probabilities, or an error that says what is wrong with them."""
-    array = np.asarray(p, np.float64)
+    array = as_numbers(p, "the strategy's probabilities").astype(np.float64)
     if array.shape != (n,):
         raise ValueError(f"the strategy gave probabilities of shape {array.shape} for {n} arms in play")
     if not (array >= 0).all():

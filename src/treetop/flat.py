@@ -11,9 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from treetop.explore import IGW, Strategy, batch_keys, check, checked, choose
+from treetop.explore import IGW, Strategy, batch_keys, check, checked, choose, event_name
 from treetop.learn import Linear
-from treetop.policy import MAX_SLOTS
+from treetop.policy import MAX_SLOTS, one_row
 from treetop.types import (
     Bools,
     Candidates,
@@ -21,12 +21,15 @@ from treetop.types import (
     Decisions,
     Explanation,
     Feedback,
+    Floats,
     Ints,
     Matrix,
     Rows,
     Singles,
     as_indices,
+    as_numbers,
     as_rows,
+    as_singles,
     whole,
 )
 
@@ -36,8 +39,8 @@ class FlatModel:
     """What the oracle has learned about every arm. `refit` gives the next epoch's model.
 
     `oracle()` makes an unfitted regressor with scikit-learn's fit(X, y) and predict(X). Without `joint` there is one
-    regressor per arm with data, and an arm without data scores 0. With `joint(x, arms)`, which gives one row of features
-    per arm for one context x (a csr row), there is a single regressor for all.
+    regressor per arm with data, and an arm without data scores 0. With `joint(x, arms)`, which gives one row of
+    features per arm for one context x (a csr row), there is a single regressor for all.
     """
 
     n_arms: int
@@ -51,6 +54,11 @@ class FlatModel:
     def __post_init__(self) -> None:
         whole("n_arms", self.n_arms, 1)
         whole("n_features", self.n_features, 1)
+        whole("epoch", self.epoch, 0, 2**62)
+        whole("n_seen", self.n_seen, 0, 2**62)
+        for name, given in (("oracle", self.oracle), ("joint", self.joint or Linear)):
+            if not callable(given):
+                raise TypeError(f"{name} must be a function or a class, not {given!r}")
 
     def scores(self, x: Rows) -> Singles:
         """The estimated reward of every arm for every context: (n, n_arms)."""
@@ -58,14 +66,19 @@ class FlatModel:
         matrix = x.csr()
         if self.joint is None:
             for arm, regressor in self.fitted.items():
-                out[:, arm] = np.asarray(regressor.predict(matrix)).ravel()
+                out[:, arm] = _predict(regressor, matrix, len(x))
         elif self.fitted:
             every = np.arange(self.n_arms, dtype=np.int32)
             for i in range(len(x)):
-                out[i] = np.asarray(self.fitted[0].predict(self.joint(matrix[i], every))).ravel()
-        if not np.isfinite(out).all():
-            raise ValueError(f"the oracle predicted {out[~np.isfinite(out)][0]}; predictions must be finite")
+                out[i] = _predict(self.fitted[0], self._features(matrix[i], every), self.n_arms)
         return out
+
+    def _features(self, x: Any, arms: Ints) -> sp.csr_matrix:
+        assert self.joint is not None
+        rows = as_rows(self.joint(x, arms), what="joint features")
+        if len(rows) != len(arms):
+            raise ValueError(f"joint gave {len(rows)} rows of features for {len(arms)} arms")
+        return rows.csr()
 
     def refit(self, feedback: Feedback) -> FlatModel:
         """The oracle fitted anew on all observed rewards (Algorithm 1, line 4)."""
@@ -79,11 +92,27 @@ class FlatModel:
         if self.joint is None:
             for a in np.unique(arm):
                 mine = arm == a
-                fitted[int(a)] = self.oracle().fit(contexts[t[mine]], reward[mine])
+                fitted[int(a)] = _fit(self.oracle(), contexts[t[mine]], reward[mine])
         elif len(t):
-            rows = [as_rows(self.joint(contexts[i], arm[j : j + 1])).csr() for j, i in enumerate(t)]
-            fitted[0] = self.oracle().fit(sp.vstack(rows, format="csr"), reward)
+            rows = [self._features(contexts[i], arm[j : j + 1]) for j, i in enumerate(t)]
+            fitted[0] = _fit(self.oracle(), sp.vstack(rows, format="csr"), reward)
         return replace(self, fitted=fitted, epoch=self.epoch + 1, n_seen=len(feedback))
+
+
+def _fit(oracle: Any, X: sp.csr_matrix, y: Floats) -> Any:
+    fitted = oracle.fit(X, y)
+    if not callable(getattr(fitted, "predict", None)):
+        raise TypeError(f"the oracle's fit gave {fitted!r}, which has no predict(X)")
+    return fitted
+
+
+def _predict(oracle: Any, X: sp.csr_matrix, n: int) -> Singles:
+    found = as_numbers(oracle.predict(X), "the oracle's predictions")
+    if found.shape not in ((n,), (n, 1)):
+        raise ValueError(f"the oracle predicted an array of shape {found.shape} for {n} rows")
+    if not np.isfinite(found).all():
+        raise ValueError(f"the oracle predicted {found[~np.isfinite(found)][0]}; predictions must be finite")
+    return as_singles(found.ravel(), "the oracle's predictions")
 
 
 @dataclass(frozen=True)
@@ -114,8 +143,9 @@ class FlatPolicy:
         exclude: ArrayLike | None = None,
     ) -> Decision:
         """One decision; the same event id gives the same one again."""
-        name = uuid.uuid4().hex if event_id is None else str(event_id)
-        return self.decide_batch(model, x, event_ids=[name], eligible=eligible, exclude=exclude)[0]
+        name = uuid.uuid4().hex if event_id is None else event_name(event_id)
+        row = one_row(x, model.n_features)
+        return self.decide_batch(model, row, event_ids=[name], eligible=eligible, exclude=exclude)[0]
 
     def decide_batch(
         self,
@@ -149,7 +179,7 @@ class FlatPolicy:
     ) -> Explanation:
         """Every arm with its score and its chance under the strategy with no slot taken yet."""
         arms = _in_play(model, eligible, exclude)
-        found = _candidates(arms, model.scores(as_rows(x, model.n_features))[0])
+        found = _candidates(arms, model.scores(one_row(x, model.n_features))[0])
         p = checked(self.strategy.probabilities(found.score.astype(np.float64), model.n_seen), len(found))
         return Explanation(found.is_node, found.id, found.route, found.score, p)
 
@@ -172,6 +202,8 @@ def _in_play(model: FlatModel, eligible: ArrayLike | None, exclude: ArrayLike | 
 
 def _mask(n_arms: int, arms: ArrayLike, what: str) -> Bools:
     array = np.asarray(arms)
+    if array.ndim != 1:
+        raise ValueError(f"{what}s must be a list of ids or a mask, not an array of shape {array.shape}")
     if array.dtype == np.bool_:
         if array.shape != (n_arms,):
             raise ValueError(f"the mask has shape {array.shape}; there are {n_arms} arms")

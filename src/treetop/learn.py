@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from treetop import _core
 from treetop.model import Model
-from treetop.types import Feedback, Floats, Ints, Longs, Matrix, Rows, Singles, as_rows, real, whole
+from treetop.types import Feedback, Floats, Ints, Longs, Matrix, Rows, Singles, as_rows, as_singles, real, whole
 
 LOSSES = {"squared": 0, "absolute": 2}
 
@@ -25,7 +26,7 @@ class Linear:
 
     >>> model = Linear().fit([[1.0], [2.0]], [1.0, 2.0])
     >>> model.predict([[3.0]]).round(2)
-    array([2.54])
+    array([2.53])
     """
 
     loss: str = "squared"
@@ -51,7 +52,7 @@ class Linear:
 
     def fit(self, X: Matrix, y: Any) -> Linear:
         contexts = as_rows(X)
-        target = np.ascontiguousarray(y, np.float32)
+        target = as_singles(y, "targets")
         if target.shape != (len(contexts),):
             raise ValueError(f"{len(contexts)} contexts, but targets of shape {target.shape}")
         if not np.isfinite(target).all():
@@ -107,7 +108,11 @@ def refit(model: Any, feedback: Feedback, regressor: Linear | None = None) -> An
 
     `n_seen` of the new model counts all rounds of the feedback, those without an observed reward included.
     """
+    if not isinstance(feedback, Feedback):
+        raise TypeError(f"feedback must be a Feedback, not {type(feedback).__name__}")
     if not isinstance(model, Model):
+        if regressor is not None:
+            raise ValueError(f"{type(model).__name__} has an oracle of its own; regressor={regressor!r} is not for it")
         return model.refit(feedback)
     rewards = (regressor or Linear()).solve(feedback.contexts, *samples(feedback, model))
     return Model(model.tree, model.route_rows, rewards, model.epoch + 1, len(feedback), model.geometric)
@@ -135,7 +140,7 @@ class Epochs:
 
     @classmethod
     def geometric(cls, first: int, factor: float) -> Epochs:
-        factor = real("factor", factor, 1 + 1e-9)
+        factor = real("factor", factor, 1 + 1e-9, 1e100)
         return cls(whole("first", first, 1, 2**62), lambda n: max(n + 1, math.ceil(n * factor)))
 
     @classmethod
@@ -146,14 +151,18 @@ class Epochs:
     @classmethod
     def explicit(cls, rounds: Sequence[int]) -> Epochs:
         chosen = [whole("round", n, 1, 2**62) for n in rounds]
-        if not chosen or any(b <= a for a, b in zip(chosen, chosen[1:], strict=False)):
+        if not chosen or any(b <= a for a, b in pairwise(chosen)):
             raise ValueError(f"rounds must rise strictly and not be empty: {list(rounds)[:10]}")
         return cls(chosen[0], lambda n: next((c for c in chosen if c > n), math.inf))
 
     def until(self, horizon: int) -> list[int]:
         """The refits that come before round `horizon` is over."""
-        found, n = [], float(self.first)
+        whole("horizon", horizon, 0, 2**62)
+        found: list[int] = []
+        n = float(self.first)
         while n < horizon:
+            if found and int(n) <= found[-1]:
+                raise ValueError(f"after the refit at round {found[-1]} follows one at round {n}; rounds must rise")
             found.append(int(n))
             n = self.following(int(n))
         return found

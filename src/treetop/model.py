@@ -21,6 +21,11 @@ from treetop.tree import Tree
 from treetop.types import Matrix, Rows, as_rows, whole
 
 FORMAT, VERSION, MANIFEST = "treetop-model", 1, "manifest.json"
+FILES = {
+    "parents": "int32", "leaf_of": "int32",
+    "routing_start": "int64", "routing_index": "int32", "routing_value": "float32",
+    "rewards_start": "int64", "rewards_index": "int32", "rewards_value": "float32",
+}  # fmt: skip
 
 
 class ModelFileError(ValueError):
@@ -40,6 +45,8 @@ class Model:
 
     def __post_init__(self) -> None:
         nodes, arms = self.tree.n_nodes, self.tree.n_arms
+        if self.route_rows.columns < 1:
+            raise ValueError("routing has 0 columns; there must be at least 1, the bias")
         for name, rows, wanted in (
             ("routing", self.route_rows, nodes),
             ("rewards", self.reward_rows, nodes + arms),
@@ -53,6 +60,11 @@ class Model:
                 raise ValueError(f"{name}: indices must rise strictly in every row")
         whole("epoch", self.epoch, 0, 2**62)
         whole("n_seen", self.n_seen, 0, 2**62)
+        if not isinstance(self.geometric, bool):
+            raise TypeError(f"geometric must be True or False, not {self.geometric!r}")
+        radius = self.route_rows.value[self.route_rows.index == self.n_features]
+        if self.geometric and (radius < 0).any():
+            raise ValueError(f"routing: the radius {radius.min():g} in the last column must be at least 0")
 
     @classmethod
     def initial(cls, tree: Tree, X: Matrix, Y: Matrix, **routing: Any) -> Model:
@@ -103,7 +115,7 @@ class Model:
 
     @cached_property
     def engine(self) -> _core.Engine:
-        """The same weights in the order in which a decision reads them. Made at the first decision, shared by threads."""
+        """The weights in the order in which a decision reads them; made at the first decision, shared by threads."""
         r, w = self.route_rows, self.reward_rows
         return _core.Engine(
             self.tree.parents, self.tree.leaf_of, r.start, r.index, r.value, w.start, w.index, w.value,
@@ -117,8 +129,8 @@ class Model:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes the model beside `folder` and renames it into place; an older model there is replaced."""
         target = Path(folder)
-        if target.exists() and not (target / MANIFEST).is_file():
-            raise FileExistsError(f"{target} exists and is not a saved model; nothing was written")
+        if target.exists() and (what := _foreign(target)):
+            raise FileExistsError(f"{target} {what}; nothing was written")
         target.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
         try:
@@ -129,10 +141,9 @@ class Model:
                 "format": FORMAT, "version": VERSION, "epoch": self.epoch, "n_seen": self.n_seen,
                 "geometric": self.geometric, "columns": self.route_rows.columns, "files": files,
             }  # fmt: skip
-            _write_synced(fresh / MANIFEST, json.dumps(manifest, indent=1).encode())
-            if target.exists():
-                os.rename(target, work / "old")
-            os.rename(fresh, target)
+            signed = {**manifest, "crc32": _signature(manifest)}
+            _write_synced(fresh / MANIFEST, json.dumps(signed, indent=1).encode())
+            _swap(fresh, target, work / "old")
             _sync_folder(target.parent)
         finally:
             shutil.rmtree(work, ignore_errors=True)
@@ -151,8 +162,8 @@ class Model:
         source = Path(folder)
         manifest = _read_manifest(source)
         try:
-            arrays = {name: _read(source / f"{name}.npy", facts) for name, facts in manifest["files"].items()}
-            columns = int(manifest["columns"])
+            arrays = {name: _read(source / f"{name}.npy", manifest["files"][name]) for name in FILES}
+            columns = whole("columns", manifest["columns"], 1)
             rows = {
                 kind: Rows(arrays[f"{kind}_start"], arrays[f"{kind}_index"], arrays[f"{kind}_value"], columns)
                 for kind in ("routing", "rewards")
@@ -163,7 +174,7 @@ class Model:
             )
         except ModelFileError:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, OSError) as error:
             raise ModelFileError(f"{source}: not a valid model: {error}") from error
 
 
@@ -190,6 +201,35 @@ def _write(path: Path, array: np.ndarray[Any, Any]) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "crc32": _checksum(path), "dtype": str(array.dtype), "shape": [*array.shape]}
 
 
+def _foreign(folder: Path) -> str:
+    """Why a folder may not be replaced: it is not a model, or holds what no model has."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+    except (ValueError, OSError, RecursionError):
+        manifest = None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        return "exists and is not a saved model"
+    others = {path.name for path in folder.iterdir()} - {MANIFEST, *(f"{name}.npy" for name in FILES)}
+    return f"holds {min(others)!r} beside a saved model" if others else ""
+
+
+def _swap(fresh: Path, target: Path, old: Path) -> None:
+    """Renames into place; if that fails, what was there is there again."""
+    if target.exists():
+        os.rename(target, old)
+    try:
+        os.rename(fresh, target)
+    except OSError:
+        if old.exists():
+            os.rename(old, target)
+        raise
+
+
+def _signature(manifest: dict[str, Any]) -> int:
+    """A checksum of what the manifest says, however it is laid out."""
+    return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
+
+
 def _checksum(path: Path) -> int:
     value = 0
     with path.open("rb") as file:
@@ -203,14 +243,16 @@ def _read_manifest(source: Path) -> dict[str, Any]:
         manifest = json.loads((source / MANIFEST).read_bytes())
     except FileNotFoundError:
         raise ModelFileError(f"{source}: no {MANIFEST}: not a saved model, or not all of it") from None
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise ModelFileError(f"{source}: {MANIFEST} cannot be read: {error}") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ModelFileError(f"{source}: {MANIFEST} is not of the format {FORMAT!r}")
     if manifest.get("version") != VERSION:
         raise ModelFileError(f"{source}: format version {manifest.get('version')!r}; this software reads {VERSION}")
-    if not isinstance(manifest.get("files"), dict):
-        raise ModelFileError(f"{source}: {MANIFEST} lists no files")
+    if manifest.pop("crc32", None) != _signature(manifest):
+        raise ModelFileError(f"{source}: {MANIFEST} does not have its own checksum; it is corrupt")
+    if not isinstance(manifest.get("files"), dict) or set(manifest["files"]) != set(FILES):
+        raise ModelFileError(f"{source}: {MANIFEST} must list the files {', '.join(FILES)}")
     return manifest
 
 
@@ -221,8 +263,20 @@ def _read(path: Path, facts: dict[str, Any]) -> np.ndarray[Any, Any]:
         raise ModelFileError(f"{path}: {path.stat().st_size} bytes; {facts['bytes']} were written")
     if _checksum(path) != facts["crc32"]:
         raise ModelFileError(f"{path}: checksum differs from the manifest's; the file is corrupt")
-    empty = 0 in facts["shape"]  # nothing to map
-    array: np.ndarray[Any, Any] = np.load(path, mmap_mode=None if empty else "r", allow_pickle=False)
+    array = _open(path)
     if [*array.shape] != facts["shape"] or str(array.dtype) != facts["dtype"]:
         raise ModelFileError(f"{path}: holds {array.dtype} {array.shape}, the manifest says {facts}")
+    if array.ndim != 1 or str(array.dtype) != FILES[path.stem]:
+        raise ModelFileError(f"{path}: holds {array.dtype} {array.shape}; a list of {FILES[path.stem]} is needed")
     return array
+
+
+def _open(path: Path) -> np.ndarray[Any, Any]:
+    """A memory map of one array, but for an empty one, which cannot be mapped."""
+    with path.open("rb") as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+    if 0 in shape:
+        return np.zeros(shape, dtype)
+    return np.lib.format.open_memmap(path, mode="r")

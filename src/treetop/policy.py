@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from treetop.explore import BUILT_IN, IGW, Strategy, batch_keys, check, checked, choose, event_key
+from treetop.explore import IGW, Strategy, batch_keys, check, checked, choose, event_key, event_name, is_native
 from treetop.model import Model
 from treetop.search import Eligible, search
 from treetop.types import Decision, Decisions, Explanation, Matrix, Rows, as_rows, real, whole
@@ -49,10 +49,10 @@ class Policy:
         exclude: ArrayLike | None = None,
     ) -> Decision:
         """One decision. The same event id, context, model and settings give the same decision again."""
-        row = _one_row(x, model)
-        name = uuid.uuid4().hex if event_id is None else str(event_id)
+        row = one_row(x, model.n_features)
+        name = uuid.uuid4().hex if event_id is None else event_name(event_id)
         keys = np.array([event_key(name)], np.int64)
-        allowed = Eligible.of(model.tree, eligible, exclude)
+        allowed = _allowed(model, eligible, exclude, 1)
         arms, nodes, propensities, scores, explored = self._run(model, row, keys, allowed, 1)
         n = self.k if arms[0, -1] >= 0 else int((arms[0] >= 0).sum())
         return Decision(
@@ -78,9 +78,7 @@ class Policy:
         """
         rows = as_rows(X, model.n_features)
         names, keys = batch_keys(len(rows), seed, event_ids, first_row)
-        allowed = Eligible.of(model.tree, eligible, exclude)
-        if len(allowed.start) and len(allowed.start) != len(rows) + 1:
-            raise ValueError(f"the mask has {len(allowed.start) - 1} rows for {len(rows)} contexts")
+        allowed = _allowed(model, eligible, exclude, len(rows))
         out = self._run(model, rows, keys, allowed, whole("threads", threads, 0, 4096))
         arms, nodes, propensities, scores, explored = out
         return Decisions(names, model.epoch, arms, propensities, scores, explored, nodes)
@@ -93,15 +91,15 @@ class Policy:
         exclude: ArrayLike | None = None,
     ) -> Explanation:
         """Every effective arm of a context: route, score, and its chance under the strategy with no slot taken yet."""
-        allowed = Eligible.of(model.tree, eligible, exclude)
-        found = search(model, _one_row(x, model), self.beam, self.beta, self.k, allowed)
+        allowed = _allowed(model, eligible, exclude, 1).row(0)
+        found = search(model, one_row(x, model.n_features), self.beam, self.beta, self.k, allowed)
         p = checked(self.strategy.probabilities(found.score.astype(np.float64), model.n_seen), len(found))
         return Explanation(found.is_node, found.id, found.route, found.score, p)
 
     def _run(self, model: Model, x: Rows, keys: Any, allowed: Eligible, threads: int) -> tuple[Any, ...]:
-        if not isinstance(self.strategy, BUILT_IN):
+        if not is_native(self.strategy):
             return self._run_slowly(model, x, keys, allowed)
-        kind, rate = self.strategy.native(model.n_seen)
+        kind, rate = self.strategy.native(model.n_seen)  # type: ignore[attr-defined]
         return model.engine.decide(
             x.start, x.index, x.value, keys, self.k, self.explore, self.beam, -1.0 if self.beta is None else self.beta,
             kind, rate, allowed.kind, allowed.positions, allowed.start, threads,
@@ -130,9 +128,18 @@ class Policy:
         return arms, nodes, propensities, scores, explored
 
 
-def _one_row(x: Matrix, model: Model) -> Rows:
-    row = as_rows(x, model.n_features, "context")
+def one_row(x: Matrix, n_features: int) -> Rows:
+    row = as_rows(x, n_features, "context")
     if len(row) != 1:
-        raise ValueError(f"decide takes one context, not {len(row)}; decide_batch takes many")
+        raise ValueError(f"decide and explain take 1 context, not {len(row)}; decide_batch takes many")
     return row
+
+
+def _allowed(
+    model: Model, eligible: ArrayLike | Eligible | None, exclude: ArrayLike | None, contexts: int
+) -> Eligible:
+    allowed = Eligible.of(model.tree, eligible, exclude)
+    if len(allowed.start) and len(allowed.start) != contexts + 1:
+        raise ValueError(f"the mask has {len(allowed.start) - 1} rows for {contexts} contexts")
+    return allowed
 

@@ -44,19 +44,19 @@ def plot(runs: Sequence[Run], path: Path, title: str) -> None:
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 4.8), dpi=150)
-    for run in runs:
+    for run in sorted(runs, key=lambda run: -run.mean_reward):
         rounds, means = zip(*run.checkpoints, strict=True)
-        line = axes.plot(rounds, means, label=run.strategy, color=COLOURS.get(run.strategy), linewidth=2)[0]
-        axes.annotate(
-            f" {run.strategy} {means[-1]:.2f}", (rounds[-1], means[-1]), color=line.get_color(), va="center", fontsize=9
-        )
+        name = run.strategy + (f", seed {run.seed}" if run.seed else "")
+        axes.plot(rounds, means, label=f"{name}: {means[-1]:.2f}", color=COLOURS.get(run.strategy), linewidth=2)
     for refit in runs[0].settings["refits"]:
         axes.axvline(refit, color="#dddddd", linewidth=0.8, zorder=0)
     axes.set_xlabel("rounds (grey lines: refits)")
     axes.set_ylabel("mean reward a round so far")
     axes.set_title(title, loc="left", fontsize=11)
-    axes.set_xlim(0, runs[0].checkpoints[-1][0] * 1.14)
+    axes.set_xlim(0, runs[0].checkpoints[-1][0])
     axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.legend(frameon=False, loc="lower right")
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 
 from treetop import _core
 from treetop.tree import Tree, labelled
-from treetop.types import Longs, Matrix, Rows, as_rows, real, whole
+from treetop.types import Floats, Ints, Longs, Matrix, Rows, Singles, as_rows, real, whole
 
 SQUARED_HINGE = 1
 
@@ -35,12 +37,12 @@ def fit_routing(
     weights = _core.fit(
         contexts.start, contexts.index, contexts.value, contexts.columns, start, rows, target, SQUARED_HINGE,
         real("cost", cost, 1e-12, 1e12), real("tolerance", tolerance, 1e-12, 1e3), 1000, 0,
-        real("threshold", threshold, 0), seed, whole("threads", threads, 0, 4096),
+        real("threshold", threshold, 0), whole("seed", seed, -(2**63), 2**63 - 1), whole("threads", threads, 0, 4096),
     )  # fmt: skip
     return Rows(*weights, contexts.columns + 1)
 
 
-def _one_against_siblings(tree: Tree, labels: sp.csr_matrix) -> tuple[Longs, np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def _one_against_siblings(tree: Tree, labels: sp.csr_matrix) -> tuple[Longs, Ints, Singles]:
     """Samples of every node's classifier as (start, contexts, +1 or -1)."""
     n, m = labels.shape[0], tree.n_nodes
     row = np.repeat(np.arange(n, dtype=np.int64), np.diff(labels.indptr))
@@ -56,7 +58,7 @@ def _one_against_siblings(tree: Tree, labels: sp.csr_matrix) -> tuple[Longs, np.
     return start, rows.astype(np.int32), target.astype(np.float32)
 
 
-def _below(tree: Tree, row: Longs, arm: np.ndarray, n: int) -> Longs:  # type: ignore[type-arg]
+def _below(tree: Tree, row: Longs, arm: Ints, n: int) -> Longs:
     """All pairs (node, context with a label below it) as sorted numbers node * n + context."""
     level = np.unique(tree.leaf_of[arm].astype(np.int64) * n + row)
     found = [level]
@@ -70,7 +72,7 @@ def _below(tree: Tree, row: Longs, arm: np.ndarray, n: int) -> Longs:  # type: i
 
 
 def geometric_routing(tree: Tree, vectors: Matrix) -> Rows:
-    """Centre and radius of the arms below every node, for g = rad / |x - ctr| (Section 4); the radius is the last column."""
+    """Centre and, in the last column, radius of the arms below every node, for g = rad / |x - ctr| (Section 4)."""
     V = as_rows(vectors, what="arm vectors")
     if len(V) != tree.n_arms:
         raise ValueError(f"there are {len(V)} arm vectors; the tree has {tree.n_arms} arms")
@@ -84,9 +86,8 @@ def geometric_routing(tree: Tree, vectors: Matrix) -> Rows:
         climb = sp.csr_matrix((np.ones(len(arm)), (node[arm], arm)), shape=(tree.n_nodes, tree.n_arms))
         total = total + climb @ arms
         node = np.where(node >= 0, tree.parents[node], -1)
-    centre = sp.diags_array(1 / np.maximum(tree.sizes, 1)) @ total
-    centre = sp.csr_matrix(centre)
-    centre_squares = np.asarray(centre.multiply(centre).sum(axis=1)).ravel()
+    centre: Any = sp.csr_matrix(sp.diags_array(1 / np.maximum(tree.sizes, 1)) @ total)
+    centre_squares: Floats = np.asarray(centre.multiply(centre).sum(axis=1)).ravel()
     for arm, at in steps:
         dots = np.asarray(arms[arm].multiply(centre[at]).sum(axis=1)).ravel()
         np.maximum.at(far, at, np.maximum(0, squares[arm] - 2 * dots + centre_squares[at]))

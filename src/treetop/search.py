@@ -27,6 +27,7 @@ class Eligible:
     kind: int = ALL
     positions: Ints = field(default_factory=lambda: NOTHING)
     start: Longs = field(default_factory=lambda: NO_ROWS)
+    arm_at: Ints = field(default_factory=lambda: NOTHING)  # the tree's: what the positions mean
 
     @classmethod
     def of(cls, tree: Tree, eligible: ArrayLike | Eligible | None = None, exclude: ArrayLike | None = None) -> Eligible:
@@ -34,22 +35,26 @@ class Eligible:
         if isinstance(eligible, Eligible):
             if exclude is not None:
                 raise ValueError("exclude cannot be added to a prepared Eligible; prepare it with the exclusion")
+            foreign = eligible.kind != ALL and eligible.arm_at is not tree.arm_at
+            if foreign and not np.array_equal(eligible.arm_at, tree.arm_at):
+                raise ValueError(f"this Eligible was not prepared for {tree}; Eligible.of(tree, ...) does that")
             return eligible
         if eligible is None and exclude is None:
             return EVERY_ARM
         banned = _positions(tree, exclude, "excluded arm")
         if eligible is None:
-            return cls(EXCEPT, banned)
+            return cls(EXCEPT, banned, arm_at=tree.arm_at)
         mask = eligible if hasattr(eligible, "ndim") else np.asarray(eligible)
         if mask.ndim == 2:
             return cls._per_row(tree, np.asarray(mask), banned)
-        return cls(ONLY, np.setdiff1d(_positions(tree, eligible, "eligible arm"), banned, assume_unique=True))
+        only = np.setdiff1d(_positions(tree, eligible, "eligible arm"), banned, assume_unique=True)
+        return cls(ONLY, only, arm_at=tree.arm_at)
 
     def row(self, i: int) -> Eligible:
         """What row i of a batch may see."""
         if len(self.start) == 0:
             return self
-        return Eligible(self.kind, self.positions[self.start[i] : self.start[i + 1]])
+        return Eligible(self.kind, self.positions[self.start[i] : self.start[i + 1]], arm_at=self.arm_at)
 
     @classmethod
     def _per_row(cls, tree: Tree, mask: np.ndarray[Any, Any], banned: Ints) -> Eligible:
@@ -61,7 +66,7 @@ class Eligible:
         ordered[:, banned] = False
         row, position = np.nonzero(ordered)
         start = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(mask)))])
-        return cls(ONLY, position.astype(np.int32), start.astype(np.int64))
+        return cls(ONLY, position.astype(np.int32), start.astype(np.int64), tree.arm_at)
 
 
 EVERY_ARM = Eligible()
@@ -85,5 +90,7 @@ def search(model: Model, x: Rows, beam: int, beta: float | None, wanted: int, el
     is_node, ids, route, score = model.engine.search(
         x.start, x.index, x.value, wanted, beam, -1.0 if beta is None else beta, eligible.kind, eligible.positions
     )
+    if not (finite := np.isfinite(score)).all():
+        raise ValueError(f"a score is {score[~finite][0]}: the context is too large for the weights of the model")
     order = np.lexsort((ids, is_node))
     return Candidates(is_node[order], ids[order], np.exp(route[order]), score[order])

@@ -41,7 +41,7 @@ class Run:
 
 
 def begin(dataset: Dataset, init: int, horizon: int, max_leaf: int, seed: int, **tree: Any) -> tuple[Stream, Model]:
-    """The shuffled stream and the model of epoch 0: tree and routing from the initialisation set, nothing else from it."""
+    """The shuffled stream, and the model of epoch 0: the initialisation set gives tree and routing, nothing else."""
     stream = Stream.draw(dataset, init, horizon, seed)
     tree_seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
     built = Tree.from_labels(stream.X_init, stream.Y_init, max_leaf=max_leaf, seed=tree_seed, **tree)
@@ -75,7 +75,10 @@ def run(
     regressor: Linear | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """Plays the whole stream with one policy, starting from `model`; refits at the epochs' ends on all past feedback."""
+    """Plays the whole stream with one policy, starting from `model`; refits at the epochs' ends on all past feedback.
+
+    `policy` and `model` are Policy and Model, or FlatPolicy and FlatModel.
+    """
     began = time.perf_counter()
     horizon, k = len(stream.rows), policy.k
     labels = Labels(stream.dataset.Y)

@@ -31,13 +31,11 @@ class Tree:
     depth: int = field(init=False)  # levels below the root
 
     def __post_init__(self) -> None:
-        parents = np.atleast_1d(np.asarray(self.parents))
-        leaf_of = as_indices(np.atleast_1d(np.asarray(self.leaf_of)), len(parents), "leaf")
-        if parents.ndim != 1 or (parents.size and parents.dtype.kind not in "iu"):
-            raise TypeError(f"parents must be a list of whole numbers, not {parents.dtype} of shape {parents.shape}")
-        if leaf_of.ndim != 1:
-            raise TypeError(f"leaf_of must be a list of whole numbers, not an array of shape {leaf_of.shape}")
-        parents = np.ascontiguousarray(parents, np.int32)
+        parents, leaf_of = np.asarray(self.parents), np.asarray(self.leaf_of)
+        for name, array in (("parents", parents), ("leaf_of", leaf_of)):
+            if array.ndim != 1:
+                raise ValueError(f"{name} must be a list, not an array of shape {array.shape}")
+        parents, leaf_of = as_indices(parents, len(parents), "parent", -1), as_indices(leaf_of, len(parents), "leaf")
         derived = _core.layout(parents, leaf_of)
         names = ("parents", "leaf_of", "begin", "end", "arm_at", "position_of", "depth")
         for name, value in zip(names, (parents, leaf_of, *derived), strict=True):
@@ -120,8 +118,9 @@ class Tree:
         threads = whole("threads", threads, 0, 4096)
         seed = whole("seed", seed, -(2**63), 2**63 - 1)
         parents, leaf_of = _core.build_hierarchy(
-            rows.start, rows.index, rows.value, rows.columns, branching, max_leaf, split == "cocluster", 20, seed, threads
-        )
+            rows.start, rows.index, rows.value, rows.columns, branching, max_leaf, split == "cocluster", 20, seed,
+            threads,
+        )  # fmt: skip
         return cls(parents, leaf_of)
 
     @classmethod
@@ -131,11 +130,13 @@ class Tree:
         Categories that hold arms as well as categories get a leaf of their own for those arms.
 
         >>> Tree.from_taxonomy({"food": None, "tea": "food", "tools": None}, ["tea", "food", "tools"])
-        Tree(3 arms, 6 nodes, depth 2)
+        Tree(3 arms, 5 nodes, depth 2)
         """
         parents, number = [-1], {}
         children: dict[str | None, list[str]] = {}
         for name, above in parent_of.items():
+            if name is None:
+                raise ValueError("None cannot be a category: as a parent it stands for the top")
             if above is not None and above not in parent_of:
                 raise ValueError(f"category {name!r} has parent {above!r}, which is not a category")
             children.setdefault(above, []).append(name)
@@ -168,9 +169,11 @@ def pifa(X: Matrix, Y: Matrix) -> Rows:
     """
     contexts, labels = labelled(X, Y)
     sums = (labels.T @ contexts.csr()).tocsr()
-    norms = np.sqrt(np.asarray(sums.multiply(sums).sum(axis=1), np.float64).ravel())
-    scale = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
-    sums.data = (sums.data * np.repeat(scale, np.diff(sums.indptr))).astype(np.float32)
+    if not np.isfinite(sums.data).all():
+        raise ValueError(f"the positive contexts of an arm add up beyond the limit {np.finfo(np.float32).max:g} of float32")
+    arm = np.repeat(np.arange(sums.shape[0]), np.diff(sums.indptr))
+    length = np.sqrt(np.bincount(arm, sums.data.astype(np.float64) ** 2, minlength=sums.shape[0]))
+    sums.data = (sums.data / np.where(length > 0, length, 1)[arm]).astype(np.float32)
     sums.eliminate_zeros()
     return as_rows(sums, what="arm vectors")
 
@@ -182,6 +185,8 @@ def labelled(X: Matrix, Y: Matrix) -> tuple[Rows, sp.csr_matrix]:
         raise ValueError(f"there are {len(contexts)} contexts, but {len(labels)} rows of labels")
     if len(contexts) == 0:
         raise ValueError("the matrix of contexts is empty: 0 rows")
+    if len(labels.value) and labels.value.min() < 0:
+        raise ValueError(f"labels hold {labels.value.min():g}; they must be at least 0")
     positive = labels.csr()
     positive.data = np.asarray(positive.data != 0, np.float32)
     positive.eliminate_zeros()

@@ -35,8 +35,12 @@ def whole(name: str, value: object, low: int, high: int = INT32_MAX) -> int:
 
 def real(name: str, value: object, low: float, high: float = np.inf) -> float:
     """`value` as a finite float within [low, high], or an error that names it."""
+    if isinstance(value, str | bytes):
+        raise TypeError(f"{name} must be a number, not {value!r}")
     try:
         number = float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        number = np.inf
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a number, not {value!r}") from None
     if not (np.isfinite(number) and low <= number <= high):
@@ -93,14 +97,24 @@ def as_rows(X: Matrix, columns: int | None = None, what: str = "contexts") -> Ro
 
 
 def _as_csr(X: Matrix, what: str) -> Any:
-    if sp.issparse(X):
-        return (X.reshape(1, -1) if X.ndim == 1 else X).tocsr()
-    dense = np.asarray(X)
-    if dense.dtype.kind not in "fiub":
-        raise TypeError(f"{what} hold {dense.dtype} values; numbers are needed")
-    if dense.ndim not in (1, 2):
-        raise ValueError(f"{what} have {dense.ndim} dimensions; one row or a matrix is needed")
-    return sp.csr_matrix(np.atleast_2d(dense))
+    dense = None if sp.issparse(X) else as_numbers(X, what)
+    if (ndim := X.ndim if dense is None else dense.ndim) not in (1, 2):
+        raise ValueError(f"{what} have {ndim} dimensions; one row or a matrix is needed")
+    return _sparse_as_csr(X, what) if dense is None else sp.csr_matrix(np.atleast_2d(dense))
+
+
+def _sparse_as_csr(X: Any, what: str) -> Any:
+    """scipy trusts indices when it converts: out of range they would be written to memory that is not its own."""
+    if X.format == "csr" and X.ndim == 1:
+        return sp.csr_array((X.data, X.indices, X.indptr), shape=(1, *X.shape))
+    if X.format == "csc":
+        return _from_csr(X.T, f"{what}, transposed,").csr().T.tocsr()
+    if X.format == "coo":
+        data = X.data.astype(np.float32) if X.data.dtype.kind in "iub" else X.data  # small integers overflow when added
+        X = sp.coo_array((data, X.coords), shape=X.shape)
+    elif X.format == "bsr":
+        X.check_format(full_check=True)
+    return (X.reshape(1, -1) if X.ndim == 1 else X).tocsr()
 
 
 def _from_csr(X: Any, what: str) -> Rows:
@@ -119,7 +133,7 @@ def _from_csr(X: Any, what: str) -> Rows:
 
 
 def _as_int32(index: NDArray[Any], columns: int, what: str) -> Ints:
-    if index.dtype != np.int32 and len(index) and not (0 <= index.min() and index.max() < columns):
+    if index.dtype != np.int32 and len(index) and not (index.min() >= 0 and index.max() < columns):
         bad = index.min() if index.min() < 0 else index.max()
         raise ValueError(f"{what}: index {bad} is outside [0, {columns})")
     return np.ascontiguousarray(index, np.int32)
@@ -137,22 +151,40 @@ def _as_float32(data: NDArray[Any], what: str) -> Singles:
     return np.ascontiguousarray(data, np.float32)
 
 
-def as_indices(ids: ArrayLike, limit: int, what: str) -> Ints:
-    """Dense indices in [0, limit), or an error that names the first one outside."""
+def as_numbers(values: object, what: str) -> NDArray[Any]:
+    """Real numbers of any type; not text, objects or complex numbers, and nothing masked, which numpy would unmask."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{what} are not an array: {error}") from None
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{what} hold {array.dtype} values; numbers are needed")
+    if np.ma.is_masked(values):
+        raise TypeError(f"{what} are masked; fill in what is missing")
+    return array
+
+
+def as_singles(values: object, what: str) -> Singles:
+    """Numbers as float32, which holds them: NaN and infinity stay what they are."""
+    return _as_float32(as_numbers(values, what), what)
+
+
+def as_indices(ids: ArrayLike, limit: int, what: str, low: int = 0) -> Ints:
+    """Dense indices in [low, limit), or an error that names the first one outside."""
     array = np.asarray(ids)
     if array.size == 0:
         return np.zeros(array.shape, np.int32)
     if array.dtype.kind not in "iu":
         raise TypeError(f"{what} must be whole numbers, not {array.dtype}")
-    wrong = (array < 0) | (array >= limit)
+    wrong = (array < low) | (array >= limit)
     if wrong.any():
-        raise ValueError(f"{what} {array[wrong].flat[0]} is outside [0, {limit})")
+        raise ValueError(f"{what} {array[wrong].flat[0]} is outside [{low}, {limit})")
     return np.ascontiguousarray(array, np.int32)
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """The effective arms of one context: single arms by id, then nodes by id, so that the first of equals wins a tie."""
+    """The effective arms of one context: single arms by id, then nodes by id, so that the first of equals wins."""
 
     is_node: Bools
     id: Ints
@@ -250,8 +282,11 @@ class Feedback:
 
     def __post_init__(self) -> None:
         contexts = as_rows(self.contexts)
-        arms, nodes = (_slots(name, getattr(self, name)) for name in ("arms", "nodes"))
-        rewards = np.ascontiguousarray(self.rewards, np.float32)
+        arms, nodes = (
+            as_indices(np.atleast_2d(np.asarray(ids)), INT32_MAX, name, low=-1)
+            for name, ids in (("arms", self.arms), ("nodes", self.nodes))
+        )
+        rewards = as_numbers(self.rewards, "rewards")
         for name, array in (("arms", arms), ("nodes", nodes), ("rewards", rewards)):
             if array.ndim != 2 or array.shape != (len(contexts), arms.shape[-1]):
                 raise ValueError(
@@ -259,8 +294,9 @@ class Feedback:
                     f"{(len(contexts), arms.shape[-1])}"
                 )
         _check_rewards(rewards, arms, self.reward_range)
-        for name, array in (("contexts", contexts), ("arms", arms), ("nodes", nodes), ("rewards", rewards)):
-            object.__setattr__(self, name, array)
+        rewards = as_singles(rewards, "rewards")
+        for name, checked in (("contexts", contexts), ("arms", arms), ("nodes", nodes), ("rewards", rewards)):
+            object.__setattr__(self, name, checked)
 
     def __len__(self) -> int:
         return len(self.contexts)
@@ -270,24 +306,20 @@ class Feedback:
         return np.asarray(~np.isnan(self.rewards))
 
 
-def _slots(name: str, values: object) -> Ints:
-    array = np.atleast_2d(np.asarray(values))
-    if array.size and array.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be whole numbers, not {array.dtype}")
-    wrong = (array < -1) | (array > INT32_MAX)
+def _check_rewards(rewards: NDArray[Any], arms: Ints, limits: tuple[float, float] | None) -> None:
+    low, high = (-np.inf, np.inf) if limits is None else _as_range(limits)
+    wrong = np.isinf(rewards) | (rewards < low) | (rewards > high)
     if wrong.any():
-        raise ValueError(f"{name}: {array[wrong].flat[0]} is outside [-1, {INT32_MAX}]")
-    return np.ascontiguousarray(array, np.int32)
-
-
-def _check_rewards(rewards: Singles, arms: Ints, limits: tuple[float, float] | None) -> None:
-    if np.isinf(rewards).any():
-        raise ValueError(f"reward {rewards[np.isinf(rewards)][0]} is not finite")
-    if limits is not None:
-        wrong = (rewards < limits[0]) | (rewards > limits[1])
-        if wrong.any():
-            t, slot = np.argwhere(wrong)[0]
-            raise ValueError(f"reward {rewards[t, slot]:g} of round {t}, slot {slot} is outside {list(limits)}")
+        t, slot = np.argwhere(wrong)[0]
+        why = "is not finite" if limits is None else f"is outside [{low:g}, {high:g}]"
+        raise ValueError(f"reward {rewards[t, slot]} of round {t}, slot {slot} {why}")
     if ((arms < 0) & ~np.isnan(rewards)).any():
         t, slot = np.argwhere((arms < 0) & ~np.isnan(rewards))[0]
         raise ValueError(f"round {t}, slot {slot} has a reward but no arm (-1)")
+
+
+def _as_range(limits: object) -> tuple[float, float]:
+    if not (isinstance(limits, tuple | list) and len(limits) == 2):
+        raise TypeError(f"reward_range is {limits!r}; it must be (low, high), or None for no limits")
+    low = real("the low end of reward_range", limits[0], -np.inf)
+    return low, real("the high end of reward_range", limits[1], low)

@@ -1,0 +1,64 @@
+"""What the tests share: small made-up problems, and the real set where it lies beside the checkout."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import treetop
+
+EURLEX = Path(__file__).resolve().parents[2] / "shared" / "data" / "eurlex57k"
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Contexts from a few topics; each topic has its own arms."""
+
+    X: Any
+    Y: Any
+    tree: treetop.Tree
+    model: treetop.Model
+
+    def feedback(self, n: int, policy: treetop.Policy | None = None, seed: int = 0) -> treetop.Feedback:
+        """What a policy would have seen on the first n contexts."""
+        d = (policy or treetop.Policy()).decide_batch(self.model, self.X[:n], seed=seed)
+        return treetop.Feedback(self.X[:n], d.arms, d.nodes, self.hits(d.arms))
+
+    def hits(self, arms: Any) -> Any:
+        """The rewards of the arms shown for the first contexts."""
+        return self.Y.toarray()[np.arange(len(arms))[:, None], arms]
+
+
+def topics(n: int = 600, arms: int = 60, features: int = 40, seed: int = 0) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    centre = rng.random((8, features)) * (rng.random((8, features)) < 0.3)
+    topic = rng.integers(0, 8, n)
+    X = centre[topic] * (rng.random((n, features)) < 0.7) + 0.3 * (rng.random((n, features)) < 0.05)
+    X /= np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9)
+    Y = (rng.random((n, arms)) < 0.3) & (np.arange(arms)[None, :] % 8 == topic[:, None])
+    return sp.csr_matrix(X.astype(np.float32)), sp.csr_matrix(Y.astype(np.float32))
+
+
+@pytest.fixture(scope="session")
+def problem() -> Problem:
+    X, Y = topics()
+    tree = treetop.Tree.from_labels(X[:300], Y[:300], max_leaf=4)
+    return Problem(X, Y, tree, treetop.Model.initial(tree, X[:300], Y[:300]))
+
+
+@pytest.fixture(scope="session")
+def learned(problem: Problem) -> treetop.Model:
+    """A model of epoch 1, with reward models for many arms and some nodes."""
+    model = treetop.refit(problem.model, problem.feedback(600))
+    assert isinstance(model, treetop.Model)
+    return model
+
+
+@pytest.fixture(scope="session")
+def eurlex() -> treetop.Dataset:
+    if not EURLEX.is_dir():
+        pytest.skip("the eurlex57k set is not beside this checkout (../shared/data/eurlex57k)")
+    return treetop.load(EURLEX)

@@ -1,0 +1,98 @@
+"""The command line as a stranger uses it: help, JSON, tables, errors in one line."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from test_datasets import folder
+from typer.testing import CliRunner
+
+from treetop.cli import app
+
+COMMANDS = {command.callback.__name__ for command in app.registered_commands if command.callback}
+
+
+def call(*words: str) -> Any:
+    result = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def shell(*words: str) -> subprocess.CompletedProcess[str]:
+    code = "import sys; from treetop.cli import main; sys.argv[0] = 'treetop'; main()"
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
+    text = call(command, "--help").output
+    assert f"Example: treetop {command}" in re.sub(r"\s+", " ", text)
+    assert "--json" in text
+    undocumented = [p.name for p in typer.main.get_command(app).commands[command].params if not getattr(p, "help", "")]  # type: ignore[attr-defined]
+    assert not undocumented
+
+
+def test_demo_plays_four_strategies_and_leaves_a_picture(tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    text = call("demo", "--rounds", "6000", "--out", str(out)).output
+    for name in ("igw", "boltzmann", "epsilon", "greedy", "explored", "right", "Picture"):
+        assert name in text
+    assert (out / "demo.png").read_bytes().startswith(b"\x89PNG")
+    result = json.loads((out / "result.json").read_text())
+    assert [r["strategy"] for r in result["runs"]] == ["greedy", "epsilon", "boltzmann", "igw"]
+    assert len(result["examples"]) == 5
+    assert all(len(e["shown"]) == 5 and e["description"] for e in result["examples"])
+
+
+def test_simulate_json_is_the_contract(tmp_path: Path) -> None:
+    words = ["simulate", str(folder(tmp_path, 400)), "--strategy", "igw", "--strategy", "greedy", "--init", "100",
+             "--horizon", "300", "--max-leaf", "4", "--seed", "0", "--seed", "7", "--first-epoch", "64",
+             "--json"]  # fmt: skip
+    first, again = (json.loads(call(*words, "--out", str(tmp_path / "out")).stdout) for _ in range(2))
+    assert first["dataset"]["arms"] == 60
+    assert [(r["strategy"], r["seed"]) for r in first["runs"]] == [("igw", 0), ("greedy", 0), ("igw", 7), ("greedy", 7)]
+    for run, twin in zip(first["runs"], again["runs"], strict=True):
+        assert run["checkpoints"][-1][0] == 300
+        assert run["mean_reward"] == twin["mean_reward"]
+        assert run["settings"]["refits"] == [64, 128, 256]
+        assert run["seconds"] > 0
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["runs"][0]["strategy"] == "igw"
+    assert (tmp_path / "out" / "curves.png").exists()
+
+
+def test_bench_compares_in_one_run(tmp_path: Path) -> None:
+    rows = json.loads(call("bench", "--data", str(folder(tmp_path, 2000)), "--rounds", "500", "--json").stdout)["rows"]
+    names = [row["name"] for row in rows]
+    assert "treetop" in names
+    assert "scipy, every arm" in names
+    assert next(r for r in rows if r["name"] == "treetop")["scores_checked"] > 1000
+    assert "median_ms" in call("bench", "decide", "--data", str(tmp_path), "--rounds", "500").output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["simulate", "/no/such/set"], "neither 'debian' nor a folder"),
+        (["simulate", "debian", "--strategy", "magic"], "'magic'; it must be one of igw"),
+        (["simulate", "debian", "--k", "0"], "k is 0; it must lie in [1, 65536]"),
+        (["simulate", "debian", "--explore", "9"], "explore is 9; it must lie in [0, 5]"),
+        (["simulate", "debian", "--learner", "magic"], "it must be paper"),
+        (["simulate", "debian", "--init", "99999999"], "init is 99999999"),
+        (["bench", "magic"], "cannot bench 'magic'"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(words: list[str], message: str) -> None:
+    result = shell(*words)
+    assert result.returncode == 2
+    assert message in re.sub(r"\s+", " ", result.stderr)
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_version() -> None:
+    assert shell("--version").stdout.strip() == "0.1.0"
