@@ -48,7 +48,10 @@ class Linear:
             contexts.start, contexts.index, contexts.value, contexts.columns, start, rows, target, LOSSES[self.loss],
             self.cost, self.tolerance, 1000, 64, 0.0, 0, self.threads,
         )  # fmt: skip
-        return Rows(*found, contexts.columns + 1)
+        weights = Rows(*found, contexts.columns + 1)
+        if not np.isfinite(weights.value).all():
+            raise ValueError(f"a weight went beyond the limit {np.finfo(np.float32).max:g} of float32; scale the targets")
+        return weights
 
     def fit(self, X: Matrix, y: Any) -> Linear:
         contexts = as_rows(X)

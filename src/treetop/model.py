@@ -174,7 +174,7 @@ class Model:
             )
         except ModelFileError:
             raise
-        except (KeyError, TypeError, ValueError, OSError) as error:
+        except (KeyError, TypeError, ValueError, OSError, OverflowError) as error:
             raise ModelFileError(f"{source}: not a valid model: {error}") from error
 
 
@@ -263,20 +263,10 @@ def _read(path: Path, facts: dict[str, Any]) -> np.ndarray[Any, Any]:
         raise ModelFileError(f"{path}: {path.stat().st_size} bytes; {facts['bytes']} were written")
     if _checksum(path) != facts["crc32"]:
         raise ModelFileError(f"{path}: checksum differs from the manifest's; the file is corrupt")
-    array = _open(path)
+    array: np.ndarray[Any, Any] = np.lib.format.open_memmap(path, mode="r")  # one array and no pickle
     if [*array.shape] != facts["shape"] or str(array.dtype) != facts["dtype"]:
         raise ModelFileError(f"{path}: holds {array.dtype} {array.shape}, the manifest says {facts}")
     if array.ndim != 1 or str(array.dtype) != FILES[path.stem]:
         raise ModelFileError(f"{path}: holds {array.dtype} {array.shape}; a list of {FILES[path.stem]} is needed")
     return array
 
-
-def _open(path: Path) -> np.ndarray[Any, Any]:
-    """A memory map of one array, but for an empty one, which cannot be mapped."""
-    with path.open("rb") as file:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
-    if 0 in shape:
-        return np.zeros(shape, dtype)
-    return np.lib.format.open_memmap(path, mode="r")

@@ -129,7 +129,7 @@ class Policy:
 
 
 def one_row(x: Matrix, n_features: int) -> Rows:
-    row = as_rows(x, n_features, "context")
+    row = as_rows(x, n_features)
     if len(row) != 1:
         raise ValueError(f"decide and explain take 1 context, not {len(row)}; decide_batch takes many")
     return row

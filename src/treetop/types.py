@@ -100,7 +100,7 @@ def _as_csr(X: Matrix, what: str) -> Any:
     dense = None if sp.issparse(X) else as_numbers(X, what)
     if (ndim := X.ndim if dense is None else dense.ndim) not in (1, 2):
         raise ValueError(f"{what} have {ndim} dimensions; one row or a matrix is needed")
-    return _sparse_as_csr(X, what) if dense is None else sp.csr_matrix(np.atleast_2d(dense))
+    return _sparse_as_csr(X, what) if dense is None else sp.csr_matrix(np.atleast_2d(_as_float32(dense, what)))
 
 
 def _sparse_as_csr(X: Any, what: str) -> Any:
@@ -109,11 +109,14 @@ def _sparse_as_csr(X: Any, what: str) -> Any:
         return sp.csr_array((X.data, X.indices, X.indptr), shape=(1, *X.shape))
     if X.format == "csc":
         return _from_csr(X.T, f"{what}, transposed,").csr().T.tocsr()
-    if X.format == "coo":
-        data = X.data.astype(np.float32) if X.data.dtype.kind in "iub" else X.data  # small integers overflow when added
-        X = sp.coo_array((data, X.coords), shape=X.shape)
-    elif X.format == "bsr":
-        X.check_format(full_check=True)
+    try:
+        if X.format == "bsr":
+            X.check_format(full_check=True)
+        if X.format == "coo":
+            data = X.data.astype(np.float32) if X.data.dtype.kind in "iub" else X.data  # small integers overflow in sums
+            X = sp.coo_array((data, X.coords), shape=X.shape)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
     return (X.reshape(1, -1) if X.ndim == 1 else X).tocsr()
 
 
