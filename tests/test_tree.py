@@ -89,3 +89,13 @@ def test_eurlex_tree(eurlex: treetop.Dataset) -> None:
     tree = treetop.Tree.from_labels(stream.X_init, stream.Y_init, max_leaf=10)
     assert tree.n_arms == 4271
     check_balanced(tree, 10, 2)
+
+
+def test_the_callers_matrices_are_left_alone() -> None:
+    """Explicit zeros among the labels once made from_labels compact the caller's own arrays."""
+    X, Y = topics(n=50, arms=20)
+    Y.data[::3] = 0
+    before = [a.copy() for m in (X, Y) for a in (m.data, m.indices, m.indptr)]
+    treetop.Model.initial(treetop.Tree.from_labels(X, Y, max_leaf=4), X, Y)
+    for old, new in zip(before, [a for m in (X, Y) for a in (m.data, m.indices, m.indptr)], strict=True):
+        np.testing.assert_array_equal(old, new)

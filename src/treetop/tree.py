@@ -170,7 +170,8 @@ def pifa(X: Matrix, Y: Matrix) -> Rows:
     contexts, labels = labelled(X, Y)
     sums = (labels.T @ contexts.csr()).tocsr()
     if not np.isfinite(sums.data).all():
-        raise ValueError(f"the positive contexts of an arm add up beyond the limit {np.finfo(np.float32).max:g} of float32")
+        limit = np.finfo(np.float32).max
+        raise ValueError(f"the positive contexts of an arm add up beyond the limit {limit:g} of float32")
     arm = np.repeat(np.arange(sums.shape[0]), np.diff(sums.indptr))
     length = np.sqrt(np.bincount(arm, sums.data.astype(np.float64) ** 2, minlength=sums.shape[0]))
     sums.data = (sums.data / np.where(length > 0, length, 1)[arm]).astype(np.float32)
@@ -187,7 +188,7 @@ def labelled(X: Matrix, Y: Matrix) -> tuple[Rows, sp.csr_matrix]:
         raise ValueError("the matrix of contexts is empty: 0 rows")
     if len(labels.value) and labels.value.min() < 0:
         raise ValueError(f"labels hold {labels.value.min():g}; they must be at least 0")
-    positive = labels.csr()
+    positive = labels.csr() if labels.value.all() else labels.csr().copy()  # the caller's matrix stays as it is
     positive.data = np.asarray(positive.data != 0, np.float32)
     positive.eliminate_zeros()
     if positive.nnz == 0:

@@ -113,7 +113,8 @@ def _sparse_as_csr(X: Any, what: str) -> Any:
         if X.format == "bsr":
             X.check_format(full_check=True)
         if X.format == "coo":
-            data = X.data.astype(np.float32) if X.data.dtype.kind in "iub" else X.data  # small integers overflow in sums
+            # Sums of small integers would overflow.
+            data = X.data.astype(np.float32) if X.data.dtype.kind in "iub" else X.data
             X = sp.coo_array((data, X.coords), shape=X.shape)
     except ValueError as error:
         raise ValueError(f"{what}: {error}") from None
