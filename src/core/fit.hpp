@@ -89,9 +89,13 @@ inline Weights fit(const Rows& contexts, const Groups& groups, const Solver& sol
         gather(contexts, groups, g, local, problems[worker]);
         std::vector<double> w(local.size(), 0);
         solve(problems[worker], solver, derive(seed, g), w);
-        for (std::size_t f = 0; f < w.size(); ++f)
-            if (const auto value = static_cast<float>(w[f]); value != 0 && std::abs(value) > threshold)
-                solved[g].push_back({local.feature(f), value});
+        for (std::size_t f = 0; f < w.size(); ++f) {
+            const auto value = static_cast<float>(w[f]);
+            if (!std::isfinite(value))
+                throw std::invalid_argument("group " + std::to_string(g) + ": the weight of feature " +
+                                            std::to_string(local.feature(f)) + " is not finite; scale the features");
+            if (value != 0 && std::abs(value) > threshold) solved[g].push_back({local.feature(f), value});
+        }
         std::sort(solved[g].begin(), solved[g].end(), [](const Entry& a, const Entry& b) { return a.index < b.index; });
     });
 

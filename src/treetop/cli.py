@@ -183,9 +183,9 @@ def simulate(
     policies = {name: Policy(k, explore, beam, known[name]) for name in strategy}
     epochs, regressor = Epochs.geometric(first_epoch, factor), Linear(loss=loss)
     dataset = load(data)
-    leaf = max_leaf or (10 if dataset.n_arms < 100_000 else 100)
+    leaf = (10 if dataset.n_arms < 100_000 else 100) if max_leaf is None else max_leaf
     left = len(dataset.X) - (init if dataset.X_init is None else 0)
-    rounds = horizon or max(1, left)
+    rounds = max(1, left) if horizon is None else horizon
     runs: list[Run] = []
     with _bars(as_json) as bar:
         for s in seed:

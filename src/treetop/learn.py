@@ -50,7 +50,9 @@ class Linear:
         )  # fmt: skip
         weights = Rows(*found, contexts.columns + 1)
         if not np.isfinite(weights.value).all():
-            raise ValueError(f"a weight went beyond the limit {np.finfo(np.float32).max:g} of float32; scale the targets")
+            raise ValueError(
+                f"a weight went beyond the limit {np.finfo(np.float32).max:g} of float32; scale the targets"
+            )
         return weights
 
     def fit(self, X: Matrix, y: Any) -> Linear:
