@@ -1,6 +1,6 @@
-// Weights in the order in which a decision reads them. The tree is cut into blocks of a few levels; a block's chunk holds
-// the routing and reward weights of all its nodes, a leaf's chunk the reward weights of its arms; feature by feature, so
-// that one look-up of a context's feature serves them all.
+// Weights in the order in which a decision reads them. The tree is cut into blocks of a few levels; a block's chunk
+// holds the routing and reward weights of all its nodes, a leaf's chunk the reward weights of its arms; feature by
+// feature, so that one look-up of a context's feature serves them all.
 #pragma once
 
 #include <algorithm>
@@ -16,18 +16,25 @@
 
 namespace treetop {
 
-// Hidden latency is most of the speed: what will be read soon is asked for now.
+// Hidden latency is most of the speed: what will be read soon is asked for now, into the second-level cache, which
+// takes more requests at a time than the first.
 inline void prefetch(const void* address) {
 #if defined(__GNUC__)
-    __builtin_prefetch(address);
+    __builtin_prefetch(address, 0, 2);
 #else
     (void)address;
 #endif
 }
 
-// A feature has a place in its chunk; absent features share place 0, which holds only zeros or nothing, so that the loops
-// need not ask. Where most slots share a feature its weights lie as one row of `width` floats, otherwise as a packed list:
-// 16-bit slots, two to a word (or 32-bit ones in a chunk of very many slots), then as many weights.
+// All cache lines of `n` four-byte values.
+template <class T>
+void prefetch(const T* first, std::size_t n) {
+    for (std::size_t i = 0; i < n; i += 16) prefetch(static_cast<const void*>(first + i));
+}
+
+// A feature has a place in its chunk; absent features share place 0, which holds only zeros or nothing, so that the
+// loops need not ask. Where most slots share a feature its weights lie as one row of `width` floats, otherwise as a
+// packed list: 16-bit slots, two to a word (or 32-bit ones in a chunk of very many slots), then as many weights.
 //
 // Reading goes in stages, each over all features and all chunks in work, so that the memory of the next stage is on its
 // way while this one runs: ask(), locate(), accumulate().
@@ -53,7 +60,7 @@ struct Chunk {
 
     void ask(const Row& x) const {
         if (lookup == Lookup::own)
-            for (const std::int32_t f : x.index) prefetch(row.data() + std::size_t(f) * width);
+            for (const std::int32_t f : x.index) prefetch(row.data() + std::size_t(f) * width, width);
         else
             for (const std::int32_t f : x.index) prefetch(place.data() + (static_cast<std::uint32_t>(f) >> shift));
     }
@@ -68,8 +75,10 @@ struct Chunk {
             for (const std::int32_t f : x.index) prefetch(keys.data() + place[static_cast<std::uint32_t>(f) >> shift]);
         for (std::size_t j = 0; j < x.size(); ++j) {
             at[j] = lookup == Lookup::table ? place[x.index[j]] : find(x.index[j]);
-            prefetch(width ? static_cast<const void*>(row.data() + std::size_t{at[j]} * width)
-                           : static_cast<const void*>(words.data() + keys[at[j]].first));
+            if (width > 0)
+                prefetch(row.data() + std::size_t{at[j]} * width, width);
+            else
+                prefetch(words.data() + keys[at[j]].first, keys[at[j] + 1].first - keys[at[j]].first);
         }
     }
 
@@ -230,8 +239,8 @@ inline Geometry make_geometry(const Rows& routing) {
     return geometry;
 }
 
-// The tree cut into blocks: the root's block holds the first levels, up to 254 nodes; below it every block holds up to 30
-// nodes, four levels of a binary tree (at least one level always). Within a block siblings have consecutive numbers.
+// The tree cut into blocks: the root's block holds the first levels, up to 254 nodes; below it every block holds up to
+// 30 nodes, four levels of a binary tree (at least one level always). Within a block siblings have consecutive numbers.
 struct Blocks {
     static constexpr std::size_t top = 254, other = 30;
 
@@ -256,7 +265,8 @@ inline Blocks make_blocks(const Layout& tree) {
         std::vector<std::int32_t> level{roots[r]};
         while (!level.empty()) {
             std::vector<std::int32_t> next;
-            for (const std::int32_t parent : level) next.insert(next.end(), tree.children(parent).begin(), tree.children(parent).end());
+            for (const std::int32_t parent : level)
+                next.insert(next.end(), tree.children(parent).begin(), tree.children(parent).end());
             if (blocks.node.size() > first && blocks.node.size() - first + next.size() > limit) break;
             std::size_t at = blocks.node.size() - first;
             for (const std::int32_t parent : level) {
@@ -275,8 +285,8 @@ inline Blocks make_blocks(const Layout& tree) {
     return blocks;
 }
 
-// One chunk per block, then one per node that is a leaf. Slots of a block's chunk: node i routes in slot i and is rewarded
-// in slot (nodes + i). Of a leaf's: its arms in order of position. Reward rows: nodes first, then arms.
+// One chunk per block, then one per node that is a leaf. Slots of a block's chunk: node i routes in slot i and is
+// rewarded in slot (nodes + i). Of a leaf's: its arms in order of position. Reward rows: nodes first, then arms.
 struct Index {
     Blocks blocks;
     std::vector<Chunk> inner;  // per block
@@ -292,7 +302,8 @@ inline Index make_index(const Layout& tree, const Rows& routing, const Rows& rew
     parallel_for(items, threads, 1, [&](int worker, std::size_t item) {
         ChunkBuilder& builder = builders[worker];
         if (item < index.inner.size()) {
-            const auto nodes = std::span(blocks.node).subspan(blocks.start[item], blocks.size(static_cast<std::int32_t>(item)));
+            const auto nodes =
+                std::span(blocks.node).subspan(blocks.start[item], blocks.size(static_cast<std::int32_t>(item)));
             const auto n = static_cast<std::uint32_t>(nodes.size());
             for (std::uint32_t i = 0; i < n; ++i) {
                 const Row route = routing[nodes[i]];

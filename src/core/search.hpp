@@ -97,9 +97,9 @@ private:
     struct Visit {
         std::int32_t node;
         float score;
-        double own;           // log routing score of the node itself
-        double route;         // the same, summed along the path
-        std::size_t scored;   // where the scores of the node's own block begin in slots_
+        double own;          // log routing score of the node itself
+        double route;        // the same, summed along the path
+        std::size_t scored;  // where the scores of the node's own block begin in slots_
     };
     struct Job {
         const Chunk* chunk;
@@ -156,8 +156,8 @@ private:
     // log g(x). Linear: g = exp(-max(0, 1 - w.[x; 1])^3). Geometric: g = min(1, rad / |x - ctr|).
     double log_route(std::int32_t node, float dot) const {
         if (!std::isfinite(dot))
-            throw std::invalid_argument("the routing score of node " + std::to_string(node) +
-                                        " is not finite: context or weights are too large");
+            throw std::invalid_argument("the routing score of node " + std::to_string(node) + " is " +
+                                        std::to_string(dot) + "; context or weights are too large");
         if (!model_.geometric) {
             const double slack = std::max(0.0, 1.0 - static_cast<double>(dot));
             return -(slack * slack * slack);
@@ -200,7 +200,8 @@ private:
     // The eligible arms of the surviving leaves.
     void add_arms(const Row& x, const Eligible& eligible) {
         for (Visit& visit : frontier_)
-            visit.scored = plan(model_.index.leaf[visit.node], model_.tree.end[visit.node] - model_.tree.begin[visit.node]);
+            visit.scored =
+                plan(model_.index.leaf[visit.node], model_.tree.end[visit.node] - model_.tree.begin[visit.node]);
         score(x);
         for (const Visit& leaf : frontier_) {
             const std::int32_t begin = model_.tree.begin[leaf.node], end = model_.tree.end[leaf.node];

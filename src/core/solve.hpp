@@ -19,8 +19,8 @@ enum class Loss : std::int32_t { squared = 0, squared_hinge = 1, absolute = 2 };
 struct Solver {
     Loss loss = Loss::squared;
     double cost = 1;
-    double tolerance = 1e-3;      // largest projected gradient at the end, in units of the target
-    std::int64_t passes = 1000;   // at most, over the samples
+    double tolerance = 1e-3;        // largest projected gradient at the end, in units of the target
+    std::int64_t passes = 1000;     // at most, over the samples
     std::int64_t exact_up_to = 64;  // squared loss: solved exactly for that many samples
 };
 
@@ -42,8 +42,8 @@ struct Problem {
     }
 };
 
-// Dual coordinate descent (Hsieh et al. 2008; Ho and Lin 2012). With w = sum_i b_i x_i the three losses differ only in the
-// box of b_i and in D: squared (free, D = 1/(2 cost)), squared hinge (b_i y_i >= 0, D = 1/(2 cost)), absolute
+// Dual coordinate descent (Hsieh et al. 2008; Ho and Lin 2012). With w = sum_i b_i x_i the three losses differ only in
+// the box of b_i and in D: squared (free, D = 1/(2 cost)), squared hinge (b_i y_i >= 0, D = 1/(2 cost)), absolute
 // (|b_i| <= cost, D = 0). The gradient is always x_i.w - y_i + D b_i. Coordinates that rest at a bound are shrunk away
 // while the others are solved, and all are looked at again before the end.
 inline void coordinate_descent(const Problem& p, const Solver& solver, std::uint64_t key, std::vector<double>& w) {
