@@ -13,6 +13,8 @@ import treetop
 from treetop import FlatModel, FlatPolicy, Policy
 from treetop.types import Rows
 
+pytestmark = pytest.mark.filterwarnings("ignore:the feedback has .* rounds, the model has seen")  # a few rounds will do
+
 D, ARMS = 40, 60  # features and arms of the shared problem
 F32 = "3.40282e+38"
 

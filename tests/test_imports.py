@@ -33,7 +33,7 @@ ORDER = [
     "cli",
 ]
 FREE = ["_core"]  # may be imported by anything
-LAST = ["__init__", "__main__"]  # may import anything
+LAST = ["__init__", "__main__"]
 FILES = sorted(PACKAGE.rglob("*.py"))
 HEAVY = ["typer", "rich", "msgspec", "matplotlib", "sklearn"]
 

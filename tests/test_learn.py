@@ -70,6 +70,23 @@ def test_real_valued_rewards_are_learned(problem: Problem) -> None:
     assert 0.4 < view.score[view.score != 0].mean() < 0.8
 
 
+def test_histories_add_up_and_a_shorter_one_is_warned_of(problem: Problem, learned: treetop.Model) -> None:
+    f = problem.feedback(600)
+    parts = [
+        treetop.Feedback(f.contexts.slice(a, b), f.arms[a:b], f.nodes[a:b], f.rewards[a:b])
+        for a, b in ((0, 100), (100, 600))
+    ]
+    whole = treetop.refit(problem.model, parts[0] + parts[1])
+    np.testing.assert_array_equal(whole.reward_rows.value, learned.reward_rows.value)
+    shown = treetop.Policy(k=2, explore=1).decide_batch(problem.model, problem.X[:3], seed=1)
+    wider = f + treetop.Feedback.of(problem.X[:3], shown, np.ones((3, 2)))
+    assert wider.arms.shape == (603, 5)
+    assert (wider.arms[600:, 2:] == -1).all()
+    assert not wider.observed[600:, 2:].any()
+    with pytest.warns(UserWarning, match="the feedback has 100 rounds, the model has seen 600"):
+        treetop.refit(learned, parts[0])
+
+
 def test_schedules() -> None:
     assert treetop.Epochs.doubling().until(70) == [2, 4, 8, 16, 32, 64]
     assert treetop.Epochs.doubling(4096).until(8192) == [4096]

@@ -1,6 +1,9 @@
 """Models: routing on real shapes, geometry, and the folder on disk."""
 
 import json
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -120,3 +123,44 @@ def test_foreign_and_newer_folders_are_refused(learned: treetop.Model, tmp_path:
     with pytest.raises(FileExistsError, match="nothing was written"):
         learned.save(tmp_path / "mine")
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_a_reader_sees_the_old_or_the_new_model_never_neither(
+    problem: Problem, learned: treetop.Model, tmp_path: Path
+) -> None:
+    """Replacing a model was two renames once: between them there was none."""
+    problem.model.save(tmp_path / "m")
+    epochs: list[int] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            epochs.append(treetop.Model.load(tmp_path / "m").epoch)
+
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(read)
+        for _ in range(40):
+            learned.save(tmp_path / "m")
+            problem.model.save(tmp_path / "m")
+        stop.set()
+        reader.result()
+    assert set(epochs) <= {0, 1}
+    assert epochs
+
+
+def test_models_can_be_pickled_after_they_have_decided(problem: Problem, learned: treetop.Model) -> None:
+    policy = treetop.Policy()
+    first = policy.decide(learned, problem.X[0], event_id="q")
+    again = policy.decide(pickle.loads(pickle.dumps(learned)), problem.X[0], event_id="q")
+    np.testing.assert_array_equal(first.arms, again.arms)
+
+
+def test_what_was_checked_cannot_be_changed_from_outside() -> None:
+    parents = np.array([-1, 0, 0], np.int32)
+    tree = treetop.Tree(parents, np.array([1, 1, 2], np.int32))
+    parents[1] = 7
+    assert tree.parents.tolist() == [-1, 0, 0]
+    rewards = np.zeros((1, 1), np.float32)
+    feedback = treetop.Feedback([[1.0]], [[0]], [[-1]], rewards)
+    rewards[0, 0] = 7
+    assert feedback.rewards.tolist() == [[0.0]]

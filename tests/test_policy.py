@@ -155,6 +155,26 @@ def test_eligible_and_exclude_together_and_a_mask_per_row(problem: Problem, lear
         policy.decide(learned, problem.X[0], eligible=[3, 4], exclude=[3, 4])
 
 
+def test_a_batch_without_seed_or_ids_draws_anew_and_can_be_replayed(problem: Problem, learned: treetop.Model) -> None:
+    policy = treetop.Policy()
+    a, b = (policy.decide_batch(learned, problem.X[:50]) for _ in range(2))
+    assert (a.arms != b.arms).any()
+    assert a.event_ids is not None
+    np.testing.assert_array_equal(policy.decide_batch(learned, problem.X[:50], event_ids=a.event_ids).arms, a.arms)
+
+
+def test_sets_of_arms_and_models_of_the_wrong_kind(problem: Problem, learned: treetop.Model) -> None:
+    policy, flat = treetop.Policy(), treetop.FlatPolicy()
+    in_stock = {3, 8, 21, 40, 41, 59}
+    a = policy.decide(learned, problem.X[0], event_id=1, eligible=in_stock, exclude={8})
+    b = policy.decide(learned, problem.X[0], event_id=1, eligible=sorted(in_stock - {8}))
+    np.testing.assert_array_equal(a.arms, b.arms)
+    with pytest.raises(TypeError, match="Policy decides with a Model, not with a FlatModel"):
+        policy.decide(treetop.FlatModel(60, 40), problem.X[0])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="FlatPolicy decides with a FlatModel, not with a Model"):
+        flat.decide(learned, problem.X[0])  # type: ignore[arg-type]
+
+
 def test_greedy_takes_the_best_and_says_so(problem: Problem, learned: treetop.Model) -> None:
     policy = treetop.Policy(strategy=treetop.Greedy(), beam=4)
     for i in range(20):

@@ -43,6 +43,7 @@ void parallel_for(std::size_t n, int threads, std::size_t grain, Body&& body) {
         }
     };
     std::vector<std::thread> pool;
+    pool.reserve(workers);
     try {
         for (int worker = 1; worker < workers; ++worker) pool.emplace_back(run, worker);
     } catch (const std::system_error&) {

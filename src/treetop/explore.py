@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -184,10 +185,14 @@ def event_key(event_id: str) -> int:
 def batch_keys(
     n: int, seed: int | None, event_ids: Sequence[str | int] | None, first_row: int
 ) -> tuple[tuple[str, ...] | None, Longs]:
-    """One key per row, from its event id or from (seed, row number); and the ids as text, where they are given."""
+    """One key per row, from its event id or from (seed, row number); and the ids as text. Without either, new ids."""
+    first_row = whole("first_row", first_row, 0, 2**62)
+    if event_ids is None and seed is None:
+        batch = uuid.uuid4().hex
+        event_ids = [f"{batch}-{first_row + i}" for i in range(n)]
     if event_ids is None:
-        key = event_key(f"seed {whole('seed', 0 if seed is None else seed, -(2**63), 2**64)}")
-        return None, _core.row_keys(key, whole("first_row", first_row, 0, 2**62), n)
+        key = event_key(f"seed {whole('seed', seed, -(2**63), 2**64)}")
+        return None, _core.row_keys(key, first_row, n)
     if seed is not None:
         raise ValueError("give either seed or event_ids, not both")
     if isinstance(event_ids, str | bytes):
@@ -237,4 +242,5 @@ def checked(p: object, n: int) -> Floats:
         raise ValueError(f"the strategy gave the probability {array[~(array >= 0)][0]}; it must be at least 0")
     if abs(array.sum() - 1) > 1e-6:
         raise ValueError(f"the strategy's probabilities sum to {array.sum()}; they must sum to 1")
-    return array
+    exact: Floats = array / array.sum()  # what is drawn with is what is stated
+    return exact

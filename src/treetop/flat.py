@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike
 
 from treetop.explore import IGW, Strategy, batch_keys, check, checked, choose, event_name
 from treetop.learn import Linear
-from treetop.policy import MAX_SLOTS, one_row
+from treetop.policy import MAX_SLOTS, expect, one_row
 from treetop.types import (
+    Arms,
     Bools,
     Candidates,
     Decision,
@@ -139,12 +139,12 @@ class FlatPolicy:
         model: FlatModel,
         x: Matrix,
         event_id: str | int | None = None,
-        eligible: ArrayLike | None = None,
-        exclude: ArrayLike | None = None,
+        eligible: Arms | None = None,
+        exclude: Arms | None = None,
     ) -> Decision:
         """One decision; the same event id gives the same one again."""
         name = uuid.uuid4().hex if event_id is None else event_name(event_id)
-        row = one_row(x, model.n_features)
+        row = one_row(x, expect(model, FlatModel, self).n_features)
         return self.decide_batch(model, row, event_ids=[name], eligible=eligible, exclude=exclude)[0]
 
     def decide_batch(
@@ -153,13 +153,13 @@ class FlatPolicy:
         X: Matrix,
         seed: int | None = None,
         event_ids: Sequence[str | int] | None = None,
-        eligible: ArrayLike | None = None,
-        exclude: ArrayLike | None = None,
+        eligible: Arms | None = None,
+        exclude: Arms | None = None,
         *,
         first_row: int = 0,
     ) -> Decisions:
         """One decision per row."""
-        rows = as_rows(X, model.n_features)
+        rows = as_rows(X, expect(model, FlatModel, self).n_features)
         names, keys = batch_keys(len(rows), seed, event_ids, first_row)
         arms = _in_play(model, eligible, exclude)
         n, k = len(rows), self.k
@@ -175,11 +175,12 @@ class FlatPolicy:
         return Decisions(names, model.epoch, out, propensities, taken, drawn, np.full((n, k), -1, np.int32))
 
     def explain(
-        self, model: FlatModel, x: Matrix, eligible: ArrayLike | None = None, exclude: ArrayLike | None = None
+        self, model: FlatModel, x: Matrix, eligible: Arms | None = None, exclude: Arms | None = None
     ) -> Explanation:
         """Every arm with its score and its chance under the strategy with no slot taken yet."""
+        row = one_row(x, expect(model, FlatModel, self).n_features)
         arms = _in_play(model, eligible, exclude)
-        found = _candidates(arms, model.scores(one_row(x, model.n_features))[0])
+        found = _candidates(arms, model.scores(row)[0])
         p = checked(self.strategy.probabilities(found.score.astype(np.float64), model.n_seen), len(found))
         return Explanation(found.is_node, found.id, found.route, found.score, p)
 
@@ -189,7 +190,7 @@ def _candidates(arms: Ints, scores: Singles) -> Candidates:
     return Candidates(single, arms, np.ones(len(arms)), np.ascontiguousarray(scores[arms]))
 
 
-def _in_play(model: FlatModel, eligible: ArrayLike | None, exclude: ArrayLike | None) -> Ints:
+def _in_play(model: FlatModel, eligible: Arms | None, exclude: Arms | None) -> Ints:
     allowed = np.ones(model.n_arms, np.bool_)
     if eligible is not None:
         allowed = _mask(model.n_arms, eligible, "eligible arm")
@@ -200,8 +201,8 @@ def _in_play(model: FlatModel, eligible: ArrayLike | None, exclude: ArrayLike | 
     return np.flatnonzero(allowed).astype(np.int32)
 
 
-def _mask(n_arms: int, arms: ArrayLike, what: str) -> Bools:
-    array = np.asarray(arms)
+def _mask(n_arms: int, arms: Arms, what: str) -> Bools:
+    array = np.asarray(list(arms) if isinstance(arms, set | frozenset) else arms)
     if array.ndim != 1:
         raise ValueError(f"{what}s must be a list of ids or a mask, not an array of shape {array.shape}")
     if array.dtype == np.bool_:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -106,15 +107,25 @@ def _check_fits(feedback: Feedback, model: Model) -> None:
 def refit(model: Any, feedback: Feedback, regressor: Linear | None = None) -> Any:
     """The next epoch's model: every reward model with data fitted on all past feedback. The old model still serves.
 
-    `n_seen` of the new model counts all rounds of the feedback, those without an observed reward included.
+    `feedback` is the whole history (`history + today`): what is not in it is forgotten. `n_seen` of the new model
+    counts all its rounds, those without an observed reward included.
     """
     if not isinstance(feedback, Feedback):
         raise TypeError(f"feedback must be a Feedback, not {type(feedback).__name__}")
+    if not (regressor is None or isinstance(regressor, Linear)):
+        raise TypeError(f"regressor must be a Linear, not {regressor!r}")
+    if not callable(getattr(model, "refit", None)) and not isinstance(model, Model):
+        raise TypeError(f"{type(model).__name__} is not a model that can be refitted")
     if not isinstance(model, Model):
         if regressor is not None:
             raise ValueError(f"{type(model).__name__} has an oracle of its own; regressor={regressor!r} is not for it")
         return model.refit(feedback)
     rewards = (regressor or Linear()).solve(feedback.contexts, *samples(feedback, model))
+    if len(feedback) < model.n_seen:
+        warnings.warn(
+            f"the feedback has {len(feedback)} rounds, the model has seen {model.n_seen}: the others are forgotten",
+            stacklevel=2,
+        )
     return Model(model.tree, model.route_rows, rewards, model.epoch + 1, len(feedback), model.geometric)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -120,6 +121,14 @@ class Model:
             r.columns, self.geometric, 0,
         )  # fmt: skip
 
+    def __getstate__(self) -> dict[str, Any]:
+        """To be pickled: without what is made again on first use."""
+        made = ("engine", "routing", "rewards")
+        return {name: value for name, value in self.__dict__.items() if name not in made}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
     def __repr__(self) -> str:
         weights = len(self.route_rows.value) + len(self.reward_rows.value)
         return f"Model(epoch {self.epoch}, {self.n_seen:,} rounds seen, {self.tree}, {weights:,} weights)"
@@ -141,6 +150,7 @@ class Model:
             }  # fmt: skip
             signed = {**manifest, "crc32": _signature(manifest)}
             _write_synced(fresh / MANIFEST, json.dumps(signed, indent=1).encode())
+            _sync_folder(fresh)
             _swap(fresh, target, work / "old")
             _sync_folder(target.parent)
         finally:
@@ -158,7 +168,17 @@ class Model:
     def load(cls, folder: str | os.PathLike[str]) -> Model:
         """Opens a saved model: sizes, checksums and indices are checked, the arrays stay memory-mapped."""
         source = Path(folder)
-        manifest = _read_manifest(source)
+        for _ in range(10):
+            manifest = _read_manifest(source)
+            try:
+                return cls._open(source, manifest)
+            except ModelFileError:
+                if _read_manifest(source) == manifest:
+                    raise  # otherwise a newer model took its place while this one was being read
+        raise ModelFileError(f"{source}: replaced again and again while it was being read")
+
+    @classmethod
+    def _open(cls, source: Path, manifest: dict[str, Any]) -> Model:
         try:
             arrays = {name: _read(source / f"{name}.npy", manifest["files"][name]) for name in FILES}
             columns = whole("columns", manifest["columns"], 1)
@@ -211,9 +231,21 @@ def _foreign(folder: Path) -> str:
     return f"holds {min(others)!r} beside a saved model" if others else ""
 
 
+def _exchanged(a: Path, b: Path) -> bool:
+    """Whether the system could give each folder the other's name in one step (Linux can)."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return bool(renameat2(here, os.fsencode(a), here, os.fsencode(b), exchange) == 0)
+
+
 def _swap(fresh: Path, target: Path, old: Path) -> None:
-    """Renames into place; if that fails, what was there is there again."""
+    """Renames into place, in one step where the system can; if it fails, what was there is there again."""
     if target.exists():
+        if _exchanged(fresh, target):
+            return
         os.rename(target, old)
     try:
         os.rename(fresh, target)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from treetop.explore import IGW, Strategy, batch_keys, check, checked, choose, event_key, event_name, is_native
 from treetop.model import Model
 from treetop.search import Eligible, search
-from treetop.types import Decision, Decisions, Explanation, Matrix, Rows, as_rows, real, whole
+from treetop.types import Arms, Decision, Decisions, Explanation, Matrix, Rows, as_rows, real, whole
 
 MAX_SLOTS = 65_536
+M = TypeVar("M")
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,16 @@ class Policy:
         model: Model,
         x: Matrix,
         event_id: str | int | None = None,
-        eligible: ArrayLike | Eligible | None = None,
-        exclude: ArrayLike | None = None,
+        eligible: Arms | Eligible | None = None,
+        exclude: Arms | None = None,
     ) -> Decision:
-        """One decision. The same event id, context, model and settings give the same decision again."""
-        row = one_row(x, model.n_features)
+        """One decision. The same event id, context, model and settings give the same decision again.
+
+        `event_id` is text or a whole number; without one the decision gets a new one. `eligible` is a list or set of
+        arms, a boolean mask over all arms, or a prepared Eligible; `exclude` a list or set of arms. Fewer than k
+        eligible arms give a shorter decision, none an error.
+        """
+        row = one_row(x, expect(model, Model, self).n_features)
         name = uuid.uuid4().hex if event_id is None else event_name(event_id)
         keys = np.array([event_key(name)], np.int64)
         allowed = _allowed(model, eligible, exclude, 1)
@@ -65,18 +70,19 @@ class Policy:
         X: Matrix,
         seed: int | None = None,
         event_ids: Sequence[str | int] | None = None,
-        eligible: ArrayLike | Eligible | None = None,
-        exclude: ArrayLike | None = None,
+        eligible: Arms | Eligible | None = None,
+        exclude: Arms | None = None,
         *,
         first_row: int = 0,
         threads: int = 0,
     ) -> Decisions:
         """One decision per row, on all cores. Randomness comes from the event ids, or from (seed, row number).
 
+        Without either, every row gets a new event id. Rows with fewer than k eligible arms are padded with -1.
         `first_row` numbers the rows from there, so that a batch cut into pieces decides the same. `eligible` is one set
         for all rows or a boolean mask with one row per context.
         """
-        rows = as_rows(X, model.n_features)
+        rows = as_rows(X, expect(model, Model, self).n_features)
         names, keys = batch_keys(len(rows), seed, event_ids, first_row)
         allowed = _allowed(model, eligible, exclude, len(rows))
         out = self._run(model, rows, keys, allowed, whole("threads", threads, 0, 4096))
@@ -87,12 +93,13 @@ class Policy:
         self,
         model: Model,
         x: Matrix,
-        eligible: ArrayLike | Eligible | None = None,
-        exclude: ArrayLike | None = None,
+        eligible: Arms | Eligible | None = None,
+        exclude: Arms | None = None,
     ) -> Explanation:
         """Every effective arm of a context: route, score, and its chance under the strategy with no slot taken yet."""
+        row = one_row(x, expect(model, Model, self).n_features)
         allowed = _allowed(model, eligible, exclude, 1).row(0)
-        found = search(model, one_row(x, model.n_features), self.beam, self.beta, self.k, allowed)
+        found = search(model, row, self.beam, self.beta, self.k, allowed)
         p = checked(self.strategy.probabilities(found.score.astype(np.float64), model.n_seen), len(found))
         return Explanation(found.is_node, found.id, found.route, found.score, p)
 
@@ -128,6 +135,13 @@ class Policy:
         return arms, nodes, propensities, scores, explored
 
 
+def expect(model: Any, kind: type[M], policy: object) -> M:
+    """The model, if it is of the kind that the policy decides with."""
+    if not isinstance(model, kind):
+        raise TypeError(f"{type(policy).__name__} decides with a {kind.__name__}, not with a {type(model).__name__}")
+    return model
+
+
 def one_row(x: Matrix, n_features: int) -> Rows:
     row = as_rows(x, n_features)
     if len(row) != 1:
@@ -135,7 +149,7 @@ def one_row(x: Matrix, n_features: int) -> Rows:
     return row
 
 
-def _allowed(model: Model, eligible: ArrayLike | Eligible | None, exclude: ArrayLike | None, contexts: int) -> Eligible:
+def _allowed(model: Model, eligible: Arms | Eligible | None, exclude: Arms | None, contexts: int) -> Eligible:
     allowed = Eligible.of(model.tree, eligible, exclude)
     if len(allowed.start) and len(allowed.start) != contexts + 1:
         raise ValueError(f"the mask has {len(allowed.start) - 1} rows for {contexts} contexts")

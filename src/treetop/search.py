@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from treetop.model import Model
 from treetop.tree import Tree
-from treetop.types import Candidates, Ints, Longs, Rows, as_indices
+from treetop.types import Arms, Candidates, Ints, Longs, Rows, as_indices
 
 ALL, ONLY, EXCEPT = 0, 1, 2
 NOTHING = np.zeros(0, np.int32)
@@ -30,7 +29,7 @@ class Eligible:
     arm_at: Ints = field(default_factory=lambda: NOTHING)  # the tree's: what the positions mean
 
     @classmethod
-    def of(cls, tree: Tree, eligible: ArrayLike | Eligible | None = None, exclude: ArrayLike | None = None) -> Eligible:
+    def of(cls, tree: Tree, eligible: Arms | Eligible | None = None, exclude: Arms | None = None) -> Eligible:
         """From ids or a boolean mask (one row per context in a batch: a two-dimensional mask) and ids to leave out."""
         if isinstance(eligible, Eligible):
             if exclude is not None:
@@ -44,6 +43,8 @@ class Eligible:
         banned = _positions(tree, exclude, "excluded arm")
         if eligible is None:
             return cls(EXCEPT, banned, arm_at=tree.arm_at)
+        if isinstance(eligible, set | frozenset):
+            eligible = list(eligible)
         mask = eligible if hasattr(eligible, "ndim") else np.asarray(eligible)
         if mask.ndim == 2:
             return cls._per_row(tree, np.asarray(mask), banned)
@@ -72,9 +73,11 @@ class Eligible:
 EVERY_ARM = Eligible()
 
 
-def _positions(tree: Tree, arms: ArrayLike | None, what: str) -> Ints:
+def _positions(tree: Tree, arms: Arms | None, what: str) -> Ints:
     if arms is None:
         return NOTHING
+    if isinstance(arms, set | frozenset):
+        arms = list(arms)
     array = np.asarray(arms)
     if array.ndim != 1:
         raise ValueError(f"{what}s must be a list of ids or a mask, not an array of shape {array.shape}")

@@ -36,6 +36,7 @@ class Tree:
             if array.ndim != 1:
                 raise ValueError(f"{name} must be a list, not an array of shape {array.shape}")
         parents, leaf_of = as_indices(parents, len(parents), "parent", -1), as_indices(leaf_of, len(parents), "leaf")
+        parents, leaf_of = parents.copy(), leaf_of.copy()  # what was checked stays as it was
         derived = _core.layout(parents, leaf_of)
         names = ("parents", "leaf_of", "begin", "end", "arm_at", "position_of", "depth")
         for name, value in zip(names, (parents, leaf_of, *derived), strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -17,6 +18,7 @@ Singles: TypeAlias = NDArray[np.float32]
 Ints: TypeAlias = NDArray[np.int32]
 Longs: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
+Arms: TypeAlias = ArrayLike | Set[int]  # ids, or a boolean mask over all arms
 Matrix: TypeAlias = Any  # scipy sparse of any kind, or anything numpy.asarray takes
 
 INT32_MAX = 2**31 - 1
@@ -206,7 +208,7 @@ class Explanation(Candidates):
     probability: Floats
 
     def __str__(self) -> str:
-        order = np.argsort(-self.probability, kind="stable")
+        order = np.lexsort((-self.score, -self.probability))
         lines = [f"{len(self)} effective arms: {int((~self.is_node).sum())} single, {int(self.is_node.sum())} nodes"]
         lines.append(f"{'':4} {'id':>9} {'route':>10} {'score':>9} {'chance':>9}")
         lines += [
@@ -216,10 +218,16 @@ class Explanation(Candidates):
         ]
         return "\n".join(lines + ([f"... and {len(self) - 20} more"] if len(self) > 20 else []))
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """The slots of one event. A propensity is exact and given the slots before it."""
+    """The slots of one event.
+
+    `propensities` are exact, each given the slots before it; `explored` says which slots the strategy drew; `nodes` is
+    -1 for an arm chosen by itself, else the node it was drawn through.
+    """
 
     event_id: str
     model_epoch: int
@@ -243,6 +251,8 @@ class Decision:
             )
         return "\n".join(lines)
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True, eq=False)
 class Decisions:
@@ -259,7 +269,12 @@ class Decisions:
     def __len__(self) -> int:
         return len(self.arms)
 
+    def __repr__(self) -> str:
+        n, k = self.arms.shape
+        return f"Decisions({n:,} events, {k} slots, epoch {self.model_epoch})"
+
     def __getitem__(self, i: int) -> Decision:
+        i = range(len(self))[operator.index(i)]
         n = int((self.arms[i] >= 0).sum())
         name = self.event_ids[i] if self.event_ids else f"row {i}"
         return Decision(
@@ -272,10 +287,14 @@ class Decisions:
 class Feedback:
     """The whole history: contexts, what was shown (arms, and the nodes they were drawn through), and what came of it.
 
-    A reward that is NaN was not observed; `reward_range=None` lifts the limits (for simulated unbounded rewards).
+    A reward that is NaN was not observed; nodes may be None where no arm came through one; `reward_range=None` lifts
+    the limits (for simulated unbounded rewards). Histories add up: `history + today`.
 
-    >>> Feedback([[1.0, 0.0]], arms=[[3, 4]], nodes=[[-1, 2]], rewards=[[1.0, float("nan")]]).observed
+    >>> monday = Feedback([[1.0, 0.0]], arms=[[3, 4]], nodes=[[-1, 2]], rewards=[[1.0, float("nan")]])
+    >>> monday.observed
     array([[ True, False]])
+    >>> monday + monday
+    Feedback(2 rounds, 2 slots, 2 rewards observed)
     """
 
     contexts: Matrix
@@ -286,11 +305,14 @@ class Feedback:
 
     def __post_init__(self) -> None:
         contexts = as_rows(self.contexts)
+        through = np.full(np.shape(self.arms), -1) if self.nodes is None else self.nodes
         arms, nodes = (
             as_indices(np.atleast_2d(np.asarray(ids)), INT32_MAX, name, low=-1)
-            for name, ids in (("arms", self.arms), ("nodes", self.nodes))
+            for name, ids in (("arms", self.arms), ("nodes", through))
         )
-        rewards = as_numbers(self.rewards, "rewards")
+        given: Any = self.rewards
+        dense = given.toarray() if hasattr(given, "toarray") else given
+        rewards = np.atleast_2d(as_numbers(dense, "rewards"))
         for name, array in (("arms", arms), ("nodes", nodes), ("rewards", rewards)):
             if array.ndim != 2 or array.shape != (len(contexts), arms.shape[-1]):
                 raise ValueError(
@@ -299,15 +321,43 @@ class Feedback:
                 )
         _check_rewards(rewards, arms, self.reward_range)
         rewards = as_singles(rewards, "rewards")
-        for name, checked in (("contexts", contexts), ("arms", arms), ("nodes", nodes), ("rewards", rewards)):
-            object.__setattr__(self, name, checked)
+        object.__setattr__(self, "contexts", contexts)
+        for name, slots in (("arms", arms), ("nodes", nodes), ("rewards", rewards)):
+            object.__setattr__(self, name, slots.copy())  # what was checked stays as it was
 
     def __len__(self) -> int:
         return len(self.contexts)
 
+    @classmethod
+    def of(cls, contexts: Matrix, shown: Decision | Decisions, rewards: Any) -> Feedback:
+        """What came of decisions: one context and one row of rewards for each."""
+        return cls(contexts, shown.arms, shown.nodes, rewards)
+
     @property
     def observed(self) -> Bools:
         return np.asarray(~np.isnan(self.rewards))
+
+    def __add__(self, later: Feedback) -> Feedback:
+        """Both histories, one after the other; the one with fewer slots is padded with slots that show nothing."""
+        if not isinstance(later, Feedback):
+            return NotImplemented
+        k = max(self.arms.shape[1], later.arms.shape[1])
+        arms, nodes, rewards = (
+            np.vstack([_padded(getattr(part, name), k, empty) for part in (self, later)])
+            for name, empty in (("arms", -1), ("nodes", -1), ("rewards", np.nan))
+        )
+        contexts = sp.vstack([self.contexts.csr(), later.contexts.csr()], format="csr")
+        same = self.reward_range == later.reward_range
+        return Feedback(contexts, arms, nodes, rewards, self.reward_range if same else None)
+
+    def __repr__(self) -> str:
+        return (
+            f"Feedback({len(self):,} rounds, {self.arms.shape[1]} slots, {int(self.observed.sum()):,} rewards observed)"
+        )
+
+
+def _padded(array: NDArray[Any], k: int, empty: float) -> NDArray[Any]:
+    return np.pad(array, ((0, 0), (0, k - array.shape[1])), constant_values=empty)
 
 
 def _check_rewards(rewards: NDArray[Any], arms: Ints, limits: tuple[float, float] | None) -> None:

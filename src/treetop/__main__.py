@@ -1,0 +1,5 @@
+"""`python -m treetop` is the command `treetop`."""
+
+from treetop.cli import main
+
+main()
