@@ -19,11 +19,12 @@ from rich.table import Table
 
 from treetop import bench as benches
 from treetop import demo as demos
-from treetop import report
+from treetop import figures, page, story
 from treetop.datasets import load
 from treetop.explore import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy
 from treetop.learn import Epochs, Linear
 from treetop.policy import Policy
+from treetop.report import table, write
 from treetop.simulate import Run, begin, run
 
 app = typer.Typer(
@@ -114,7 +115,7 @@ def demo(
         print(json.dumps(result))
         return
     console.print()
-    console.print(report.table(runs, k=5))
+    console.print(table(runs, k=5))
     best = max(runs, key=lambda r: r.mean_reward)
     console.print(f"\nFive late decisions of [bold]{best.strategy}[/]:")
     for example in examples:
@@ -201,11 +202,11 @@ def simulate(
     result = {"dataset": dataset.facts(), "runs": [r.summary() for r in runs]}
     if out:
         _store(result, out / "result.json")
-        _draw(lambda path: report.plot(runs, path, f"{dataset.name}: {dataset.n_arms:,} arms"), out / "curves.png")
+        _draw(lambda path: figures.plot(runs, path, f"{dataset.name}: {dataset.n_arms:,} arms"), out / "curves.png")
     if as_json:
         print(json.dumps(result))
     else:
-        console.print(report.table(runs, k))
+        console.print(table(runs, k))
 
 
 @app.command()
@@ -235,3 +236,21 @@ def bench(
     for row in rows:
         out.add_row(*(str(row.get(column, "")) for column in columns))
     console.print(out)
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="A folder that reproduce, simulate --out or demo left behind.")],
+    out: Annotated[Path | None, typer.Option(help="The page [report.html in the folder].")] = None,
+    as_json: Json = False,
+) -> None:
+    """One HTML page of a run, with everything in it: curves, tables, win/draw/loss, settings, versions, checksums.
+
+    Example: treetop report runs/paper
+    """
+    content = page.html(story.read(run)).encode()
+    path = write(out or run / "report.html", content)
+    if as_json:
+        print(json.dumps({"page": str(path), "bytes": len(content)}))
+    else:
+        console.print(f"{path} ({len(content) / 1024:,.0f} KB, one file, nothing to fetch)", soft_wrap=True)

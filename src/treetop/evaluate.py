@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 import numpy as np
@@ -179,3 +179,63 @@ def ranks(means: Mapping[str, float]) -> dict[str, int]:
     {'igw': 1, 'greedy': 3, 'epsilon': 1}
     """
     return {name: 1 + sum(other > mean for other in means.values()) for name, mean in means.items()}
+
+
+@dataclass(frozen=True)
+class Series:
+    """One strategy on one dataset: what its runs collected, seed by seed.
+
+    `blocks` holds the reward collected in every block of rounds, for runs that kept it.
+    """
+
+    name: str
+    style: str
+    k: int
+    rounds: int
+    seeds: tuple[int, ...]
+    means: tuple[float, ...]
+    curves: tuple[tuple[tuple[int, float], ...], ...]
+    blocks: tuple[tuple[float, ...], ...] = ()
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.means))
+
+    def seed(self, seed: int) -> Series:
+        """The same, of one seed only."""
+        i = self.seeds.index(seed)
+        return replace(
+            self, seeds=(seed,), means=self.means[i : i + 1], curves=self.curves[i : i + 1],
+            blocks=self.blocks[i : i + 1],
+        )  # fmt: skip
+
+
+RULES = ("bakeoff", "bakeoff erf", "paired")
+
+
+def votes(series: Sequence[Series], rule: str = "bakeoff") -> Outcomes:
+    """Every strategy of one dataset against every other, by name.
+
+    The bake-off rules compare the mean over seeds with n = the rounds of one run: seeds shuffle the same rows, and are
+    no new data. The paired rule compares block by block over the seeds that both have.
+    """
+    if rule not in RULES:
+        raise ValueError(f"rule is {rule!r}; it must be one of {', '.join(RULES)}")
+    by_name = {s.name: s for s in series}
+
+    def p_value(a: str, b: str) -> float:
+        one, two = by_name[a], by_name[b]
+        if rule == "paired":
+            return paired(*_common_blocks(one, two))
+        law = "erf" if rule.endswith("erf") else "normal"
+        return bakeoff(one.mean / one.k, two.mean / two.k, min(one.rounds, two.rounds), law)
+
+    return outcomes(list(by_name), p_value)
+
+
+def _common_blocks(a: Series, b: Series) -> tuple[Floats, Floats]:
+    common = [seed for seed in a.seeds if seed in b.seeds]
+    if not common or not (a.blocks and b.blocks):
+        raise ValueError(f"{a.name} of seeds {a.seeds} and {b.name} of seeds {b.seeds} have no blocks in common")
+    one, two = (np.concatenate([s.blocks[s.seeds.index(seed)] for seed in common]) for s in (a, b))
+    return one, two
