@@ -21,11 +21,8 @@ from treetop import bench as benches
 from treetop import demo as demos
 from treetop import figures, page, story
 from treetop.datasets import load
-from treetop.explore import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy
-from treetop.learn import Epochs, Linear
-from treetop.policy import Policy
+from treetop.experiment import Bars, Plan, Settings, execute
 from treetop.report import table, write
-from treetop.simulate import Run, begin, run
 
 app = typer.Typer(
     help="Top-k contextual bandits over millions of arms.",
@@ -36,6 +33,7 @@ app = typer.Typer(
 console, errors = Console(), Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables for people.")]
+OBSERVED = "Slots the learner hears of: all, each:c=0.5, cascade (to the first click) or position:decay=0.8."
 Seeds = Annotated[list[int], typer.Option("--seed", help="Seed of shuffling, tree and draws; repeatable.")]
 
 
@@ -62,21 +60,21 @@ def front(
 
 
 @contextmanager
-def _bars(quiet: bool) -> Iterator[Callable[[str, int], Callable[[int, float], None]]]:
-    """A progress bar per run with the running mean reward; silent for machines."""
+def _bars(quiet: bool) -> Iterator[Bars]:
+    """A progress bar per run with rounds a second, the running mean reward and the time left; silent for machines."""
     with Progress(
-        TextColumn("{task.description:<10}"), BarColumn(bar_width=18),
-        TextColumn("{task.completed:>9,} rounds  mean reward [bold]{task.fields[mean]:.3f}[/]"),
+        TextColumn("{task.description:<18}"), BarColumn(bar_width=12),
+        TextColumn("{task.completed:>9,} rounds  reward [bold]{task.fields[mean]:.3f}[/]"),
         TextColumn("{task.fields[rate]:>7,.0f}/s"), TimeRemainingColumn(),
         console=errors, disable=quiet,
     ) as progress:  # fmt: skip
 
-        def add(name: str, total: int) -> Callable[[int, float], None]:
-            task, began = progress.add_task(name, total=total, mean=0.0, rate=0.0), time.perf_counter()
+        def add(name: str, total: int, done: int = 0) -> Callable[[int, float], None]:
+            task, began = progress.add_task(name, total=total, completed=done, mean=0.0, rate=0.0), time.perf_counter()
 
-            def update(done: int, mean: float) -> None:
-                rate = done / max(1e-9, time.perf_counter() - began)
-                progress.update(task, completed=done, mean=mean, rate=rate)
+            def update(now: int, mean: float) -> None:
+                rate = (now - done) / max(1e-9, time.perf_counter() - began)
+                progress.update(task, completed=now, mean=mean, rate=rate)
 
             return update
 
@@ -167,46 +165,35 @@ def simulate(
     loss: Annotated[str, typer.Option(help="Reward models: squared or absolute (the paper's LinearSVR).")] = "squared",
     split: Annotated[str, typer.Option(help="Tree: kmeans or cocluster.")] = "kmeans",
     learner: Annotated[str, typer.Option(help="paper: the faithful algorithm.")] = "paper",
-    out: Annotated[Path | None, typer.Option(help="Folder for result.json and curves.png.")] = None,
+    feedback: Annotated[str, typer.Option(help=OBSERVED)] = "all",
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; run again, it goes on there.")] = None,
     as_json: Json = False,
 ) -> None:
     """Plays labelled data as a bandit: only the rewards of the arms shown are revealed.
 
     Example: treetop simulate debian --strategy igw --strategy greedy --init 3000 --horizon 50000
     """
-    if learner != "paper":
-        raise ValueError(f"learner is {learner!r}; it must be paper")
-    known: dict[str, Strategy] = {
-        "igw": IGW(C=c), "greedy": Greedy(), "boltzmann": Boltzmann(beta), "epsilon": EpsilonGreedy(epsilon)
-    }  # fmt: skip
-    if wrong := [name for name in strategy if name not in known]:
-        raise ValueError(f"strategy is {wrong[0]!r}; it must be one of {', '.join(known)}")
-    policies = {name: Policy(k, explore, beam, known[name]) for name in strategy}
-    epochs, regressor = Epochs.geometric(first_epoch, factor), Linear(loss=loss)
-    dataset = load(data)
-    leaf = max_leaf or (10 if dataset.n_arms < 100_000 else 100)
-    left = len(dataset.X) - (init if dataset.X_init is None else 0)
-    rounds = horizon or max(1, left)
-    runs: list[Run] = []
+    parameters = {"igw": {"C": c}, "boltzmann": {"beta": beta}, "epsilon": {"epsilon": epsilon}}
+    settings = tuple(
+        Settings(
+            name, parameters.get(name, {}), k, explore, beam, max_leaf, init, horizon, first_epoch, factor, loss, split,
+            learner, feedback,
+        )
+        for name in strategy
+    )  # fmt: skip
+    plan = Plan(data, settings, tuple(seed))
     with _bars(as_json) as bar:
-        for s in seed:
-            stream, model = begin(dataset, init, rounds, leaf, s, split=split)
-            for name, policy in policies.items():
-                title = name if len(seed) == 1 else f"{name} seed {s}"
-                played = run(
-                    stream, model, policy, name=name, seed=s, epochs=epochs, regressor=regressor,
-                    progress=bar(title, rounds),
-                )  # fmt: skip
-                played.settings.update(init=init, horizon=rounds, max_leaf=leaf, learner=learner, split=split)
-                runs.append(played)
-    result = {"dataset": dataset.facts(), "runs": [r.summary() for r in runs]}
+        records = execute(out, plan, bar)
+    facts = records[0].dataset
+    result = {"dataset": facts, "runs": [record.summary() for record in records]}
     if out:
         _store(result, out / "result.json")
-        _draw(lambda path: figures.plot(runs, path, f"{dataset.name}: {dataset.n_arms:,} arms"), out / "curves.png")
+        title = f"{facts['name']}: {facts['arms']:,} arms"
+        _draw(lambda path: figures.plot(records, path, title), out / "curves.png")
     if as_json:
         print(json.dumps(result))
     else:
-        console.print(table(runs, k))
+        console.print(table(records, k))
 
 
 @app.command()

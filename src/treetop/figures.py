@@ -9,6 +9,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from treetop.experiment import Record
 from treetop.report import Line, Panel
 from treetop.simulate import Run
 
@@ -27,7 +28,7 @@ INK = {"light": ("#1f2328", "#d9dde1"), "dark": ("#e6e8ea", "#41464d")}  # text,
 WIDTH, HEIGHT = 4.6, 3.3  # of one panel, in inches
 
 
-def plot(runs: Sequence[Run], path: Path, title: str) -> None:
+def plot(runs: Sequence[Run | Record], path: Path, title: str) -> None:
     """The progressive mean reward of every run, as in the paper's Figure 3."""
     lines = [
         Line(
@@ -36,7 +37,8 @@ def plot(runs: Sequence[Run], path: Path, title: str) -> None:
         )
         for run in sorted(runs, key=lambda run: -run.mean_reward)
     ]  # fmt: skip
-    draw([Panel(title, tuple(lines), "mean reward a round so far")], path, width=8, height=4.8)
+    panel = Panel(title, tuple(lines), "mean reward a round so far", marks=tuple(runs[0].settings["refits"]))
+    draw([panel], path, width=8, height=4.8)
 
 
 def draw(panels: Sequence[Panel], path: Path, width: float = WIDTH, height: float = HEIGHT) -> Path:
@@ -107,7 +109,9 @@ def _curves(ax: Any, panel: Panel, theme: str) -> None:
             ax.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
     ax.set_xlim(0, max(line.x[-1] for line in panel.lines))
     ax.set_ylim(*_limits(panel.lines))
-    ax.set_xlabel("rounds")
+    for refit in panel.marks:
+        ax.axvline(refit, color=INK[theme][1], linewidth=0.8, zorder=0)
+    ax.set_xlabel("rounds (upright lines: refits)" if panel.marks else "rounds")
     ax.set_ylabel(panel.ylabel)
     ax.xaxis.set_major_locator(_ticker().MaxNLocator(5))
     ax.xaxis.set_major_formatter(_ticker().EngFormatter(sep=""))

@@ -12,6 +12,7 @@ import numpy as np
 
 from treetop.datasets import Stream
 from treetop.evaluate import Band, Matrix, Series, band, half_width, ranks
+from treetop.experiment import Record
 from treetop.simulate import Run
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Panel:
     ylabel: str
     kind: str = "curves"
     labels: tuple[str, ...] = ()
+    marks: tuple[float, ...] = ()  # rounds of refits
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,7 @@ def grid_sheet(panel: Panel, note: str = "") -> Sheet:
     return Sheet(panel.title, ("", *panel.labels), rows, note)
 
 
-def table(runs: Sequence[Run], k: int) -> Table:
+def table(runs: Sequence[Run | Record], k: int) -> Table:
     """One line per strategy, best first: mean reward over the whole stream and over its last fifth."""
     from rich.table import Table
 
@@ -201,12 +203,11 @@ def table(runs: Sequence[Run], k: int) -> Table:
         out.add_column(head, justify="left" if head == "strategy" else "right")
     base = next((run.mean_reward for run in runs if run.strategy == "greedy"), None)
     for run in sorted(runs, key=lambda run: -run.mean_reward):
-        n = len(run.feedback)
-        late = float(np.nansum(run.feedback.rewards[-max(1, n // 5) :]) / max(1, n // 5))
+        speed = run.rounds / max(run.seconds, 1e-3)
         ratio = "" if not base else f"{run.mean_reward / base:.2f}x"
         name = f"{run.strategy}" + (f" (seed {run.seed})" if run.seed else "")
         out.add_row(
-            name, f"{run.mean_reward:.3f}", f"{late:.3f}", ratio, f"{n / run.seconds:,.0f}", f"{run.seconds:.1f}"
+            name, f"{run.mean_reward:.3f}", f"{run.late_reward:.3f}", ratio, f"{speed:,.0f}", f"{run.seconds:.1f}"
         )
     return out
 
