@@ -34,7 +34,7 @@ struct Text {
 class Reader {
 public:
     static constexpr std::int64_t limit = std::numeric_limits<std::int32_t>::max() - 1;  // of rows, features and labels
-    static constexpr std::size_t longest_line = std::size_t{1} << 28;
+    static constexpr std::size_t longest_line = std::size_t{1} << 26;
 
     explicit Reader(Form form) : form_(form), header_seen_(form == Form::svmlight) {}
 

@@ -149,14 +149,19 @@ def _store(result: dict[str, Any], path: Path) -> None:
 
 @app.command()
 def simulate(
-    data: Annotated[str, typer.Argument(help="debian, or a folder with X.trn.npz Y.trn.npz X.tst.npz Y.tst.npz.")],
+    data: Annotated[str, typer.Argument(help="debian, a set of the paper such as eurlex-4k, or a file or folder.")],
     strategy: Annotated[list[str], typer.Option(help="igw, greedy, boltzmann or epsilon; repeatable.")] = ["igw"],  # noqa: B006
     k: Annotated[int, typer.Option(help="Arms shown a round.")] = 5,
     explore: Annotated[int, typer.Option(help="How many of them are drawn by the strategy.")] = 3,
     beam: Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")] = 10,
     max_leaf: Annotated[int | None, typer.Option(help="Arms in a leaf at most [10; 100 from 100,000 arms on].")] = None,
-    init: Annotated[int, typer.Option(help="Rows for tree and routing.")] = 5000,
-    horizon: Annotated[int | None, typer.Option(help="Rounds; beyond the data, with replacement [all rows].")] = None,
+    init: Annotated[
+        int | None, typer.Option(help="Rows for tree and routing; if not given 5000, or the paper's.")
+    ] = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option(help="Rounds, beyond the data with replacement; if not given all rows, or the paper's."),
+    ] = None,
     seed: Seeds = [0],  # noqa: B006
     first_epoch: Annotated[int, typer.Option(help="Rounds before the first refit; doubled after each.")] = 4096,
     factor: Annotated[float, typer.Option(help="Growth of the rounds between refits.")] = 2.0,
@@ -166,6 +171,9 @@ def simulate(
     loss: Annotated[str, typer.Option(help="Reward models: squared or absolute (the paper's LinearSVR).")] = "squared",
     split: Annotated[str, typer.Option(help="Tree: kmeans or cocluster.")] = "kmeans",
     learner: Annotated[str, typer.Option(help="paper: the faithful algorithm.")] = "paper",
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where the files of a set of the paper lie; if not given, here.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for result.json and curves.png.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -182,10 +190,8 @@ def simulate(
         raise ValueError(f"strategy is {wrong[0]!r}; it must be one of {', '.join(known)}")
     policies = {name: Policy(k, explore, beam, known[name]) for name in strategy}
     epochs, regressor = Epochs.geometric(first_epoch, factor), Linear(loss=loss)
-    dataset = load(data)
-    leaf = max_leaf or (10 if dataset.n_arms < 100_000 else 100)
-    left = len(dataset.X) - (init if dataset.X_init is None else 0)
-    rounds = horizon or max(1, left)
+    dataset = load(data, data_dir=data_dir)
+    init, rounds, leaf = dataset.sizes(init, horizon, max_leaf)
     runs: list[Run] = []
     with _bars(as_json) as bar:
         for s in seed:
