@@ -94,5 +94,12 @@ def test_mistakes_are_one_line_and_exit_code_2(words: list[str], message: str) -
     assert result.stdout == ""
 
 
+def test_a_malformed_file_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    (tmp_path / "data.txt").write_text("2 5 4\n1,2 0:1\n3 x3\n")
+    result = shell("simulate", str(tmp_path / "data.txt"))
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == f"error: {tmp_path / 'data.txt'} line 3: 'x3' is not a feature:value pair\n"
+
+
 def test_version() -> None:
     assert shell("--version").stdout.strip() == "0.1.0"

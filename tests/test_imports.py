@@ -24,6 +24,8 @@ ORDER = [
     "flat",
     "bandit",
     "debian",
+    "read",
+    "presets",
     "datasets",
     "feedback",
     "simulate",

@@ -1,7 +1,4 @@
-// The one file that knows Python: unpack, release the GIL, call the core, pack. Arrays come in as they are (no
-// conversion, no copy) and go out by moving.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
+// Python's way into the core: unpack, release the GIL, call the core, pack.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
@@ -18,34 +15,13 @@
 #include "cluster.hpp"
 #include "decide.hpp"
 #include "fit.hpp"
+#include "python.hpp"
 
 namespace nb = nanobind;
 using namespace treetop;
 using namespace nb::literals;
 
 namespace {
-
-template <class T>
-using In = nb::ndarray<const T, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <class T>
-using Out = nb::ndarray<nb::numpy, T, nb::ndim<1>, nb::c_contig>;
-template <class T>
-using Out2 = nb::ndarray<nb::numpy, T, nb::ndim<2>, nb::c_contig>;
-
-template <class T>
-std::span<const T> view(const In<T>& array) {
-    return {array.data(), array.size()};
-}
-
-// What the core takes for granted about single numbers. The negation refuses NaN as well.
-template <class T>
-void within(const char* name, T value, T low, T high) {
-    if (!(value >= low && value <= high)) {
-        std::ostringstream text;
-        text << name << " is " << value << ", outside [" << low << ", " << high << "]";
-        throw std::invalid_argument(text.str());
-    }
-}
 
 constexpr std::int64_t max_slots = 65536, max_int = std::numeric_limits<std::int32_t>::max();
 
@@ -69,19 +45,6 @@ void check_slots(std::int64_t k, std::int64_t explore) {
 
 Rows rows(const In<std::int64_t>& start, const In<std::int32_t>& index, const In<float>& value, std::int64_t columns) {
     return {view(start), view(index), view(value), columns};
-}
-
-template <class Array, class T, class... Sizes>
-Array pack(std::vector<T>&& data, Sizes... sizes) {
-    auto* kept = new std::vector<T>(std::move(data));
-    nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-    return Array(kept->data(), {static_cast<std::size_t>(sizes)...}, owner);
-}
-
-template <class T>
-Out<T> pack1(std::vector<T>&& data) {
-    const std::size_t n = data.size();
-    return pack<Out<T>>(std::move(data), n);
 }
 
 // vector<bool> has no storage to hand over: bytes go out under the type bool.
@@ -377,4 +340,5 @@ NB_MODULE(_core, m) {
            const std::string& what) { return inspect(rows(start, index, value, columns), what); },
         "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "columns"_a, "what"_a,
         "Refuses pointers, indices and values out of range; says whether indices rise strictly in every row.");
+    bind_read(m);
 }

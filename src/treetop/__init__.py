@@ -1,7 +1,7 @@
 """treetop: top-k contextual bandits over millions of arms.
 
 Reading order, which is the path of a decision: types, tree, routing, model, search, explore, policy; then learn, flat;
-then datasets and simulate, which play the loop; report, demo, bench and cli, which show it.
+then read, presets, datasets and simulate, which play the loop; report, demo, bench and cli, which show it.
 """
 
 from treetop.datasets import Dataset, Stream, load

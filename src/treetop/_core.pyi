@@ -42,3 +42,14 @@ def inspect_rows(start: Annotated[NDArray[numpy.int64], dict(shape=(None,), orde
     """
     Refuses pointers, indices and values out of range; says whether indices rise strictly in every row.
     """
+
+class TextReader:
+    def __init__(self, form: int) -> None: ...
+
+    def feed(self, block: bytes) -> None:
+        """Parses the lines that end in a block of bytes."""
+
+    def finish(self) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], int, int]:
+        """
+        start, index, value of the features, start, index of the labels, how many of each there can be.
+        """

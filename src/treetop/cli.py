@@ -148,14 +148,19 @@ def _store(result: dict[str, Any], path: Path) -> None:
 
 @app.command()
 def simulate(
-    data: Annotated[str, typer.Argument(help="debian, or a folder with X.trn.npz Y.trn.npz X.tst.npz Y.tst.npz.")],
+    data: Annotated[str, typer.Argument(help="debian, a set of the paper such as eurlex-4k, or a file or folder.")],
     strategy: Annotated[list[str], typer.Option(help="igw, greedy, boltzmann or epsilon; repeatable.")] = ["igw"],  # noqa: B006
     k: Annotated[int, typer.Option(help="Arms shown a round.")] = 5,
     explore: Annotated[int, typer.Option(help="How many of them are drawn by the strategy.")] = 3,
     beam: Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")] = 10,
     max_leaf: Annotated[int | None, typer.Option(help="Arms in a leaf at most [10; 100 from 100,000 arms on].")] = None,
-    init: Annotated[int, typer.Option(help="Rows for tree and routing.")] = 5000,
-    horizon: Annotated[int | None, typer.Option(help="Rounds; beyond the data, with replacement [all rows].")] = None,
+    init: Annotated[
+        int | None, typer.Option(help="Rows for tree and routing; if not given 5000, or the paper's.")
+    ] = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option(help="Rounds, beyond the data with replacement; if not given all rows, or the paper's."),
+    ] = None,
     seed: Seeds = [0],  # noqa: B006
     first_epoch: Annotated[int, typer.Option(help="Rounds before the first refit; doubled after each.")] = 4096,
     factor: Annotated[float, typer.Option(help="Growth of the rounds between refits.")] = 2.0,
@@ -166,6 +171,9 @@ def simulate(
     split: Annotated[str, typer.Option(help="Tree: kmeans or cocluster.")] = "kmeans",
     learner: Annotated[str, typer.Option(help="paper: the faithful algorithm.")] = "paper",
     feedback: Annotated[str, typer.Option(help=OBSERVED)] = "all",
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where the files of a set of the paper lie; if not given, here.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results; run again, it goes on there.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -173,6 +181,8 @@ def simulate(
 
     Example: treetop simulate debian --strategy igw --strategy greedy --init 3000 --horizon 50000
     """
+    dataset = load(data, data_dir=data_dir)
+    init, horizon, max_leaf = dataset.sizes(init, horizon, max_leaf)
     parameters = {"igw": {"C": c}, "boltzmann": {"beta": beta}, "epsilon": {"epsilon": epsilon}}
     settings = tuple(
         Settings(
@@ -183,7 +193,7 @@ def simulate(
     )  # fmt: skip
     plan = Plan(data, settings, tuple(seed))
     with _bars(as_json) as bar:
-        records = execute(out, plan, bar)
+        records = execute(out, plan, bar, dataset=dataset)
     facts = records[0].dataset
     result = {"dataset": facts, "runs": [record.summary() for record in records]}
     if out:
