@@ -20,6 +20,7 @@ from rich.table import Table
 from treetop import bench as benches
 from treetop import demo as demos
 from treetop import figures, page, story
+from treetop import tune as tuning
 from treetop.datasets import load
 from treetop.experiment import Bars, Plan, Settings, execute
 from treetop.report import table, write
@@ -33,8 +34,24 @@ app = typer.Typer(
 console, errors = Console(), Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables for people.")]
+DATA = "debian, a set of the paper such as eurlex-4k, or a file or folder."
 OBSERVED = "Slots the learner hears of: all, each:c=0.5, cascade (to the first click) or position:decay=0.8."
 Seeds = Annotated[list[int], typer.Option("--seed", help="Seed of shuffling, tree and draws; repeatable.")]
+Slots = Annotated[int, typer.Option(help="Arms shown a round.")]
+Explore = Annotated[int, typer.Option(help="How many of them are drawn by the strategy.")]
+Beam = Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")]
+MaxLeaf = Annotated[int | None, typer.Option(help="Arms in a leaf at most [10; 100 from 100,000 arms on].")]
+Init = Annotated[int | None, typer.Option(help="Rows for tree and routing; 5000 if not given, or the paper's.")]
+Horizon = Annotated[
+    int | None, typer.Option(help="Rounds, with replacement beyond the data; all rows if not given, or the paper's.")
+]
+DataDir = Annotated[Path | None, typer.Option(help="Where the files of a set of the paper lie; here if not given.")]
+FirstEpoch = Annotated[int, typer.Option(help="Rounds before the first refit; doubled after each.")]
+Factor = Annotated[float, typer.Option(help="Growth of the rounds between refits.")]
+Loss = Annotated[str, typer.Option(help="Reward models: squared or absolute (the paper's LinearSVR).")]
+Split = Annotated[str, typer.Option(help="Tree: kmeans or cocluster.")]
+Observed = Annotated[str, typer.Option("--feedback", help=OBSERVED)]
+Out = Annotated[Path | None, typer.Option(help="Folder for the results; called again, it goes on there.")]
 
 
 def main() -> None:
@@ -148,33 +165,26 @@ def _store(result: dict[str, Any], path: Path) -> None:
 
 @app.command()
 def simulate(
-    data: Annotated[str, typer.Argument(help="debian, a set of the paper such as eurlex-4k, or a file or folder.")],
+    data: Annotated[str, typer.Argument(help=DATA)],
     strategy: Annotated[list[str], typer.Option(help="igw, greedy, boltzmann or epsilon; repeatable.")] = ["igw"],  # noqa: B006
-    k: Annotated[int, typer.Option(help="Arms shown a round.")] = 5,
-    explore: Annotated[int, typer.Option(help="How many of them are drawn by the strategy.")] = 3,
-    beam: Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")] = 10,
-    max_leaf: Annotated[int | None, typer.Option(help="Arms in a leaf at most [10; 100 from 100,000 arms on].")] = None,
-    init: Annotated[
-        int | None, typer.Option(help="Rows for tree and routing; if not given 5000, or the paper's.")
-    ] = None,
-    horizon: Annotated[
-        int | None,
-        typer.Option(help="Rounds, beyond the data with replacement; if not given all rows, or the paper's."),
-    ] = None,
+    k: Slots = 5,
+    explore: Explore = 3,
+    beam: Beam = 10,
+    max_leaf: MaxLeaf = None,
+    init: Init = None,
+    horizon: Horizon = None,
     seed: Seeds = [0],  # noqa: B006
-    first_epoch: Annotated[int, typer.Option(help="Rounds before the first refit; doubled after each.")] = 4096,
-    factor: Annotated[float, typer.Option(help="Growth of the rounds between refits.")] = 2.0,
+    first_epoch: FirstEpoch = 4096,
+    factor: Factor = 2.0,
     c: Annotated[float, typer.Option("--igw-c", help="C of igw.")] = 1.0,
     beta: Annotated[float, typer.Option(help="beta of boltzmann.")] = 1.0,
     epsilon: Annotated[float, typer.Option(help="epsilon of epsilon.")] = 0.167,
-    loss: Annotated[str, typer.Option(help="Reward models: squared or absolute (the paper's LinearSVR).")] = "squared",
-    split: Annotated[str, typer.Option(help="Tree: kmeans or cocluster.")] = "kmeans",
+    loss: Loss = "squared",
+    split: Split = "kmeans",
     learner: Annotated[str, typer.Option(help="paper: the faithful algorithm.")] = "paper",
-    feedback: Annotated[str, typer.Option(help=OBSERVED)] = "all",
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Where the files of a set of the paper lie; if not given, here.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results; run again, it goes on there.")] = None,
+    feedback: Observed = "all",
+    data_dir: DataDir = None,
+    out: Out = None,
     as_json: Json = False,
 ) -> None:
     """Plays labelled data as a bandit: only the rewards of the arms shown are revealed.
@@ -204,6 +214,60 @@ def simulate(
         print(json.dumps(result))
     else:
         console.print(table(records, k))
+
+
+@app.command()
+def tune(
+    data: Annotated[str, typer.Argument(help=DATA)],
+    strategy: Annotated[list[str] | None, typer.Option(help="igw, boltzmann, epsilon or greedy; all if none.")] = None,
+    grid: Annotated[str, typer.Option(help="paper: 15 values of C and beta, 10 of epsilon; small: 3 each.")] = "paper",
+    k: Slots = 5,
+    explore: Explore = 3,
+    beam: Beam = 10,
+    max_leaf: MaxLeaf = None,
+    init: Init = None,
+    horizon: Horizon = None,
+    seed: Seeds = [0],  # noqa: B006
+    first_epoch: FirstEpoch = 4096,
+    factor: Factor = 2.0,
+    loss: Loss = "squared",
+    split: Split = "kmeans",
+    feedback: Observed = "all",
+    data_dir: DataDir = None,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Searches the paper's grids for the best C of igw, beta of boltzmann and epsilon of epsilon, on all cores.
+
+    Example: treetop tune debian --strategy igw --grid small --init 3000 --horizon 20000 --out tuned
+    """
+    dataset = load(data, data_dir=data_dir)
+    init, horizon, max_leaf = dataset.sizes(init, horizon, max_leaf)
+    plan = tuning.plan(
+        data, strategy or list(tuning.PARAMETER), grid, seed, k=k, explore=explore, beam=beam, max_leaf=max_leaf,
+        init=init, horizon=horizon, first_epoch=first_epoch, factor=factor, loss=loss, split=split, feedback=feedback,
+    )  # fmt: skip
+    with _bars(as_json) as bar:
+        records = execute(out, plan, bar, dataset=dataset)
+    points = tuning.points(plan, records)
+    result = {"dataset": records[0].dataset, "seeds": seed, **tuning.summary(points)}
+    if out:
+        _store(result, out / "tuned.json")
+    if as_json:
+        print(json.dumps(result))
+    else:
+        console.print(_tuning_table(points, k))
+
+
+def _tuning_table(points: list[tuning.Point], k: int) -> Table:
+    out = Table(title=f"Mean reward a round (at most {k} hits)", title_justify="left")
+    for head in ("strategy", "parameter", "mean reward", "lowest", "highest", "seconds"):
+        out.add_column(head, justify="left" if head in ("strategy", "parameter") else "right")
+    for p in points:
+        text = ", ".join(f"{name} {value:g}" for name, value in p.parameters.items())
+        numbers = (f"{number:.3f}" for number in (p.mean_reward, p.low, p.high))
+        out.add_row(p.strategy, text, *numbers, f"{p.seconds:.1f}", style="bold green" if p.best else None)
+    return out
 
 
 @app.command()

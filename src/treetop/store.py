@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from treetop.simulate import History
 
@@ -42,17 +43,13 @@ class Folder:
         (self.path / STATE).mkdir(exist_ok=True)
         about = json.dumps({"done": history.done, "seconds": history.seconds, "versions": versions})
         arrays = {name: getattr(history, name) for name in ARRAYS}
-        _replace(self._state(index), lambda file: np.savez(file, about=np.array(about), **arrays))
+        put(self._state(index), lambda file: np.savez(file, about=np.array(about), **arrays))
 
     def saved(self, index: int, versions: dict[str, str]) -> History | None:
         """The history of run `index`, if there is one; what other versions began is begun anew."""
-        try:
-            with np.load(self._state(index)) as file:
-                about = json.loads(str(file["about"]))
-                if about["versions"] != versions:
-                    return None
-                arrays = {name: file[name] for name in ARRAYS}
-        except (FileNotFoundError, zipfile.BadZipFile):
+        arrays = load_arrays(self._state(index))
+        about: dict[str, Any] = json.loads(str(arrays.pop("about"))) if arrays else {}
+        if about.get("versions") != versions:
             return None
         return History(**arrays, done=about["done"], seconds=about["seconds"])
 
@@ -83,7 +80,7 @@ def opened(path: Path, plan: dict[str, Any]) -> Iterator[Folder]:
         elif (path / RUNS).exists():
             raise ValueError(f"{path} holds {RUNS} without {PLAN}, which says what they are; choose another folder")
         else:
-            _replace(path / PLAN, lambda file: file.write(json.dumps(plan, indent=1).encode() + b"\n"))
+            put(path / PLAN, lambda file: file.write(json.dumps(plan, indent=1).encode() + b"\n"))
         _cut_unfinished_line(path / RUNS)
         yield Folder(path)
 
@@ -132,7 +129,17 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _replace(path: Path, write: Callable[[BinaryIO], object]) -> None:
+def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """What is in a file of arrays; nothing if there is none or it is not whole (a zip file has its own checksums)."""
+    try:
+        with path.open("rb") as file, np.load(file) as found:
+            return dict(found)
+    except (FileNotFoundError, zipfile.BadZipFile, ValueError, EOFError):
+        return {}
+
+
+def put(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Writes a file beside its place, syncs it and renames it: a reader sees the old one or the new one."""
     part = path.with_name(path.name + ".part")
     with part.open("wb") as file:
         write(file)
