@@ -40,6 +40,7 @@ ORDER = [
     "claims",
     "story",
     "lab",
+    "inference",
     "reproduce",
     "demo",
     "bench",

@@ -146,7 +146,17 @@ def test_the_page_has_everything_inside() -> None:
     claims = Sheet("Claims", ("claim", "verdict"), (("IGW wins", "holds"), ("b=10 wins", "not measured")), left=2)
     facts: dict[str, Any] = {"name": "synthetic:<x>", "arms": 34773, "rows": 9, "synthetic": True}
     text = html(
-        Story("A & B", "lead", (facts,), claims, (chapter(),), (), {"s": 1}, {"numpy": "2.0"}, {"f": "ab" * 32})
+        Story(
+            "A & B",
+            "lead",
+            (facts,),
+            claims,
+            (chapter(),),
+            (),
+            {"curves": "treetop"},
+            {"numpy": "2.0"},
+            {"f": "ab" * 32},
+        )
     )
     page = self_contained(text)
     words = " ".join(page.words)

@@ -82,7 +82,7 @@ def _table2(data: Data) -> Found:
     each = ", ".join(
         f"{paper_name(style)} {wins[style]} of {played[style]}" for style in sorted(ORDER, key=lambda s: -share[s])
     )
-    return f"wins: {each}", HOLDS if ranks(share)["igw"] == 1 else FAILS
+    return f"wins: {each}", HOLDS if all(share["igw"] > share[s] for s in ORDER if s != "igw") else FAILS
 
 
 def _top_two(data: Data) -> Found:

@@ -13,13 +13,15 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markdown import Markdown
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from treetop import bench as benches
 from treetop import demo as demos
-from treetop import figures, page, story
+from treetop import figures, lab, page, story
+from treetop import reproduce as reproducing
 from treetop import tune as tuning
 from treetop.datasets import load
 from treetop.experiment import Bars, Plan, Settings, execute
@@ -297,6 +299,44 @@ def bench(
     for row in rows:
         out.add_row(*(str(row.get(column, "")) for column in columns))
     console.print(out)
+
+
+@app.command()
+def reproduce(
+    what: Annotated[
+        list[str], typer.Argument(help="tables, realizable, inference, curves, flat-vs-tree, wdl, all; or claims.")
+    ],
+    quick: Annotated[bool, typer.Option("--quick", help="Short runs on small sets: minutes.")] = False,
+    data: Annotated[
+        list[str] | None, typer.Option(help="As for simulate; repeatable [debian, synthetic sets].")
+    ] = None,
+    data_dir: DataDir = None,
+    seed: Seeds = [0],  # noqa: B006
+    horizon: Annotated[int | None, typer.Option(help="Rounds at most [those of Table 1].")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for tables, pictures and runs.")] = Path("runs/paper"),
+    as_json: Json = False,
+) -> None:
+    """The paper's figures and tables beside ours: Markdown, JSON and a picture each, and which claims hold.
+
+    Example: treetop reproduce all --quick --out runs/quick
+    """
+    if what == ["claims"]:
+        found = reproducing.claims(out)
+        print(json.dumps(found.records()) if as_json else found.markdown())
+        return
+    specs = tuple(data or (lab.QUICK_DATA if quick else lab.DATA))
+    began = time.perf_counter()
+    with _bars(as_json) as bar:
+        working = lab.Lab(specs, tuple(seed), out, quick, horizon, data_dir, None if as_json else bar)
+        chapters = reproducing.reproduce(working, what)
+    if as_json:
+        print(json.dumps({chapter.name: chapter.data for chapter in chapters}))
+        return
+    for chapter in chapters:
+        console.print(Markdown(chapter.markdown()))
+    console.print(Markdown(reproducing.claims(out).markdown()))
+    seconds = time.perf_counter() - began
+    console.print(f"\n{out}: {len(chapters)} chapters in {seconds:.0f} s. One page of them: treetop report {out}")
 
 
 @app.command()

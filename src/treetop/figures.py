@@ -105,7 +105,7 @@ def _colours(panel: Panel, theme: str) -> list[tuple[str, str]]:
 def _curves(ax: Any, panel: Panel, theme: str) -> None:
     for line, (colour, dash) in zip(panel.lines, _colours(panel, theme), strict=True):
         ax.plot(line.x, line.y, label=line.name, color=colour, linestyle=dash, linewidth=1.8)
-        if line.low:
+        if line.low and line.low != line.y:
             ax.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
     ax.set_xlim(0, max(line.x[-1] for line in panel.lines))
     ax.set_ylim(*_limits(panel.lines))
@@ -115,6 +115,7 @@ def _curves(ax: Any, panel: Panel, theme: str) -> None:
     ax.set_ylabel(panel.ylabel)
     ax.xaxis.set_major_locator(_ticker().MaxNLocator(5))
     ax.xaxis.set_major_formatter(_ticker().EngFormatter(sep=""))
+    ax.yaxis.set_major_formatter("{x:,g}")
     ax.grid(axis="y", linewidth=0.6)
     ax.set_axisbelow(True)
 
@@ -128,14 +129,15 @@ def _limits(lines: Sequence[Line]) -> tuple[float, float]:
 
 
 def _bars(ax: Any, panel: Panel, theme: str) -> None:
-    """Bars by label on a logarithmic axis, one colour a line, each with its value."""
+    """Bars by label on a logarithmic axis, one colour a line, each with its value; 0 is no bar."""
     thick = 0.8 / len(panel.lines)
     for i, (line, (colour, _)) in enumerate(zip(panel.lines, _colours(panel, theme), strict=True)):
         at = [j + i * thick for j in range(len(line.y))]
-        ax.barh(at, line.y, height=thick * 0.92, color=colour, label=line.name)
-        for place, value, text in zip(at, line.y, line.texts or [f"{v:g}" for v in line.y], strict=True):
-            if value > 0:
-                ax.annotate(text, (value, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8.5)
+        texts = line.texts or [f"{value:g}" for value in line.y]
+        drawn = [(place, value, text) for place, value, text in zip(at, line.y, texts, strict=True) if value > 0]
+        ax.barh([d[0] for d in drawn], [d[1] for d in drawn], height=thick * 0.92, color=colour, label=line.name)
+        for place, value, text in drawn:
+            ax.annotate(text, (value, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8.5)
     ax.set_yticks([j + 0.4 - thick / 2 for j in range(len(panel.labels))], panel.labels)
     ax.invert_yaxis()
     ax.set_xscale("log")
@@ -157,7 +159,9 @@ def _grid(ax: Any, panel: Panel, theme: str) -> None:
             ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=8.5)
     ax.set_xlim(0, n)
     ax.set_ylim(len(panel.lines), 0)
-    ax.set_xticks([j + 0.5 for j in range(n)], panel.labels, fontsize=8)
+    ax.set_xticks(
+        [j + 0.5 for j in range(n)], [label.replace("-topk", "\n-topk") for label in panel.labels], fontsize=8
+    )
     ax.set_yticks([i + 0.5 for i in range(len(panel.lines))], [line.name for line in panel.lines], fontsize=8)
     ax.tick_params(length=0)
     ax.spines[["left", "bottom"]].set_visible(False)

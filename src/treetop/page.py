@@ -48,11 +48,11 @@ a:hover { text-decoration: underline; }
 .panels { display: grid; gap: 18px 26px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 380px), 1fr));
   margin: 18px 0; }
 figure { margin: 0; min-width: 0; }
-figure img { display: block; width: 100%; max-width: 620px; height: auto; }
+figure img { display: block; width: 100%; max-width: 540px; height: auto; }
 .scroll { overflow-x: auto; -webkit-overflow-scrolling: touch; margin: 6px 0; }
 table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; min-width: 60%; }
 th, td { padding: 6px 12px 6px 0; border-bottom: 1px solid var(--rule); text-align: right; vertical-align: top; }
-th { color: var(--soft); font-weight: 600; font-size: 0.82rem; }
+th { color: var(--soft); font-weight: 600; font-size: 0.82rem; vertical-align: bottom; }
 th.left, td.left { text-align: left; }
 td.long { min-width: 12rem; }
 table.grid td { text-align: center; padding: 9px 12px; white-space: nowrap; border: 2px solid var(--ground); }
@@ -86,7 +86,7 @@ class Story:
     claims: Sheet | None = None
     chapters: tuple[Chapter, ...] = ()
     examples: tuple[Mapping[str, Any], ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    commands: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     checksums: Mapping[str, str] = field(default_factory=dict)
 
@@ -228,7 +228,7 @@ def _footer(story: Story) -> str:
     parts = [
         f"<details{' open' if title == 'Versions' else ''}><summary>{title}</summary>{_pairs(values)}</details>"
         for title, values in (
-            ("Settings", story.settings),
+            ("Commands", story.commands),
             ("Versions", story.versions),
             ("Checksums", story.checksums),
         )

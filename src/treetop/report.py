@@ -39,6 +39,10 @@ class Sheet:
         if wrong := [row for row in self.rows if len(row) != len(self.columns)]:
             raise ValueError(f"{self.title}: {len(wrong[0])} cells for {len(self.columns)} columns in {wrong[0]}")
 
+    def records(self) -> list[dict[str, str]]:
+        """One dict a row, for JSON."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
     def markdown(self) -> str:
         ends = [":---" if i < self.left else "---:" for i in range(len(self.columns))]
         lines = [_line(self.columns), "|" + "|".join(ends) + "|", *map(_line, self.rows)]
@@ -64,8 +68,10 @@ class Line:
 
     @classmethod
     def of(cls, name: str, style: str, band: Band) -> Line:
+        """The mean with its band; two seeds tell too little for one (the interval is 12.7 standard errors wide)."""
         rounded = [tuple(round(v, 6) for v in values) for values in (band.mean, band.low, band.high)]
-        return cls(name, style, rounded[0], tuple(float(t) for t in band.rounds), rounded[1], rounded[2])
+        shown = rounded if band.seeds > 2 else [rounded[0], (), ()]
+        return cls(name, style, shown[0], tuple(float(t) for t in band.rounds), shown[1], shown[2])
 
 
 @dataclass(frozen=True)

@@ -64,10 +64,13 @@ def _reproduced(folder: Path) -> Story:
     manifest = _load(folder / MANIFEST)
     chapters = tuple(Chapter.load(folder / f"{name}.json") for name in manifest["chapters"])
     files = [folder / f"{name}.json" for name in manifest["chapters"]] + sorted(folder.rglob("runs.jsonl"))
+    lead = f"{len(chapters)} results of the paper beside ours, by treetop {manifest['versions']['treetop']}."
+    if any(chapter.settings.get("quick") for chapter in chapters):
+        lead += " Some come from short runs (--quick), which show that it works, not who is right."
     return Story(
-        "Top-k eXtreme contextual bandits with arm hierarchy: the experiments again",
-        f"{len(chapters)} results of the paper beside ours, by treetop {manifest['versions']['treetop']}.",
-        tuple(manifest["datasets"]), claims_sheet(chapters), chapters, (), manifest["settings"], manifest["versions"],
+        "Top-k eXtreme contextual bandits with arm hierarchy: the experiments again", lead,
+        tuple(manifest["datasets"].values()), claims_sheet(chapters), chapters, (), manifest["chapters"],
+        manifest["versions"],
         {str(path.relative_to(folder)): checksum(path) for path in files},
     )  # fmt: skip
 
