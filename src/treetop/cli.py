@@ -39,8 +39,8 @@ Seeds = Annotated[list[int], typer.Option("--seed", help="Seed of shuffling, tre
 Slots = Annotated[int, typer.Option(help="Arms shown a round.")]
 Explore = Annotated[int, typer.Option(help="How many of them are drawn by the strategy.")]
 Beam = Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")]
-MaxLeaf = Annotated[int | None, typer.Option(help="Arms in a leaf at most [10; 100 from 100,000 arms on].")]
-Init = Annotated[int, typer.Option(help="Rows for tree and routing.")]
+MaxLeaf = Annotated[int | None, typer.Option(help="Arms in a leaf at most; 10 if not given, 100 from 100,000 arms on.")]
+Init = Annotated[int | None, typer.Option(help="Rows for tree and routing; 5000 if not given.")]
 Horizon = Annotated[int | None, typer.Option(help="Rounds, with replacement beyond the data; all rows if not given.")]
 FirstEpoch = Annotated[int, typer.Option(help="Rounds before the first refit; doubled after each.")]
 Factor = Annotated[float, typer.Option(help="Growth of the rounds between refits.")]
@@ -167,7 +167,7 @@ def simulate(
     explore: Explore = 3,
     beam: Beam = 10,
     max_leaf: MaxLeaf = None,
-    init: Init = 5000,
+    init: Init = None,
     horizon: Horizon = None,
     seed: Seeds = [0],  # noqa: B006
     first_epoch: FirstEpoch = 4096,
@@ -196,7 +196,7 @@ def simulate(
     )  # fmt: skip
     plan = Plan(data, settings, tuple(seed))
     with _bars(as_json) as bar:
-        records = execute(out, plan, bar)
+        records = execute(out, plan, bar, dataset=load(data))
     facts = records[0].dataset
     result = {"dataset": facts, "runs": [record.summary() for record in records]}
     if out:
@@ -217,7 +217,7 @@ def tune(
     explore: Explore = 3,
     beam: Beam = 10,
     max_leaf: MaxLeaf = None,
-    init: Init = 5000,
+    init: Init = None,
     horizon: Horizon = None,
     seed: Seeds = [0],  # noqa: B006
     first_epoch: FirstEpoch = 4096,
@@ -237,7 +237,7 @@ def tune(
         init=init, horizon=horizon, first_epoch=first_epoch, factor=factor, loss=loss, split=split, feedback=feedback,
     )  # fmt: skip
     with _bars(as_json) as bar:
-        records = execute(out, plan, bar)
+        records = execute(out, plan, bar, dataset=load(data))
     points = tuning.points(plan, records)
     result = {"dataset": records[0].dataset, "seeds": seed, **tuning.summary(points)}
     if out:

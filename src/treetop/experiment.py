@@ -56,7 +56,7 @@ class Settings:
     explore: int = 3
     beam: int | None = 10
     max_leaf: int | None = None
-    init: int = 5000
+    init: int | None = None
     horizon: int | None = None
     first_epoch: int = 4096
     factor: float = 2.0
@@ -102,10 +102,14 @@ class Settings:
         return Linear(loss=self.loss)
 
     def resolved(self, dataset: Dataset) -> Settings:
-        """The same with what the dataset decides filled in: leaves of 10 or 100 arms, and every row once."""
-        left = len(dataset.X) - (self.init if dataset.X_init is None else 0)
+        """The same with what depends on the data filled in: 5,000 rows to begin with, every other row once."""
+        init = 5000 if self.init is None else self.init
+        left = max(1, len(dataset.X) - (init if dataset.X_init is None else 0))
         leaf = 10 if dataset.n_arms < 100_000 else 100
-        return replace(self, max_leaf=self.max_leaf or leaf, horizon=self.horizon or max(1, left))
+        return replace(
+            self, init=init, horizon=left if self.horizon is None else self.horizon,
+            max_leaf=leaf if self.max_leaf is None else self.max_leaf,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
