@@ -42,7 +42,7 @@ Seeds = Annotated[list[int], typer.Option("--seed", help="Seed of shuffling, tre
 Slots = Annotated[int, typer.Option(help="Arms shown a round.")]
 Explore = Annotated[int, typer.Option(help="How many of them are drawn by the strategy.")]
 Beam = Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")]
-MaxLeaf = Annotated[int | None, typer.Option(help="Arms in a leaf at most [10; 100 from 100,000 arms on].")]
+MaxLeaf = Annotated[int | None, typer.Option(help="Arms in a leaf at most; 10 if not given, 100 from 100,000 arms on.")]
 Init = Annotated[int | None, typer.Option(help="Rows for tree and routing; 5000 if not given, or the paper's.")]
 Horizon = Annotated[
     int | None, typer.Option(help="Rounds, with replacement beyond the data; all rows if not given, or the paper's.")
@@ -193,8 +193,6 @@ def simulate(
 
     Example: treetop simulate debian --strategy igw --strategy greedy --init 3000 --horizon 50000
     """
-    dataset = load(data, data_dir=data_dir)
-    init, horizon, max_leaf = dataset.sizes(init, horizon, max_leaf)
     parameters = {"igw": {"C": c}, "boltzmann": {"beta": beta}, "epsilon": {"epsilon": epsilon}}
     settings = tuple(
         Settings(
@@ -205,7 +203,7 @@ def simulate(
     )  # fmt: skip
     plan = Plan(data, settings, tuple(seed))
     with _bars(as_json) as bar:
-        records = execute(out, plan, bar, dataset=dataset)
+        records = execute(out, plan, bar, dataset=load(data, data_dir=data_dir))
     facts = records[0].dataset
     result = {"dataset": facts, "runs": [record.summary() for record in records]}
     if out:
@@ -243,14 +241,12 @@ def tune(
 
     Example: treetop tune debian --strategy igw --grid small --init 3000 --horizon 20000 --out tuned
     """
-    dataset = load(data, data_dir=data_dir)
-    init, horizon, max_leaf = dataset.sizes(init, horizon, max_leaf)
     plan = tuning.plan(
         data, strategy or list(tuning.PARAMETER), grid, seed, k=k, explore=explore, beam=beam, max_leaf=max_leaf,
         init=init, horizon=horizon, first_epoch=first_epoch, factor=factor, loss=loss, split=split, feedback=feedback,
     )  # fmt: skip
     with _bars(as_json) as bar:
-        records = execute(out, plan, bar, dataset=dataset)
+        records = execute(out, plan, bar, dataset=load(data, data_dir=data_dir))
     points = tuning.points(plan, records)
     result = {"dataset": records[0].dataset, "seeds": seed, **tuning.summary(points)}
     if out:

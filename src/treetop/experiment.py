@@ -56,7 +56,7 @@ class Settings:
     explore: int = 3
     beam: int | None = 10
     max_leaf: int | None = None
-    init: int = 5000
+    init: int | None = None
     horizon: int | None = None
     first_epoch: int = 4096
     factor: float = 2.0
@@ -102,10 +102,9 @@ class Settings:
         return Linear(loss=self.loss)
 
     def resolved(self, dataset: Dataset) -> Settings:
-        """The same with what the dataset decides filled in: leaves of 10 or 100 arms, and every row once."""
-        left = len(dataset.X) - (self.init if dataset.X_init is None else 0)
-        leaf = 10 if dataset.n_arms < 100_000 else 100
-        return replace(self, max_leaf=self.max_leaf or leaf, horizon=self.horizon or max(1, left))
+        """The same with what depends on the data filled in."""
+        init, horizon, max_leaf = dataset.sizes(self.init, self.horizon, self.max_leaf)
+        return replace(self, init=init, horizon=horizon, max_leaf=max_leaf)
 
 
 @dataclass(frozen=True)
