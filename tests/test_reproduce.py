@@ -1,6 +1,9 @@
 """Every target on a small set: its files, its numbers against the runs they come from, and what is played only once."""
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from test_cli import call, shell
 from test_report import self_contained
 
 from treetop import load
-from treetop.claims import labelled
+from treetop.claims import CLAIMS, labelled
 from treetop.evaluate import bakeoff, verdict
 from treetop.lab import DEBIAN, QUICK_INIT, QUICK_ROUNDS, Lab, Sizes, preset_of
 from treetop.page import html
@@ -168,6 +171,25 @@ def test_the_command_line(small: Path, tmp_path: Path) -> None:
     assert markdown.count("not measured") == 3
     assert len(json.loads(call("reproduce", "claims", "--out", str(tmp_path), "--json").stdout)) == 6
     assert (tmp_path / "claims.md").is_file()
+
+
+def test_the_documentation_has_every_claim_and_is_filled_by_the_script(done: Lab, tmp_path: Path) -> None:
+    root = Path(__file__).parents[1]
+    page = root / "docs" / "experiments.md"
+    text = page.read_text()
+    for claim in CLAIMS:
+        assert f"| {claim.text} | {claim.paper} |" in text
+    assert set(re.findall("<!-- ([a-z-]+) -->", text)) == {*TARGETS, "claims", "end"}
+    copy = tmp_path / page.name
+    copy.write_text(text)
+    script = root / "scripts" / "fill_experiments.py"
+    for _ in range(2):  # once more changes nothing
+        subprocess.run([sys.executable, str(script), str(done.out), str(copy)], check=True)
+        filled = copy.read_text()
+        for name in TARGETS:
+            assert all(sheet.markdown() in filled for sheet in chapter(done, name).sheets)
+        assert claims(done.out).markdown().split("\n\n", 1)[1] in filled
+        assert filled.count("<!-- end -->") == text.count("<!-- end -->")
 
 
 @pytest.mark.parametrize(

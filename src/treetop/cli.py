@@ -323,7 +323,8 @@ def reproduce(
     specs = tuple(data or (lab.QUICK_DATA if quick else lab.DATA))
     began = time.perf_counter()
     with _bars(as_json) as bar:
-        working = lab.Lab(specs, tuple(seed), out, quick, horizon, data_dir, None if as_json else bar)
+        large = None if data or quick else lab.LARGE
+        working = lab.Lab(specs, tuple(seed), out, quick, horizon, data_dir, None if as_json else bar, large)
         chapters = reproducing.reproduce(working, what)
     if as_json:
         print(json.dumps({chapter.name: chapter.data for chapter in chapters}))

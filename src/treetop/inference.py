@@ -23,7 +23,7 @@ TRAINING, TIMED, SECONDS, QUICK_SECONDS = 50_000, 1_000, 60.0, 10.0  # rounds, c
 
 def inference(lab: Lab) -> Chapter:
     """The chapter, for the dataset with the most arms."""
-    spec = max(lab.data, key=lambda s: float(lab.facts(s)["arms"]))
+    spec = lab.largest()
     facts, size = lab.about(spec)
     rounds = min(size.horizon, TRAINING)
     model, contexts = _trained(lab, spec, rounds)

@@ -21,6 +21,7 @@ from treetop.simulate import Progress
 from treetop.story import series
 
 DATA = ("debian", "synthetic:like=eurlex-4k", "synthetic:like=wiki10-31k", "synthetic:like=amazoncat-13k")
+LARGE = "synthetic:like=amazon-3m,rows=60000"  # for inference times, where nothing else is said
 QUICK_DATA = ("debian", "synthetic:arms=1500,features=3000,rows=12000,init=2000,nonzeros=40")
 QUICK_ROUNDS, QUICK_INIT, QUICK_EPOCH = 6_000, 2_000, 1_024
 DEBIAN = (3_413, 50_000, 10)  # init, horizon, max_leaf: as in the demo
@@ -81,6 +82,7 @@ class Lab:
     horizon: int | None = None
     data_dir: Path | None = None
     bars: Bars | None = None
+    large: str | None = None  # the set of the inference times; without one, that with the most arms
     _load: Callable[[str], Dataset] = field(init=False, repr=False)
     _known: dict[str, tuple[dict[str, Any], Sizes]] = field(default_factory=dict, init=False, repr=False)
     _played: dict[tuple[str, str], list[Series]] = field(default_factory=dict, init=False, repr=False)
@@ -199,6 +201,13 @@ class Lab:
             return bars(f"{short[:14]} {name}", total, done)
 
         return named_bar
+
+    def seen(self) -> dict[str, dict[str, Any]]:
+        """Facts about every dataset that was needed so far."""
+        return {spec: facts for spec, (facts, _) in self._known.items()}
+
+    def largest(self) -> str:
+        return self.large or max(self.data, key=lambda spec: int(self.facts(spec)["arms"]))
 
     def options(self) -> str:
         """The same as options of the command line."""

@@ -163,7 +163,7 @@ def realizable(lab: Lab) -> Chapter:
         variants.append({
             **named(facts), "variant": name, "prefix": prefix,
             "regret": {s.style: s.mean for s in regrets}, "reward": {s.style: s.mean for s in rewards},
-            "exponent": {s.style: _exponent(s) for s in regrets},
+            "exponent": {s.style: e if np.isfinite(e := _exponent(s)) else None for s in regrets},
         })  # fmt: skip
     first = records[0]["settings"]
     return Chapter(
@@ -243,7 +243,7 @@ def _keep(lab: Lab, chapter: Chapter, command: str) -> None:
     commands = {**before["chapters"], chapter.name: command}
     manifest = {
         "chapters": {name: commands[name] for name in TARGETS if name in commands},
-        "datasets": {**before["datasets"], **{spec: lab.facts(spec) for spec in lab.data}},
+        "datasets": {**before["datasets"], **lab.seen()},
         "versions": versions(),
     }
     write(there, json.dumps(manifest, indent=1).encode() + b"\n")
