@@ -24,6 +24,7 @@ ORDER = [
     "flat",
     "bandit",
     "debian",
+    "synthetic",
     "datasets",
     "simulate",
     "evaluate",

@@ -149,13 +149,13 @@ def _store(result: dict[str, Any], path: Path) -> None:
 
 @app.command()
 def simulate(
-    data: Annotated[str, typer.Argument(help="debian, or a folder with X.trn.npz Y.trn.npz X.tst.npz Y.tst.npz.")],
+    data: Annotated[str, typer.Argument(help="debian, synthetic:like=amazon-670k, or a folder of X/Y.trn/tst.npz.")],
     strategy: Annotated[list[str], typer.Option(help="igw, greedy, boltzmann or epsilon; repeatable.")] = ["igw"],  # noqa: B006
     k: Annotated[int, typer.Option(help="Arms shown a round.")] = 5,
     explore: Annotated[int, typer.Option(help="How many of them are drawn by the strategy.")] = 3,
     beam: Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")] = 10,
     max_leaf: Annotated[int | None, typer.Option(help="Arms in a leaf at most [10; 100 from 100,000 arms on].")] = None,
-    init: Annotated[int, typer.Option(help="Rows for tree and routing.")] = 5000,
+    init: Annotated[int | None, typer.Option(help="Rows for tree and routing [5000; a synthetic set's own].")] = None,
     horizon: Annotated[int | None, typer.Option(help="Rounds; beyond the data, with replacement [all rows].")] = None,
     seed: Seeds = [0],  # noqa: B006
     first_epoch: Annotated[int, typer.Option(help="Rounds before the first refit; doubled after each.")] = 4096,
@@ -184,6 +184,8 @@ def simulate(
     epochs, regressor = Epochs.geometric(first_epoch, factor), Linear(loss=loss)
     dataset = load(data)
     leaf = max_leaf or (10 if dataset.n_arms < 100_000 else 100)
+    if init is None:
+        init = len(dataset.X_init) if dataset.X_init is not None and dataset.synthetic else 5000
     left = len(dataset.X) - (init if dataset.X_init is None else 0)
     rounds = horizon or max(1, left)
     runs: list[Run] = []

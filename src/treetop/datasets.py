@@ -1,4 +1,4 @@
-"""Labelled data to play bandit with: the bundled set, and folders of scipy matrices. Knows nothing of bandits."""
+"""Labelled data to play bandit with: the bundled set, made-up sets, folders of matrices. Knows nothing of bandits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from treetop import debian
+from treetop import debian, synthetic
 from treetop.types import Longs, Rows, as_rows, whole
 
 FOLDER_FILES = ("X.trn.npz", "Y.trn.npz", "X.tst.npz", "Y.tst.npz")
@@ -27,6 +27,7 @@ class Dataset:
     arm_names: tuple[str, ...] | None = None
     context_names: tuple[str, ...] | None = None
     descriptions: tuple[str, ...] | None = None
+    synthetic: bool = False  # made up: every table and file says so
 
     def __post_init__(self) -> None:
         if (self.X_init is None) != (self.Y_init is None):
@@ -60,15 +61,19 @@ class Dataset:
         return {
             "name": self.name, "rows": len(self.X), "features": self.X.columns, "arms": self.n_arms,
             "features_per_row": round(len(self.X.value) / max(1, len(self.X)), 2),
-            "labels_per_row": round(len(self.Y.value) / max(1, len(self.Y)), 2),
+            "labels_per_row": round(len(self.Y.value) / max(1, len(self.Y)), 2), "synthetic": self.synthetic,
         }  # fmt: skip
 
 
 def load(spec: str | os.PathLike[str]) -> Dataset:
-    """`debian`, or a folder with X.trn.npz, Y.trn.npz, X.tst.npz and Y.tst.npz (scipy sparse matrices).
+    """`debian`; `synthetic:arms=10000,...` or `synthetic:like=amazon-3m`; or a folder of four scipy sparse matrices.
+
+    The folder has X.trn.npz and Y.trn.npz for the stream, X.tst.npz and Y.tst.npz for initialisation.
 
     >>> load("debian").n_arms
     34773
+    >>> load("synthetic:arms=500,rows=2000").facts()["synthetic"]
+    True
     """
     if str(spec) == "debian":
         data = debian.load()
@@ -76,9 +81,11 @@ def load(spec: str | os.PathLike[str]) -> Dataset:
             "debian", as_rows(data.X), as_rows(data.Y, what="labels"), arm_names=data.arm_names,
             context_names=data.context_names, descriptions=data.descriptions,
         )  # fmt: skip
+    if str(spec).startswith(synthetic.PREFIX):
+        return Dataset(str(spec), *synthetic.generate(synthetic.parse(str(spec))), synthetic=True)
     folder = Path(spec)
     if not folder.is_dir():
-        raise FileNotFoundError(f"{str(spec)!r} is neither 'debian' nor a folder")
+        raise FileNotFoundError(f"{str(spec)!r} is neither 'debian' nor a folder, and does not begin with 'synthetic:'")
     if missing := [name for name in FOLDER_FILES if not (folder / name).is_file()]:
         raise FileNotFoundError(f"{folder} lacks {', '.join(missing)}; a dataset is {', '.join(FOLDER_FILES)}")
     X, Y, X_init, Y_init = (_read(folder / name) for name in FOLDER_FILES)
