@@ -89,10 +89,8 @@ class World:
     def words(self) -> list[int]:
         """How many an arm owns, and how many a topic of each level owns."""
         signal = self.nonzeros * (1 - self.noise)
-        own, topic = (
-            math.floor(min(max(v, a), b) + 0.5) for v, a, b in ((signal / self.labels, 3, 24), (signal / 2, 8, 400))
-        )
-        return [own] + [topic] * self.levels
+        own, topic = min(max(signal / self.labels, 3), 24), min(max(signal / 2, 8), 400)
+        return [math.floor(own + 0.5)] + [math.floor(topic + 0.5)] * self.levels
 
     def nodes(self, level: int) -> list[range]:
         """The topics of each node of a level."""

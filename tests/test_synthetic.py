@@ -1,4 +1,4 @@
-"""Synthetic sets: the sizes asked for, the same bytes for the same spec, and the structure that the docstrings promise."""
+"""Synthetic sets: the sizes asked for, the same bytes for the same spec, the structure that the docstrings promise."""
 
 import json
 from typing import Any
@@ -9,7 +9,6 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_synthetic import World, derive
-from sklearn.linear_model import Ridge
 from test_cli import call
 
 import treetop
@@ -83,10 +82,10 @@ def test_rows_equal_the_slow_twin(data: st.DataObject) -> None:
     shape: Any = (
         arms, features, data.draw(st.integers(1, arms)), data.draw(st.floats(1, features)),
         data.draw(st.floats(1, min(arms, 12))), data.draw(st.floats(0, 3)), data.draw(st.floats(0, 1)),
-        data.draw(st.integers(0, 2**63 - 1)),
+        data.draw(st.integers(0, 2**63 - 1)), 2, 3, 1,
     )  # fmt: skip
-    start, index, value, y_start, y_index = _core.synthesize(*shape, 2, 3, 1)
-    world = World(*shape)
+    start, index, value, y_start, y_index = _core.synthesize(*shape)
+    world = World(*shape[:8])
     for i in range(5):
         labels, words = world.row(derive(derive(world.seed, 4), i) if i < 2 else derive(derive(world.seed, 5), i - 2))
         assert y_index[y_start[i] : y_start[i + 1]].tolist() == labels
@@ -125,7 +124,9 @@ def hits(scores: Any, Y: Rows, k: int = 5) -> float:
 def linear_and_popular(spec: str) -> tuple[float, float]:
     """Hits among 5 on unseen rows: of a linear model of every arm, and of the arms that are popular everywhere."""
     X, Y, X_test, Y_test = generate(parse(spec))
-    learned = Ridge(alpha=0.5).fit(X.csr(), Y.csr().toarray()).predict(X_test.csr())
+    contexts = X.csr().toarray()
+    ridge = contexts.T @ contexts + 0.5 * np.eye(X.columns)
+    learned = X_test.csr() @ np.linalg.solve(ridge, contexts.T @ Y.csr().toarray())
     popular = np.tile(np.bincount(Y.index, minlength=Y.columns).astype(float), (len(Y_test), 1))
     return hits(learned, Y_test), hits(popular, Y_test)
 
@@ -144,6 +145,7 @@ def test_every_shape_of_the_paper_parses_and_may_be_overridden(name: str) -> Non
     spec = parse(f"synthetic:like={name}")
     assert spec.init == {"wiki-500k": 20_000, "amazon-670k": 20_000, "amazon-3m": 50_000}.get(name, 5_000)
     assert spec.topics > 100
+    assert spec.zipf == 1
     assert (spec.rows + spec.init) * (spec.nonzeros + spec.labels) * 8 < 8e9
     own = parse(f"synthetic:noise=0.25,like={name},rows=3000,seed=7")
     assert (own.arms, own.rows, own.noise, own.seed) == (spec.arms, 3000, 0.25, 7)
@@ -230,4 +232,5 @@ def test_simulate_plays_a_synthetic_set() -> None:
     run = result["runs"][0]
     assert run["settings"]["init"] == 800
     assert run["checkpoints"][-1][0] == 3000
-    assert run["mean_reward"] > 2 * run["checkpoints"][0][1] or run["mean_reward"] > 0.3
+    assert run["mean_reward"] > 0.3
+    assert spec in call("simulate", spec, "--horizon", "100").output.replace("\n", "")

@@ -207,13 +207,14 @@ def simulate(
     if as_json:
         print(json.dumps(result))
     else:
+        console.print(f"{escape(dataset.name)}: {dataset.n_arms:,} arms", highlight=False, soft_wrap=True)
         console.print(report.table(runs, k))
 
 
 @app.command()
 def bench(
     what: Annotated[list[str] | None, typer.Argument(help="decide, batch, build, refit [all].")] = None,
-    data: Annotated[str, typer.Option(help="debian, or a folder as for simulate.")] = "debian",
+    data: Annotated[str, typer.Option(help="debian, synthetic:..., or a folder as for simulate.")] = "debian",
     beam: Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")] = 10,
     rounds: Annotated[int, typer.Option(help="Rounds the model has learned from.")] = 40_000,
     seed: Annotated[int, typer.Option(help="Seed of everything.")] = 0,

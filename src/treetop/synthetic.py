@@ -22,15 +22,15 @@ MAX_ENTRIES = 2**33  # of 8 bytes
 ARMS_A_TOPIC = 20
 
 # Arms, rows and init: Table 1 of the paper, but the rows of the two sets that it bootstraps are those of their training
-# part. Features, nonzeros and labels: the Extreme Classification Repository. zipf: a guess at how steep each is.
-COLUMNS = ("arms", "features", "rows", "init", "nonzeros", "labels", "zipf")
+# part. Features, nonzeros and labels: the Extreme Classification Repository. Popularity is not theirs: zipf is 1.
+COLUMNS = ("arms", "features", "rows", "init", "nonzeros", "labels")
 SHAPES: dict[str, tuple[float, ...]] = {
-    "eurlex-4k": (4_271, 5_000, 15_449, 5_000, 237, 5.3, 1.0),
-    "amazoncat-13k": (13_330, 203_882, 1_186_239, 5_000, 71, 5.04, 1.0),
-    "wiki10-31k": (30_938, 101_938, 14_146, 5_000, 673, 18.64, 0.9),
-    "wiki-500k": (501_070, 2_381_304, 1_779_881, 20_000, 385, 4.77, 0.7),
-    "amazon-670k": (670_091, 135_909, 490_449, 20_000, 75, 5.45, 0.6),
-    "amazon-3m": (2_812_281, 337_067, 1_717_899, 50_000, 49, 36.17, 0.6),
+    "eurlex-4k": (4_271, 5_000, 15_449, 5_000, 237, 5.3),
+    "amazoncat-13k": (13_330, 203_882, 1_186_239, 5_000, 71, 5.04),
+    "wiki10-31k": (30_938, 101_938, 14_146, 5_000, 673, 18.64),
+    "wiki-500k": (501_070, 2_381_304, 1_779_881, 20_000, 385, 4.77),
+    "amazon-670k": (670_091, 135_909, 490_449, 20_000, 75, 5.45),
+    "amazon-3m": (2_812_281, 337_067, 1_717_899, 50_000, 49, 36.17),
 }
 
 
