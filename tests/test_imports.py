@@ -26,6 +26,7 @@ ORDER = [
     "debian",
     "read",
     "presets",
+    "synthetic",
     "datasets",
     "feedback",
     "simulate",

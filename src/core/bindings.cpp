@@ -16,6 +16,7 @@
 #include "decide.hpp"
 #include "fit.hpp"
 #include "python.hpp"
+#include "synthesize.hpp"
 
 namespace nb = nanobind;
 using namespace treetop;
@@ -288,6 +289,19 @@ auto bind_choose(In<float> scores, In<bool> is_node, In<std::int32_t> id, std::i
                            pack_bool<Out<bool>>(std::move(explored), n));
 }
 
+auto bind_synthesize(std::int64_t arms, std::int64_t features, std::int64_t topics, double nonzeros, double labels,
+                     double zipf, double noise, std::int64_t seed, std::int64_t init, std::int64_t rows, int threads) {
+    Synthetic made;
+    {
+        const nb::gil_scoped_release release;
+        made = synthesize({arms, features, topics, nonzeros, labels, zipf, noise, static_cast<std::uint64_t>(seed)},
+                          init, rows, threads);
+    }
+    return std::make_tuple(pack1(std::move(made.x_start)), pack1(std::move(made.x_index)),
+                           pack1(std::move(made.x_value)), pack1(std::move(made.y_start)),
+                           pack1(std::move(made.y_index)));
+}
+
 Out<std::int64_t> bind_row_keys(std::int64_t key, std::int64_t first, std::int64_t n) {
     within<std::int64_t>("n", n, 0, max_int);
     std::vector<std::int64_t> keys(static_cast<std::size_t>(n));
@@ -327,6 +341,9 @@ NB_MODULE(_core, m) {
     m.def("choose", &bind_choose, "scores"_a.noconvert(), "is_node"_a.noconvert(), "id"_a.noconvert(), "k"_a,
           "explore"_a, "strategy"_a, "rate"_a, "key"_a,
           "Slots from scores: which candidate, its probability, whether drawn.");
+    m.def("synthesize", &bind_synthesize, "arms"_a, "features"_a, "topics"_a, "nonzeros"_a, "labels"_a, "zipf"_a,
+          "noise"_a, "seed"_a, "init"_a, "rows"_a, "threads"_a,
+          "Made-up rows of contexts (start, index, value) and labels (start, index): `init` rows, then `rows` rows.");
     m.def("row_keys", &bind_row_keys, "key"_a, "first"_a, "n"_a, "One key per row of a seeded batch.");
     m.def(
         "uniform",

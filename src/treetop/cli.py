@@ -36,14 +36,16 @@ app = typer.Typer(
 console, errors = Console(), Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables for people.")]
-DATA = "debian, a set of the paper such as eurlex-4k, or a file or folder."
+DATA = "debian, synthetic:like=amazon-670k, a set of the paper such as eurlex-4k, or a file or folder."
 OBSERVED = "Slots the learner hears of: all, each:c=0.5, cascade (to the first click) or position:decay=0.8."
 Seeds = Annotated[list[int], typer.Option("--seed", help="Seed of shuffling, tree and draws; repeatable.")]
 Slots = Annotated[int, typer.Option(help="Arms shown a round.")]
 Explore = Annotated[int, typer.Option(help="How many of them are drawn by the strategy.")]
 Beam = Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")]
 MaxLeaf = Annotated[int | None, typer.Option(help="Arms in a leaf at most; 10 if not given, 100 from 100,000 arms on.")]
-Init = Annotated[int | None, typer.Option(help="Rows for tree and routing; 5000 if not given, or the paper's.")]
+Init = Annotated[
+    int | None, typer.Option(help="Rows for tree and routing; 5000, or all of a synthetic set's own, or the paper's.")
+]
 Horizon = Annotated[
     int | None, typer.Option(help="Rounds, with replacement beyond the data; all rows if not given, or the paper's.")
 ]
@@ -202,8 +204,9 @@ def simulate(
         for name in strategy
     )  # fmt: skip
     plan = Plan(data, settings, tuple(seed))
+    dataset = load(data, data_dir=data_dir)
     with _bars(as_json) as bar:
-        records = execute(out, plan, bar, dataset=load(data, data_dir=data_dir))
+        records = execute(out, plan, bar, dataset=dataset)
     facts = records[0].dataset
     result = {"dataset": facts, "runs": [record.summary() for record in records]}
     if out:
@@ -213,6 +216,7 @@ def simulate(
     if as_json:
         print(json.dumps(result))
     else:
+        console.print(f"{escape(str(facts['name']))}: {facts['arms']:,} arms", highlight=False, soft_wrap=True)
         console.print(table(records, k))
 
 
@@ -245,8 +249,9 @@ def tune(
         data, strategy or list(tuning.PARAMETER), grid, seed, k=k, explore=explore, beam=beam, max_leaf=max_leaf,
         init=init, horizon=horizon, first_epoch=first_epoch, factor=factor, loss=loss, split=split, feedback=feedback,
     )  # fmt: skip
+    dataset = load(data, data_dir=data_dir)
     with _bars(as_json) as bar:
-        records = execute(out, plan, bar, dataset=load(data, data_dir=data_dir))
+        records = execute(out, plan, bar, dataset=dataset)
     points = tuning.points(plan, records)
     result = {"dataset": records[0].dataset, "seeds": seed, **tuning.summary(points)}
     if out:
@@ -271,7 +276,7 @@ def _tuning_table(points: list[tuning.Point], k: int) -> Table:
 @app.command()
 def bench(
     what: Annotated[list[str] | None, typer.Argument(help="decide, batch, build, refit [all].")] = None,
-    data: Annotated[str, typer.Option(help="debian, or a folder as for simulate.")] = "debian",
+    data: Annotated[str, typer.Option(help="debian, synthetic:..., or a folder as for simulate.")] = "debian",
     beam: Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")] = 10,
     rounds: Annotated[int, typer.Option(help="Rounds the model has learned from.")] = 40_000,
     seed: Annotated[int, typer.Option(help="Seed of everything.")] = 0,

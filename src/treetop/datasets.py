@@ -1,4 +1,4 @@
-"""Labelled data to play bandit with: the bundled set, files and folders, the paper's sets. Knows nothing of bandits."""
+"""Labelled data to play bandit with: bundled, made up, in files and folders, the paper's. Knows nothing of bandits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from treetop import debian, read
+from treetop import debian, read, synthetic
 from treetop.presets import PRESETS, Preset
 from treetop.types import Longs, Rows, as_rows, whole
 
@@ -28,6 +28,7 @@ class Dataset:
     context_names: tuple[str, ...] | None = None
     descriptions: tuple[str, ...] | None = None
     preset: Preset | None = None
+    synthetic: bool = False  # made up: every table and file says so
 
     def __post_init__(self) -> None:
         if (self.X_init is None) != (self.Y_init is None):
@@ -61,18 +62,18 @@ class Dataset:
         facts: dict[str, object] = {
             "name": self.name, "rows": len(self.X), "features": self.X.columns, "arms": self.n_arms,
             "features_per_row": round(len(self.X.value) / max(1, len(self.X)), 2),
-            "labels_per_row": round(len(self.Y.value) / max(1, len(self.Y)), 2),
+            "labels_per_row": round(len(self.Y.value) / max(1, len(self.Y)), 2), "synthetic": self.synthetic,
         }  # fmt: skip
         if self.preset and self.preset.arms != self.n_arms:
             facts["paper_arms"] = self.preset.arms
         return facts
 
     def sizes(self, init: int | None, horizon: int | None, max_leaf: int | None) -> tuple[int, int, int]:
-        """The same with gaps filled: by the preset, as far as there are rows; without one, by INIT, rows and arms."""
+        """The same with gaps filled: by the preset, as far as there are rows; otherwise by INIT, rows and arms."""
         preset = self.preset
         if init is None:
             pool = len(self.X) - 1 if self.X_init is None else len(self.X_init)
-            init = min(preset.init, max(1, pool)) if preset else INIT
+            init = min(preset.init, max(1, pool)) if preset else pool if self.synthetic else INIT
         if horizon is None:
             left = max(1, len(self.X) - (init if self.X_init is None else 0))
             horizon = left if not preset else preset.horizon if preset.bootstrap else min(preset.horizon, left)
@@ -88,8 +89,9 @@ def load(
     split: int = 0,
     zero_based: read.ZeroBased = "auto",
 ) -> Dataset:
-    """`debian`, a set of the paper such as `eurlex-4k`, whose files lie in `data_dir` (here by default), or a path.
+    """`debian`, `synthetic:like=amazon-3m`, a path, or a set of the paper such as `eurlex-4k`.
 
+    The files of the paper's sets lie in `data_dir`, here by default. `synthetic:arms=10000,...` is made up.
     A path is a text file (XMC or svmlight), whose rows then serve for initialisation and stream alike, or a folder:
     the first of these that is there gives the stream by its training part and the initialisation set by its test part.
 
@@ -102,6 +104,8 @@ def load(
 
     >>> load("debian").n_arms
     34773
+    >>> load("synthetic:arms=500,rows=2000").facts()["synthetic"]
+    True
     """
     name = os.fspath(spec)
     if name in PRESETS:
@@ -110,6 +114,8 @@ def load(
         return Dataset(name, *train, *test, preset=preset)
     if data_dir is not None:
         raise ValueError(f"data_dir is for {', '.join(PRESETS)}, not for {name!r}")
+    if name.startswith(synthetic.PREFIX):
+        return Dataset(name, *synthetic.generate(synthetic.parse(name)), synthetic=True)
     return _debian() if name == "debian" else _from_path(Path(name), split, zero_based)
 
 
@@ -130,7 +136,8 @@ def _from_path(path: Path, split: int, zero_based: read.ZeroBased) -> Dataset:
         return Dataset(path.resolve().name, *train, *test)
     if not path.exists():
         raise FileNotFoundError(
-            f"{str(path)!r} is neither 'debian' nor a folder or file, nor one of {', '.join(PRESETS)}"
+            f"{str(path)!r} is neither 'debian' nor a folder or file, does not begin with 'synthetic:', and is not one "
+            f"of {', '.join(PRESETS)}"
         )
     if path.suffix == ".npz":
         raise ValueError(f"{path} is one matrix; load the folder that holds {read.looked_for()}")
