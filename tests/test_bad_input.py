@@ -260,7 +260,7 @@ BAD_CONTEXTS: dict[str, Bad] = {
     "coo row": (lambda n: moved_coo(n, row=10**8), ValueError, (f"axis 0 index {10**8} exceeds matrix dimension",)),
     "coo column": (lambda n: moved_coo(n, col=D), ValueError, ("axis 1 index 40 exceeds matrix dimension 40",)),
     "coo -1": (lambda n: moved_coo(n, col=-1), ValueError, ("negative axis 1 index: -1",)),
-    "row pointers": (lambda n: csr(np.eye(n, D), indptr=np.array([0, 9, n, n][: n + 1])), ValueError, ("pointers", " 9")),
+    "row pointers": (lambda n: csr(np.eye(n, D), indptr=np.array([0, 9, n, n][: n + 1])), ValueError, (" 9",)),
 }  # fmt: skip
 
 

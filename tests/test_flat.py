@@ -14,9 +14,7 @@ import treetop
 
 
 @pytest.mark.parametrize("strategy", [treetop.IGW(C=0.1), treetop.Boltzmann(0.7), treetop.EpsilonGreedy(0.3)])
-def test_a_beam_wider_than_every_level_is_algorithm_1(
-    problem: Problem, strategy: treetop.Strategy
-) -> None:
+def test_a_beam_wider_than_every_level_is_algorithm_1(problem: Problem, strategy: treetop.Strategy) -> None:
     """The whole distribution over decisions, enumerated: same effective arms, same first draw, same sequences."""
     feedback, tight = problem.feedback(600), treetop.Linear(tolerance=1e-9)
     flat_model = treetop.FlatModel(60, 40, oracle=lambda: tight).refit(feedback)

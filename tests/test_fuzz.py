@@ -385,10 +385,12 @@ def test_negative_radii_are_refused() -> None:
 
 
 def test_scores_that_overflow_are_refused() -> None:
-    model = engine(Model(MODEL.tree, MODEL.routing, np.full_like(MODEL.rewards, 3.0)))
     wrong = named(csr(np.full((3, 4), 3e38)), "start", "index", "value")
+    large, zero = np.full_like(MODEL.rewards, 3.0), np.zeros_like(MODEL.routing)
     with pytest.raises(ValueError, match=r"the score of (arm|node) \d is inf"):
-        model.decide(**(DECIDE | wrong))
+        engine(Model(MODEL.tree, zero, large)).decide(**(DECIDE | wrong))
+    with pytest.raises(ValueError, match=r"the routing score of node \d is inf"):
+        engine(Model(MODEL.tree, np.full_like(MODEL.routing, 3.0), large)).decide(**(DECIDE | wrong))
 
 
 @pytest.mark.parametrize("key", [INT64.min, -1, 0, INT64.max])

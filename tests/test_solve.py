@@ -216,3 +216,13 @@ def test_seed_moves_nothing_beyond_tolerance() -> None:
     X, _, y = data(seed=41, n=200)
     a, b = (weights(X, y, SQUARED_HINGE, seed=seed) for seed in (0, 1))
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_features_of_a_huge_scale_are_still_fitted() -> None:
+    """The exact solve lost the regulariser to rounding, and the weights that were NaN vanished without a word."""
+    import treetop
+
+    for scale in (1e6, 1e9, 1e12):
+        X = scale * np.array([[1.7], [1.6], [1.65]])
+        predicted = treetop.Linear().fit(X, [1.0, 1.0, 1.0]).predict(X)
+        np.testing.assert_allclose(predicted, 1, atol=0.05)

@@ -26,7 +26,11 @@ struct Slots {
     std::vector<std::uint8_t> explored;
 
     Slots(std::size_t rows, std::size_t k)
-        : arms(rows * k, -1), nodes(rows * k, -1), propensities(rows * k, 0), scores(rows * k, 0), explored(rows * k, 0) {}
+        : arms(rows * k, -1),
+          nodes(rows * k, -1),
+          propensities(rows * k, 0),
+          scores(rows * k, 0),
+          explored(rows * k, 0) {}
 };
 
 class Decider {
@@ -42,11 +46,13 @@ public:
         return {index_, value_};
     }
 
-    const std::vector<Candidate>& search(const Row& x, const Width& width, std::size_t wanted, const Eligible& eligible) {
+    const std::vector<Candidate>& search(const Row& x, const Width& width, std::size_t wanted,
+                                         const Eligible& eligible) {
         return search_(with_bias(x), width, wanted, eligible);
     }
 
-    void decide(const Row& x, const Ask& ask, const Eligible& eligible, std::uint64_t key, std::size_t row, Slots& out) {
+    void decide(const Row& x, const Ask& ask, const Eligible& eligible, std::uint64_t key, std::size_t row,
+                Slots& out) {
         const auto& candidates = search(x, ask.width, static_cast<std::size_t>(ask.k), eligible);
         const auto& chosen = explore_(candidates, ask.k, ask.explore, ask.strategy, key);
         for (std::size_t s = 0; s < chosen.size(); ++s) {
@@ -57,7 +63,8 @@ public:
             out.explored[at] = chosen[s].explored;
             out.propensities[at] = chosen[s].probability;
             if (candidate.node) {
-                const std::int32_t below = eligible.count(model_.tree.begin[candidate.id], model_.tree.end[candidate.id]);
+                const std::int32_t below =
+                    eligible.count(model_.tree.begin[candidate.id], model_.tree.end[candidate.id]);
                 out.nodes[at] = candidate.id;
                 out.arms[at] = arm_below(candidate.id, eligible, derive(key, ~static_cast<std::uint64_t>(s)));
                 out.propensities[at] /= below;

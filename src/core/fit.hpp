@@ -27,7 +27,8 @@ struct Groups {
 
 inline void check_groups(const Groups& groups, std::size_t contexts) {
     if (groups.start.empty() || groups.start.front() != 0 ||
-        groups.start.back() != static_cast<std::int64_t>(groups.rows.size()) || groups.rows.size() != groups.target.size())
+        groups.start.back() != static_cast<std::int64_t>(groups.rows.size()) ||
+        groups.rows.size() != groups.target.size())
         throw std::invalid_argument("groups do not fit their " + std::to_string(groups.rows.size()) + " samples");
     for (std::size_t g = 0; g < groups.size(); ++g)
         if (groups.start[g + 1] < groups.start[g])
@@ -65,10 +66,10 @@ inline void gather(const Rows& contexts, const Groups& groups, std::size_t g, Re
     }
 }
 
-// Weights of magnitude up to `threshold` are left out. The answer does not depend on the number of threads: each problem
-// is solved alone, with a random order of its own.
-inline Weights fit(const Rows& contexts, const Groups& groups, const Solver& solver, double threshold, std::uint64_t seed,
-                   int threads) {
+// Weights of magnitude up to `threshold` are left out. The answer does not depend on the number of threads: each
+// problem is solved alone, with a random order of its own.
+inline Weights fit(const Rows& contexts, const Groups& groups, const Solver& solver, double threshold,
+                   std::uint64_t seed, int threads) {
     struct Entry {
         std::int32_t index;
         float value;
@@ -89,9 +90,14 @@ inline Weights fit(const Rows& contexts, const Groups& groups, const Solver& sol
         gather(contexts, groups, g, local, problems[worker]);
         std::vector<double> w(local.size(), 0);
         solve(problems[worker], solver, derive(seed, g), w);
-        for (std::size_t f = 0; f < w.size(); ++f)
-            if (const auto value = static_cast<float>(w[f]); value != 0 && std::abs(value) > threshold)
-                solved[g].push_back({local.feature(f), value});
+        for (std::size_t f = 0; f < w.size(); ++f) {
+            const auto value = static_cast<float>(w[f]);
+            if (!std::isfinite(value))
+                throw std::invalid_argument("group " + std::to_string(g) + ": the weight of feature " +
+                                            std::to_string(local.feature(f)) +
+                                            " is beyond the limit 3.40282e+38 of float32; scale features or targets");
+            if (value != 0 && std::abs(value) > threshold) solved[g].push_back({local.feature(f), value});
+        }
         std::sort(solved[g].begin(), solved[g].end(), [](const Entry& a, const Entry& b) { return a.index < b.index; });
     });
 

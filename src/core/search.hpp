@@ -39,11 +39,10 @@ struct Width {
 
 struct Model {
     Layout tree;
-    std::vector<Chunk> chunks;
+    Index index;
     bool geometric = false;
     Geometry geometry;
     std::int64_t columns = 0;  // features and the bias
-    std::size_t widest = 1;    // most slots of any chunk
 };
 
 inline Model make_model(std::span<const std::int32_t> parents, std::span<const std::int32_t> leaf_of,
@@ -68,18 +67,13 @@ inline Model make_model(std::span<const std::int32_t> parents, std::span<const s
         if (model.geometry.radius[node] < 0)
             throw std::invalid_argument("routing row " + std::to_string(node) + ": radius " +
                                         std::to_string(model.geometry.radius[node]) + " is negative");
-    model.chunks = make_chunks(tree, routing, rewards, geometric, threads);
-    for (std::size_t node = 0; node < tree.nodes(); ++node) {
-        const auto id = static_cast<std::int32_t>(node);
-        const std::size_t arms = tree.leaf(id) ? tree.end[node] - tree.begin[node] : 0;
-        model.widest = std::max({model.widest, 2 * tree.children(id).size(), arms});
-    }
+    model.index = make_index(tree, routing, rewards, geometric, threads);
     return model;
 }
 
 class Searcher {
 public:
-    explicit Searcher(const Model& model) : model_(model), slots_(model.widest) {}
+    explicit Searcher(const Model& model) : model_(model) {}
 
     // The effective arms of [x; 1], at least `wanted` of them where there are that many eligible arms: too narrow a
     // search is repeated twice as wide until there are enough or all are single arms.
@@ -88,8 +82,7 @@ public:
         if (model_.geometric)
             for (std::size_t j = 0; j + 1 < x.size(); ++j) square_ += static_cast<double>(x.value[j]) * x.value[j];
         for (int attempt = 1;; ++attempt) {
-            const bool pruned =
-                width.beta < 0 ? beam_search(x, width.beam, eligible) : adaptive_search(x, width.beta, eligible);
+            const bool pruned = search(x, width, eligible);
             if (!pruned || found_.size() >= wanted) return found_;
             if (width.beta < 0)
                 width.beam *= 2;
@@ -104,12 +97,67 @@ private:
     struct Visit {
         std::int32_t node;
         float score;
-        double own;    // log routing score of the node itself
-        double route;  // the same, summed along the path
+        double own;          // log routing score of the node itself
+        double route;        // the same, summed along the path
+        std::size_t scored;  // where the scores of the node's own block begin in slots_
     };
+    struct Job {
+        const Chunk* chunk;
+        std::size_t scored;
+    };
+    static constexpr std::size_t group = 16;  // chunks whose memory is asked for together
+
+    // Level by level: Algorithm 2, or the adaptive search of Section 4. A leaf reached before the last level keeps its
+    // place among the nodes that survive. Says whether any node was pruned.
+    bool search(const Row& x, const Width& width, const Eligible& eligible) {
+        found_.clear();
+        slots_.clear();
+        frontier_.assign(1, {0, 0.0f, 0.0, 0.0, 0});
+        const auto inner = [&](const Visit& visit) { return !model_.tree.leaf(visit.node); };
+        while (std::any_of(frontier_.begin(), frontier_.end(), inner)) {
+            expand(x, eligible);
+            if (width.beta < 0)
+                keep_best(width.beam);
+            else
+                keep_near(std::log(width.beta));
+        }
+        const bool pruned = !found_.empty();
+        add_arms(x, eligible);
+        return pruned;
+    }
+
+    // frontier_ -> labels_: the children that have an eligible arm below them; leaves as they are.
+    void expand(const Row& x, const Eligible& eligible) {
+        const Blocks& blocks = model_.index.blocks;
+        for (Visit& visit : frontier_) {
+            const std::int32_t block = blocks.of_children[visit.node];
+            if (block >= 0 && blocks.root[block] == visit.node)
+                visit.scored = plan(model_.index.inner[block], 2 * blocks.size(block));
+        }
+        score(x);
+        labels_.clear();
+        for (const Visit& visit : frontier_) {
+            const std::int32_t block = blocks.of_children[visit.node];
+            if (block < 0) {
+                labels_.push_back(visit);
+                continue;
+            }
+            const float* routes = slots_.data() + visit.scored + blocks.slot[visit.node];
+            const float* rewards = routes + blocks.size(block);
+            for (const std::int32_t child : model_.tree.children(visit.node)) {
+                const float route = *routes++, reward = *rewards++;
+                if (eligible.count(model_.tree.begin[child], model_.tree.end[child]) == 0) continue;
+                const double own = log_route(child, route);
+                labels_.push_back({child, reward, own, visit.route + own, visit.scored});
+            }
+        }
+    }
 
     // log g(x). Linear: g = exp(-max(0, 1 - w.[x; 1])^3). Geometric: g = min(1, rad / |x - ctr|).
     double log_route(std::int32_t node, float dot) const {
+        if (!std::isfinite(dot))
+            throw std::invalid_argument("the routing score of node " + std::to_string(node) + " is " +
+                                        std::to_string(dot) + "; context or weights are too large");
         if (!model_.geometric) {
             const double slack = std::max(0.0, 1.0 - static_cast<double>(dot));
             return -(slack * slack * slack);
@@ -117,47 +165,6 @@ private:
         const double far = std::max(0.0, square_ - 2.0 * dot + model_.geometry.square[node]);
         const double radius = model_.geometry.radius[node];
         return far <= radius * radius ? 0.0 : std::log(radius / std::sqrt(far));
-    }
-
-    // Appends the children of a visited inner node that have an eligible arm below them.
-    void expand(const Row& x, const Visit& parent, const Eligible& eligible, std::vector<Visit>& out) {
-        const auto children = model_.tree.children(parent.node);
-        std::fill_n(slots_.begin(), 2 * children.size(), 0.0f);
-        model_.chunks[parent.node].accumulate(x, slots_.data());
-        for (std::size_t c = 0; c < children.size(); ++c) {
-            const std::int32_t child = children[c];
-            if (eligible.count(model_.tree.begin[child], model_.tree.end[child]) == 0) continue;
-            const double own = log_route(child, slots_[c]);
-            out.push_back({child, slots_[children.size() + c], own, parent.route + own});
-        }
-    }
-
-    void add_arms(const Row& x, const Visit& leaf, const Eligible& eligible) {
-        const std::int32_t begin = model_.tree.begin[leaf.node], end = model_.tree.end[leaf.node];
-        std::fill_n(slots_.begin(), end - begin, 0.0f);
-        model_.chunks[leaf.node].accumulate(x, slots_.data());
-        for (std::int32_t p = begin; p < end; ++p)
-            if (eligible.kind == Eligible::Kind::all || eligible.contains(p))
-                found_.push_back({model_.tree.arm_at[p], false, slots_[p - begin], leaf.route});
-    }
-
-    // Algorithm 2. A leaf reached before the last level keeps its place in the beam by its path score.
-    bool beam_search(const Row& x, std::int64_t beam, const Eligible& eligible) {
-        found_.clear();
-        frontier_.assign(1, {0, 0.0f, 0.0, 0.0});
-        for (std::int32_t level = 0; level < model_.tree.depth; ++level) {
-            labels_.clear();
-            for (const Visit& visit : frontier_) {
-                if (model_.tree.leaf(visit.node))
-                    labels_.push_back(visit);
-                else
-                    expand(x, visit, eligible, labels_);
-            }
-            keep_best(beam);
-        }
-        const bool pruned = !found_.empty();
-        for (const Visit& visit : frontier_) add_arms(x, visit, eligible);
-        return pruned;
     }
 
     // labels_ -> the best `beam` by path score into frontier_ (ties: the lower node id), the others into found_; both
@@ -174,39 +181,61 @@ private:
         order_ = labels_;
         std::nth_element(order_.begin(), order_.begin() + (beam - 1), order_.end(), ahead);
         const Visit last = order_[beam - 1];
-        for (const Visit& visit : labels_) {
-            if (ahead(last, visit))
-                found_.push_back({visit.node, true, visit.score, visit.route});
-            else
-                frontier_.push_back(visit);
+        for (const Visit& visit : labels_) keep(visit, !ahead(last, visit));
+    }
+
+    // Section 4: a node is far from x if its own g(x) <= beta, and then stands for its arms.
+    void keep_near(double limit) {
+        frontier_.clear();
+        for (const Visit& visit : labels_) keep(visit, visit.own > limit);
+    }
+
+    void keep(const Visit& visit, bool survives) {
+        if (survives)
+            frontier_.push_back(visit);
+        else
+            found_.push_back({visit.node, true, visit.score, visit.route});
+    }
+
+    // The eligible arms of the surviving leaves.
+    void add_arms(const Row& x, const Eligible& eligible) {
+        for (Visit& visit : frontier_)
+            visit.scored =
+                plan(model_.index.leaf[visit.node], model_.tree.end[visit.node] - model_.tree.begin[visit.node]);
+        score(x);
+        for (const Visit& leaf : frontier_) {
+            const std::int32_t begin = model_.tree.begin[leaf.node], end = model_.tree.end[leaf.node];
+            for (std::int32_t p = begin; p < end; ++p)
+                if (eligible.kind == Eligible::Kind::all || eligible.contains(p))
+                    found_.push_back({model_.tree.arm_at[p], false, slots_[leaf.scored + (p - begin)], leaf.route});
         }
     }
 
-    // Section 4: a node is far from x if g(x) <= beta, and then stands for its arms; otherwise its children are
-    // visited.
-    bool adaptive_search(const Row& x, double beta, const Eligible& eligible) {
-        found_.clear();
-        const double limit = std::log(beta);
-        bool pruned = false;
-        frontier_.assign(1, {0, 0.0f, 0.0, 0.0});
-        while (!frontier_.empty()) {
-            const Visit visit = frontier_.back();
-            frontier_.pop_back();
-            if (visit.own <= limit && visit.node != 0) {
-                found_.push_back({visit.node, true, visit.score, visit.route});
-                pruned = true;
-            } else if (model_.tree.leaf(visit.node)) {
-                add_arms(x, visit, eligible);
-            } else {
-                expand(x, visit, eligible, frontier_);
-            }
+    // Room for a chunk's scores, zeros at first; score() fills in what was planned.
+    std::size_t plan(const Chunk& chunk, std::size_t slots) {
+        const std::size_t scored = slots_.size();
+        slots_.resize(scored + slots, 0.0f);
+        if (!chunk.empty()) jobs_.push_back({&chunk, scored});
+        return scored;
+    }
+
+    void score(const Row& x) {
+        at_.resize(group * x.size());
+        for (std::size_t first = 0; first < jobs_.size(); first += group) {
+            const auto jobs = std::span(jobs_).subspan(first, std::min(group, jobs_.size() - first));
+            for (const Job& job : jobs) job.chunk->ask(x);
+            for (std::size_t i = 0; i < jobs.size(); ++i) jobs[i].chunk->locate(x, at_.data() + i * x.size());
+            for (std::size_t i = 0; i < jobs.size(); ++i)
+                jobs[i].chunk->accumulate(x, at_.data() + i * x.size(), slots_.data() + jobs[i].scored);
         }
-        return pruned;
+        jobs_.clear();
     }
 
     const Model& model_;
-    std::vector<float> slots_;
     double square_ = 0;  // |x|^2, for geometric routing
+    std::vector<float> slots_;
+    std::vector<std::uint32_t> at_;
+    std::vector<Job> jobs_;
     std::vector<Visit> frontier_, labels_, order_;
     std::vector<Candidate> found_;
 };

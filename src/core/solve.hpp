@@ -19,8 +19,8 @@ enum class Loss : std::int32_t { squared = 0, squared_hinge = 1, absolute = 2 };
 struct Solver {
     Loss loss = Loss::squared;
     double cost = 1;
-    double tolerance = 1e-3;      // largest projected gradient at the end, in units of the target
-    std::int64_t passes = 1000;   // at most, over the samples
+    double tolerance = 1e-3;        // largest projected gradient at the end, in units of the target
+    std::int64_t passes = 1000;     // at most, over the samples
     std::int64_t exact_up_to = 64;  // squared loss: solved exactly for that many samples
 };
 
@@ -42,8 +42,8 @@ struct Problem {
     }
 };
 
-// Dual coordinate descent (Hsieh et al. 2008; Ho and Lin 2012). With w = sum_i b_i x_i the three losses differ only in the
-// box of b_i and in D: squared (free, D = 1/(2 cost)), squared hinge (b_i y_i >= 0, D = 1/(2 cost)), absolute
+// Dual coordinate descent (Hsieh et al. 2008; Ho and Lin 2012). With w = sum_i b_i x_i the three losses differ only in
+// the box of b_i and in D: squared (free, D = 1/(2 cost)), squared hinge (b_i y_i >= 0, D = 1/(2 cost)), absolute
 // (|b_i| <= cost, D = 0). The gradient is always x_i.w - y_i + D b_i. Coordinates that rest at a bound are shrunk away
 // while the others are solved, and all are looked at again before the end.
 inline void coordinate_descent(const Problem& p, const Solver& solver, std::uint64_t key, std::vector<double>& w) {
@@ -101,7 +101,8 @@ inline void coordinate_descent(const Problem& p, const Solver& solver, std::uint
 }
 
 // Squared loss exactly: w = sum_i b_i x_i with (K + I / (2 cost)) b = y, by Cholesky on the n x n Gram matrix.
-inline void gram_cholesky(const Problem& p, const Solver& solver, std::vector<double>& w) {
+// False if rounding swallows the regulariser (features of a very large scale): then w is zero again.
+inline bool gram_cholesky(const Problem& p, const Solver& solver, std::vector<double>& w) {
     const std::size_t n = p.size();
     std::vector<double> L(n * n), b(p.target.begin(), p.target.end());
     for (std::size_t i = 0; i < n; ++i) {
@@ -111,7 +112,9 @@ inline void gram_cholesky(const Problem& p, const Solver& solver, std::vector<do
         L[i * n + i] += 1 / (2 * solver.cost);
     }
     for (std::size_t j = 0; j < n; ++j) {
+        const double before = L[j * n + j];
         for (std::size_t k = 0; k < j; ++k) L[j * n + j] -= L[j * n + k] * L[j * n + k];
+        if (!(L[j * n + j] > 1e-12 * before)) return false;
         L[j * n + j] = std::sqrt(L[j * n + j]);
         for (std::size_t i = j + 1; i < n; ++i) {
             for (std::size_t k = 0; k < j; ++k) L[i * n + j] -= L[i * n + k] * L[j * n + k];
@@ -127,14 +130,13 @@ inline void gram_cholesky(const Problem& p, const Solver& solver, std::vector<do
         b[i] /= L[i * n + i];
     }
     for (std::size_t i = 0; i < n; ++i) p.axpy(i, b[i], w);
+    return true;
 }
 
 // w arrives as zeros, one per local feature.
 inline void solve(const Problem& p, const Solver& solver, std::uint64_t key, std::vector<double>& w) {
-    if (solver.loss == Loss::squared && static_cast<std::int64_t>(p.size()) <= solver.exact_up_to)
-        gram_cholesky(p, solver, w);
-    else
-        coordinate_descent(p, solver, key, w);
+    const bool few = solver.loss == Loss::squared && static_cast<std::int64_t>(p.size()) <= solver.exact_up_to;
+    if (!few || !gram_cholesky(p, solver, w)) coordinate_descent(p, solver, key, w);
 }
 
 }  // namespace treetop

@@ -1,4 +1,5 @@
-// The hierarchy as a decision walks it: children of a node side by side, the arms below any node one stretch of positions.
+// The hierarchy as a decision walks it: children of a node side by side, the arms below any node one stretch of
+// positions.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +27,8 @@ struct Layout {
     }
 };
 
-// `parents` and `leaf_of` are the exchange format; whatever breaks their rules is refused here, so that nothing later has to.
+// `parents` and `leaf_of` are the exchange format; whatever breaks their rules is refused here, so that nothing later
+// has to.
 inline Layout make_layout(std::span<const std::int32_t> parents, std::span<const std::int32_t> leaf_of) {
     const auto nodes = static_cast<std::int32_t>(parents.size());
     if (nodes == 0) throw std::invalid_argument("a tree needs at least the root node");

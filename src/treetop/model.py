@@ -81,9 +81,7 @@ class Model:
         cls, tree: Tree, routing: Matrix, rewards: Matrix, epoch: int = 0, n_seen: int = 0, geometric: bool = False
     ) -> Model:
         """A model from matrices made elsewhere, in the shapes of `routing` and `rewards`."""
-        return cls(
-            tree, as_rows(routing, what="routing"), as_rows(rewards, what="rewards"), epoch, n_seen, geometric
-        )
+        return cls(tree, as_rows(routing, what="routing"), as_rows(rewards, what="rewards"), epoch, n_seen, geometric)
 
     @classmethod
     def _fresh(cls, tree: Tree, routing: Rows, geometric: bool) -> Model:
@@ -174,7 +172,7 @@ class Model:
             )
         except ModelFileError:
             raise
-        except (KeyError, TypeError, ValueError, OSError, OverflowError) as error:
+        except (KeyError, TypeError, ValueError, OSError) as error:
             raise ModelFileError(f"{source}: not a valid model: {error}") from error
 
 
@@ -263,10 +261,12 @@ def _read(path: Path, facts: dict[str, Any]) -> np.ndarray[Any, Any]:
         raise ModelFileError(f"{path}: {path.stat().st_size} bytes; {facts['bytes']} were written")
     if _checksum(path) != facts["crc32"]:
         raise ModelFileError(f"{path}: checksum differs from the manifest's; the file is corrupt")
-    array: np.ndarray[Any, Any] = np.lib.format.open_memmap(path, mode="r")  # one array and no pickle
+    try:
+        array: np.ndarray[Any, Any] = np.lib.format.open_memmap(path, mode="r")  # one array, and no pickle
+    except (TypeError, ValueError, OSError, OverflowError) as error:
+        raise ModelFileError(f"{path}: {error}") from error
     if [*array.shape] != facts["shape"] or str(array.dtype) != facts["dtype"]:
         raise ModelFileError(f"{path}: holds {array.dtype} {array.shape}, the manifest says {facts}")
     if array.ndim != 1 or str(array.dtype) != FILES[path.stem]:
         raise ModelFileError(f"{path}: holds {array.dtype} {array.shape}; a list of {FILES[path.stem]} is needed")
     return array
-

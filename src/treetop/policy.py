@@ -135,11 +135,8 @@ def one_row(x: Matrix, n_features: int) -> Rows:
     return row
 
 
-def _allowed(
-    model: Model, eligible: ArrayLike | Eligible | None, exclude: ArrayLike | None, contexts: int
-) -> Eligible:
+def _allowed(model: Model, eligible: ArrayLike | Eligible | None, exclude: ArrayLike | None, contexts: int) -> Eligible:
     allowed = Eligible.of(model.tree, eligible, exclude)
     if len(allowed.start) and len(allowed.start) != contexts + 1:
         raise ValueError(f"the mask has {len(allowed.start) - 1} rows for {contexts} contexts")
     return allowed
-

@@ -44,7 +44,7 @@ def real(name: str, value: object, low: float, high: float = np.inf) -> float:
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a number, not {value!r}") from None
     if not (np.isfinite(number) and low <= number <= high):
-        raise ValueError(f"{name} is {value!r}; it must be finite and lie in [{low:g}, {high:g}]")
+        raise ValueError(f"{name} is {value!r}; it must be finite and lie in [{low:.10g}, {high:.10g}]")
     return number
 
 
