@@ -1,7 +1,8 @@
 """treetop: top-k contextual bandits over millions of arms.
 
 Reading order, which is the path of a decision: types, tree, routing, model, search, explore, policy; then learn, flat;
-then datasets and simulate, which play the loop; report, demo, bench and cli, which show it.
+then datasets, feedback and simulate, which play the loop; store, experiment, realizable and tune, which play it many
+times; report, demo, bench and cli, which show it.
 """
 
 from treetop.datasets import Dataset, Stream, load
