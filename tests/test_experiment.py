@@ -220,6 +220,15 @@ def test_the_theorems_gamma_takes_c_from_the_feedback() -> None:
     assert given.c == 0.3
 
 
+def test_a_title_says_what_tells_a_run_from_the_others() -> None:
+    igw = [Settings("igw", {"C": c}, beam=b) for c, b in ((1.0, 10), (2.0, None))]
+    plan = Plan("debian", (*igw, Settings("greedy")), (0, 7))
+    assert [plan.title(settings, seed) for settings, seed in plan.runs()[:3]] == [
+        "igw C=1.0 beam=10, seed 0", "igw C=2.0 beam=None, seed 0", "greedy, seed 0"
+    ]  # fmt: skip
+    assert small("igw", "greedy").title(*small("igw", "greedy").runs()[0]) == "igw"
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

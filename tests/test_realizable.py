@@ -130,7 +130,7 @@ def test_played_in_a_folder_it_is_kept_and_taken_up_again(tmp_path: Path, monkey
 
     def bar(name: str, total: int, done: int = 0) -> Progress:
         def update(now: int, mean: float) -> None:
-            if name == "epsilon, seed 0" and now > 1000:
+            if name == "epsilon beam=None, seed 0" and now > 1000:
                 raise Killed
 
         return update

@@ -84,9 +84,9 @@ def front(
 def _bars(quiet: bool) -> Iterator[Bars]:
     """A progress bar per run with rounds a second, the running mean reward and the time left; silent for machines."""
     with Progress(
-        TextColumn("{task.description:<18}"), BarColumn(bar_width=12),
-        TextColumn("{task.completed:>9,} rounds  reward [bold]{task.fields[mean]:.3f}[/]"),
-        TextColumn("{task.fields[rate]:>7,.0f}/s"), TimeRemainingColumn(),
+        TextColumn("{task.description:<18}"), BarColumn(bar_width=10),
+        TextColumn("{task.completed:>9,}  reward [bold]{task.fields[mean]:.3f}[/]"),
+        TextColumn("{task.fields[rate]:>7,.0f}/s"), TimeRemainingColumn(compact=True),
         console=errors, disable=quiet,
     ) as progress:  # fmt: skip
 

@@ -87,11 +87,6 @@ class Settings:
         """The policy, for a tree of so many nodes."""
         return Policy(self.k, self.explore, nodes if self.beam is None else self.beam, self.made_strategy())
 
-    @property
-    def title(self) -> str:
-        """The strategy and its parameters in few words."""
-        return " ".join([self.strategy, *(f"{name}={value}" for name, value in self.parameters.items())])
-
     def observer(self) -> Observer:
         return parse(self.feedback)
 
@@ -134,6 +129,14 @@ class Plan:
 
     def runs(self) -> list[tuple[Settings, int]]:
         return [(settings, seed) for seed, settings in product(self.seeds, self.settings)]
+
+    def title(self, settings: Settings, seed: int) -> str:
+        """A run in few words: the strategy, and what tells it from the others of the plan."""
+        twins = [asdict(other) for other in self.settings if other.strategy == settings.strategy]
+        own = {name: v for name, v in asdict(settings).items() if any(twin[name] != v for twin in twins)}
+        own = {**own.pop("parameters", {}), **own}
+        words = " ".join([settings.strategy, *(f"{name}={value}" for name, value in own.items())])
+        return f"{words}, seed {seed}" if len(self.seeds) > 1 else words
 
 
 @dataclass(frozen=True)
@@ -200,7 +203,8 @@ def execute(
     if (plan.world == "labels") != (worlds is None):
         raise ValueError(f"the plan's world is {plan.world!r}, but worlds is {worlds!r}")
     data = dataset or load(plan.data)
-    table = _Table(data, lru_cache(maxsize=1)(lambda *key: _begin(data, *key)), worlds or _labels(data), progress)
+    remembered = lru_cache(maxsize=1)(lambda *key: _begin(data, *key))
+    table = _Table(plan, data, remembered, worlds or _labels(data), progress)
     if folder is None:
         return [table.play(settings, seed) for settings, seed in plan.runs()]
     asked = {"plan": asdict(plan), "dataset": {**data.facts(), "sha256": fingerprint(data)}}
@@ -228,6 +232,7 @@ def _begin(dataset: Dataset, init: int, horizon: int, leaf: int, split: str, see
 class _Table:
     """What the runs of a plan share; `begin` remembers the last stream and first model."""
 
+    plan: Plan
     dataset: Dataset
     begin: Callable[..., tuple[Stream, Model]]
     worlds: Worlds
@@ -252,7 +257,7 @@ class _Table:
             bar(record.rounds, record.mean_reward)
 
     def _bar(self, asked: Settings, seed: int, rounds: int, done: int) -> Progress | None:
-        return self.progress(f"{asked.title}, seed {seed}", rounds, done) if self.progress else None
+        return self.progress(self.plan.title(asked, seed), rounds, done) if self.progress else None
 
 
 def _record(dataset: Dataset, settings: Settings, played: Run, regret: Floats | None, now: dict[str, str]) -> Record:
