@@ -289,7 +289,7 @@ def test_broken_files_are_named(spoil: Any, error: Any, message: str, name: str,
 def test_folders_that_are_no_dataset_are_refused(dataset: Path) -> None:
     with refused(FileNotFoundError, "nowhere' is neither 'debian' nor a folder"):
         treetop.load(dataset / "nowhere")
-    with refused(FileNotFoundError, "X.trn.npz' is neither 'debian' nor a folder"):
+    with refused(ValueError, "X.trn.npz is one matrix; load the folder that holds X.trn.npz, Y.trn.npz"):
         treetop.load(dataset / "X.trn.npz")
     (dataset / "X.tst.npz").unlink()
     with refused(FileNotFoundError, f"{dataset} lacks X.tst.npz; a dataset is X.trn.npz, Y.trn.npz,"):

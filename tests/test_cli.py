@@ -65,6 +65,17 @@ def test_simulate_json_is_the_contract(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "curves.png").exists()
 
 
+def test_simulate_hears_only_of_what_is_observed_and_refuses_another_plan(tmp_path: Path) -> None:
+    words = ["simulate", str(folder(tmp_path, 400)), "--init", "100", "--horizon", "300", "--max-leaf", "4",
+             "--first-epoch", "64", "--out", str(tmp_path / "out")]  # fmt: skip
+    run = json.loads(call(*words, "--feedback", "cascade", "--json").stdout)["runs"][0]
+    assert run["settings"]["feedback"] == "cascade"
+    assert 0 < json.loads((tmp_path / "out" / "runs.jsonl").read_text())["observed"] < 1
+    refused = shell(*words, "--feedback", "all")
+    assert refused.returncode == 2
+    assert "plan.settings[0].feedback is 'cascade' there, 'all' here" in re.sub(r"\s+", " ", refused.stderr)
+
+
 def test_bench_compares_in_one_run(tmp_path: Path) -> None:
     rows = json.loads(call("bench", "--data", str(folder(tmp_path, 2000)), "--rounds", "500", "--json").stdout)["rows"]
     names = [row["name"] for row in rows]
@@ -83,6 +94,8 @@ def test_bench_compares_in_one_run(tmp_path: Path) -> None:
         (["simulate", "debian", "--explore", "9"], "explore is 9; it must lie in [0, 5]"),
         (["simulate", "debian", "--learner", "magic"], "it must be paper"),
         (["simulate", "debian", "--init", "99999999"], "init is 99999999"),
+        (["simulate", "debian", "--feedback", "each:c=2"], "c is 2.0; it must be finite and lie in [1e-12, 1]"),
+        (["tune", "debian", "--grid", "magic"], "grid is 'magic'; it must be one of paper, small"),
         (["bench", "magic"], "cannot bench 'magic'"),
     ],
 )
@@ -92,6 +105,13 @@ def test_mistakes_are_one_line_and_exit_code_2(words: list[str], message: str) -
     assert message in re.sub(r"\s+", " ", result.stderr)
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
+
+
+def test_a_malformed_file_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    (tmp_path / "data.txt").write_text("2 5 4\n1,2 0:1\n3 x3\n")
+    result = shell("simulate", str(tmp_path / "data.txt"))
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == f"error: {tmp_path / 'data.txt'} line 3: 'x3' is not a feature:value pair\n"
 
 
 def test_version() -> None:

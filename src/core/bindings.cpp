@@ -1,7 +1,4 @@
-// The one file that knows Python: unpack, release the GIL, call the core, pack. Arrays come in as they are (no
-// conversion, no copy) and go out by moving.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
+// Python's way into the core: unpack, release the GIL, call the core, pack.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
@@ -18,34 +15,14 @@
 #include "cluster.hpp"
 #include "decide.hpp"
 #include "fit.hpp"
+#include "python.hpp"
+#include "synthesize.hpp"
 
 namespace nb = nanobind;
 using namespace treetop;
 using namespace nb::literals;
 
 namespace {
-
-template <class T>
-using In = nb::ndarray<const T, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <class T>
-using Out = nb::ndarray<nb::numpy, T, nb::ndim<1>, nb::c_contig>;
-template <class T>
-using Out2 = nb::ndarray<nb::numpy, T, nb::ndim<2>, nb::c_contig>;
-
-template <class T>
-std::span<const T> view(const In<T>& array) {
-    return {array.data(), array.size()};
-}
-
-// What the core takes for granted about single numbers. The negation refuses NaN as well.
-template <class T>
-void within(const char* name, T value, T low, T high) {
-    if (!(value >= low && value <= high)) {
-        std::ostringstream text;
-        text << name << " is " << value << ", outside [" << low << ", " << high << "]";
-        throw std::invalid_argument(text.str());
-    }
-}
 
 constexpr std::int64_t max_slots = 65536, max_int = std::numeric_limits<std::int32_t>::max();
 
@@ -69,19 +46,6 @@ void check_slots(std::int64_t k, std::int64_t explore) {
 
 Rows rows(const In<std::int64_t>& start, const In<std::int32_t>& index, const In<float>& value, std::int64_t columns) {
     return {view(start), view(index), view(value), columns};
-}
-
-template <class Array, class T, class... Sizes>
-Array pack(std::vector<T>&& data, Sizes... sizes) {
-    auto* kept = new std::vector<T>(std::move(data));
-    nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-    return Array(kept->data(), {static_cast<std::size_t>(sizes)...}, owner);
-}
-
-template <class T>
-Out<T> pack1(std::vector<T>&& data) {
-    const std::size_t n = data.size();
-    return pack<Out<T>>(std::move(data), n);
 }
 
 // vector<bool> has no storage to hand over: bytes go out under the type bool.
@@ -325,6 +289,19 @@ auto bind_choose(In<float> scores, In<bool> is_node, In<std::int32_t> id, std::i
                            pack_bool<Out<bool>>(std::move(explored), n));
 }
 
+auto bind_synthesize(std::int64_t arms, std::int64_t features, std::int64_t topics, double nonzeros, double labels,
+                     double zipf, double noise, std::int64_t seed, std::int64_t init, std::int64_t rows, int threads) {
+    Synthetic made;
+    {
+        const nb::gil_scoped_release release;
+        made = synthesize({arms, features, topics, nonzeros, labels, zipf, noise, static_cast<std::uint64_t>(seed)},
+                          init, rows, threads);
+    }
+    return std::make_tuple(pack1(std::move(made.x_start)), pack1(std::move(made.x_index)),
+                           pack1(std::move(made.x_value)), pack1(std::move(made.y_start)),
+                           pack1(std::move(made.y_index)));
+}
+
 Out<std::int64_t> bind_row_keys(std::int64_t key, std::int64_t first, std::int64_t n) {
     within<std::int64_t>("n", n, 0, max_int);
     std::vector<std::int64_t> keys(static_cast<std::size_t>(n));
@@ -364,6 +341,9 @@ NB_MODULE(_core, m) {
     m.def("choose", &bind_choose, "scores"_a.noconvert(), "is_node"_a.noconvert(), "id"_a.noconvert(), "k"_a,
           "explore"_a, "strategy"_a, "rate"_a, "key"_a,
           "Slots from scores: which candidate, its probability, whether drawn.");
+    m.def("synthesize", &bind_synthesize, "arms"_a, "features"_a, "topics"_a, "nonzeros"_a, "labels"_a, "zipf"_a,
+          "noise"_a, "seed"_a, "init"_a, "rows"_a, "threads"_a,
+          "Made-up rows of contexts (start, index, value) and labels (start, index): `init` rows, then `rows` rows.");
     m.def("row_keys", &bind_row_keys, "key"_a, "first"_a, "n"_a, "One key per row of a seeded batch.");
     m.def(
         "uniform",
@@ -377,4 +357,5 @@ NB_MODULE(_core, m) {
            const std::string& what) { return inspect(rows(start, index, value, columns), what); },
         "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "columns"_a, "what"_a,
         "Refuses pointers, indices and values out of range; says whether indices rise strictly in every row.");
+    bind_read(m);
 }

@@ -32,6 +32,11 @@ def fit(start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', de
 def choose(scores: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], is_node: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], id: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], k: int, explore: int, strategy: int, rate: float, key: int) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C')]]:
     """Slots from scores: which candidate, its probability, whether drawn."""
 
+def synthesize(arms: int, features: int, topics: int, nonzeros: float, labels: float, zipf: float, noise: float, seed: int, init: int, rows: int, threads: int) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')]]:
+    """
+    Made-up rows of contexts (start, index, value) and labels (start, index): `init` rows, then `rows` rows.
+    """
+
 def row_keys(key: int, first: int, n: int) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')]:
     """One key per row of a seeded batch."""
 
@@ -42,3 +47,14 @@ def inspect_rows(start: Annotated[NDArray[numpy.int64], dict(shape=(None,), orde
     """
     Refuses pointers, indices and values out of range; says whether indices rise strictly in every row.
     """
+
+class TextReader:
+    def __init__(self, form: int) -> None: ...
+
+    def feed(self, block: bytes) -> None:
+        """Parses the lines that end in a block of bytes."""
+
+    def finish(self) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], int, int]:
+        """
+        start, index, value of the features, start, index of the labels, how many of each there can be.
+        """

@@ -13,18 +13,19 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markdown import Markdown
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from treetop import bench as benches
 from treetop import demo as demos
-from treetop import report
+from treetop import figures, lab, page, story
+from treetop import reproduce as reproducing
+from treetop import tune as tuning
 from treetop.datasets import load
-from treetop.explore import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy
-from treetop.learn import Epochs, Linear
-from treetop.policy import Policy
-from treetop.simulate import Run, begin, run
+from treetop.experiment import Bars, Plan, Settings, execute
+from treetop.report import table, write
 
 app = typer.Typer(
     help="Top-k contextual bandits over millions of arms.",
@@ -35,7 +36,26 @@ app = typer.Typer(
 console, errors = Console(), Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables for people.")]
+DATA = "debian, synthetic:like=amazon-670k, a set of the paper such as eurlex-4k, or a file or folder."
+OBSERVED = "Slots the learner hears of: all, each:c=0.5, cascade (to the first click) or position:decay=0.8."
 Seeds = Annotated[list[int], typer.Option("--seed", help="Seed of shuffling, tree and draws; repeatable.")]
+Slots = Annotated[int, typer.Option(help="Arms shown a round.")]
+Explore = Annotated[int, typer.Option(help="How many of them are drawn by the strategy.")]
+Beam = Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")]
+MaxLeaf = Annotated[int | None, typer.Option(help="Arms in a leaf at most; 10 if not given, 100 from 100,000 arms on.")]
+Init = Annotated[
+    int | None, typer.Option(help="Rows for tree and routing; 5000, or all of a synthetic set's own, or the paper's.")
+]
+Horizon = Annotated[
+    int | None, typer.Option(help="Rounds, with replacement beyond the data; all rows if not given, or the paper's.")
+]
+DataDir = Annotated[Path | None, typer.Option(help="Where the files of a set of the paper lie; here if not given.")]
+FirstEpoch = Annotated[int, typer.Option(help="Rounds before the first refit; doubled after each.")]
+Factor = Annotated[float, typer.Option(help="Growth of the rounds between refits.")]
+Loss = Annotated[str, typer.Option(help="Reward models: squared or absolute (the paper's LinearSVR).")]
+Split = Annotated[str, typer.Option(help="Tree: kmeans or cocluster.")]
+Observed = Annotated[str, typer.Option("--feedback", help=OBSERVED)]
+Out = Annotated[Path | None, typer.Option(help="Folder for the results; called again, it goes on there.")]
 
 
 def main() -> None:
@@ -61,21 +81,21 @@ def front(
 
 
 @contextmanager
-def _bars(quiet: bool) -> Iterator[Callable[[str, int], Callable[[int, float], None]]]:
-    """A progress bar per run with the running mean reward; silent for machines."""
+def _bars(quiet: bool) -> Iterator[Bars]:
+    """A progress bar per run with rounds a second, the running mean reward and the time left; silent for machines."""
     with Progress(
-        TextColumn("{task.description:<10}"), BarColumn(bar_width=18),
-        TextColumn("{task.completed:>9,} rounds  mean reward [bold]{task.fields[mean]:.3f}[/]"),
-        TextColumn("{task.fields[rate]:>7,.0f}/s"), TimeRemainingColumn(),
+        TextColumn("{task.description:<18}"), BarColumn(bar_width=10),
+        TextColumn("{task.completed:>9,}  reward [bold]{task.fields[mean]:.3f}[/]"),
+        TextColumn("{task.fields[rate]:>7,.0f}/s"), TimeRemainingColumn(compact=True),
         console=errors, disable=quiet,
     ) as progress:  # fmt: skip
 
-        def add(name: str, total: int) -> Callable[[int, float], None]:
-            task, began = progress.add_task(name, total=total, mean=0.0, rate=0.0), time.perf_counter()
+        def add(name: str, total: int, done: int = 0) -> Callable[[int, float], None]:
+            task, began = progress.add_task(name, total=total, completed=done, mean=0.0, rate=0.0), time.perf_counter()
 
-            def update(done: int, mean: float) -> None:
-                rate = done / max(1e-9, time.perf_counter() - began)
-                progress.update(task, completed=done, mean=mean, rate=rate)
+            def update(now: int, mean: float) -> None:
+                rate = (now - done) / max(1e-9, time.perf_counter() - began)
+                progress.update(task, completed=now, mean=mean, rate=rate)
 
             return update
 
@@ -114,7 +134,7 @@ def demo(
         print(json.dumps(result))
         return
     console.print()
-    console.print(report.table(runs, k=5))
+    console.print(table(runs, k=5))
     best = max(runs, key=lambda r: r.mean_reward)
     console.print(f"\nFive late decisions of [bold]{best.strategy}[/]:")
     for example in examples:
@@ -149,69 +169,114 @@ def _store(result: dict[str, Any], path: Path) -> None:
 
 @app.command()
 def simulate(
-    data: Annotated[str, typer.Argument(help="debian, or a folder with X.trn.npz Y.trn.npz X.tst.npz Y.tst.npz.")],
+    data: Annotated[str, typer.Argument(help=DATA)],
     strategy: Annotated[list[str], typer.Option(help="igw, greedy, boltzmann or epsilon; repeatable.")] = ["igw"],  # noqa: B006
-    k: Annotated[int, typer.Option(help="Arms shown a round.")] = 5,
-    explore: Annotated[int, typer.Option(help="How many of them are drawn by the strategy.")] = 3,
-    beam: Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")] = 10,
-    max_leaf: Annotated[int | None, typer.Option(help="Arms in a leaf at most [10; 100 from 100,000 arms on].")] = None,
-    init: Annotated[int, typer.Option(help="Rows for tree and routing.")] = 5000,
-    horizon: Annotated[int | None, typer.Option(help="Rounds; beyond the data, with replacement [all rows].")] = None,
+    k: Slots = 5,
+    explore: Explore = 3,
+    beam: Beam = 10,
+    max_leaf: MaxLeaf = None,
+    init: Init = None,
+    horizon: Horizon = None,
     seed: Seeds = [0],  # noqa: B006
-    first_epoch: Annotated[int, typer.Option(help="Rounds before the first refit; doubled after each.")] = 4096,
-    factor: Annotated[float, typer.Option(help="Growth of the rounds between refits.")] = 2.0,
+    first_epoch: FirstEpoch = 4096,
+    factor: Factor = 2.0,
     c: Annotated[float, typer.Option("--igw-c", help="C of igw.")] = 1.0,
     beta: Annotated[float, typer.Option(help="beta of boltzmann.")] = 1.0,
     epsilon: Annotated[float, typer.Option(help="epsilon of epsilon.")] = 0.167,
-    loss: Annotated[str, typer.Option(help="Reward models: squared or absolute (the paper's LinearSVR).")] = "squared",
-    split: Annotated[str, typer.Option(help="Tree: kmeans or cocluster.")] = "kmeans",
+    loss: Loss = "squared",
+    split: Split = "kmeans",
     learner: Annotated[str, typer.Option(help="paper: the faithful algorithm.")] = "paper",
-    out: Annotated[Path | None, typer.Option(help="Folder for result.json and curves.png.")] = None,
+    feedback: Observed = "all",
+    data_dir: DataDir = None,
+    out: Out = None,
     as_json: Json = False,
 ) -> None:
     """Plays labelled data as a bandit: only the rewards of the arms shown are revealed.
 
     Example: treetop simulate debian --strategy igw --strategy greedy --init 3000 --horizon 50000
     """
-    if learner != "paper":
-        raise ValueError(f"learner is {learner!r}; it must be paper")
-    known: dict[str, Strategy] = {
-        "igw": IGW(C=c), "greedy": Greedy(), "boltzmann": Boltzmann(beta), "epsilon": EpsilonGreedy(epsilon)
-    }  # fmt: skip
-    if wrong := [name for name in strategy if name not in known]:
-        raise ValueError(f"strategy is {wrong[0]!r}; it must be one of {', '.join(known)}")
-    policies = {name: Policy(k, explore, beam, known[name]) for name in strategy}
-    epochs, regressor = Epochs.geometric(first_epoch, factor), Linear(loss=loss)
-    dataset = load(data)
-    leaf = (10 if dataset.n_arms < 100_000 else 100) if max_leaf is None else max_leaf
-    left = len(dataset.X) - (init if dataset.X_init is None else 0)
-    rounds = max(1, left) if horizon is None else horizon
-    runs: list[Run] = []
+    parameters = {"igw": {"C": c}, "boltzmann": {"beta": beta}, "epsilon": {"epsilon": epsilon}}
+    settings = tuple(
+        Settings(
+            name, parameters.get(name, {}), k, explore, beam, max_leaf, init, horizon, first_epoch, factor, loss, split,
+            learner, feedback,
+        )
+        for name in strategy
+    )  # fmt: skip
+    plan = Plan(data, settings, tuple(seed))
+    dataset = load(data, data_dir=data_dir)
     with _bars(as_json) as bar:
-        for s in seed:
-            stream, model = begin(dataset, init, rounds, leaf, s, split=split)
-            for name, policy in policies.items():
-                title = name if len(seed) == 1 else f"{name} seed {s}"
-                played = run(
-                    stream, model, policy, name=name, seed=s, epochs=epochs, regressor=regressor,
-                    progress=bar(title, rounds),
-                )  # fmt: skip
-                played.settings.update(init=init, horizon=rounds, max_leaf=leaf, learner=learner, split=split)
-                runs.append(played)
-    result = {"dataset": dataset.facts(), "runs": [r.summary() for r in runs]}
+        records = execute(out, plan, bar, dataset=dataset)
+    facts = records[0].dataset
+    result = {"dataset": facts, "runs": [record.summary() for record in records]}
     if out:
         _store(result, out / "result.json")
-        _draw(lambda path: report.plot(runs, path, f"{dataset.name}: {dataset.n_arms:,} arms"), out / "curves.png")
+        title = f"{facts['name']}: {facts['arms']:,} arms"
+        _draw(lambda path: figures.plot(records, path, title), out / "curves.png")
     if as_json:
         print(json.dumps(result))
     else:
-        console.print(report.table(runs, k))
+        console.print(f"{escape(str(facts['name']))}: {facts['arms']:,} arms", highlight=False, soft_wrap=True)
+        console.print(table(records, k))
+
+
+@app.command()
+def tune(
+    data: Annotated[str, typer.Argument(help=DATA)],
+    strategy: Annotated[list[str] | None, typer.Option(help="igw, boltzmann, epsilon or greedy; all if none.")] = None,
+    grid: Annotated[str, typer.Option(help="paper: 15 values of C and beta, 10 of epsilon; small: 3 each.")] = "paper",
+    k: Slots = 5,
+    explore: Explore = 3,
+    beam: Beam = 10,
+    max_leaf: MaxLeaf = None,
+    init: Init = None,
+    horizon: Horizon = None,
+    seed: Seeds = [0],  # noqa: B006
+    first_epoch: FirstEpoch = 4096,
+    factor: Factor = 2.0,
+    loss: Loss = "squared",
+    split: Split = "kmeans",
+    feedback: Observed = "all",
+    data_dir: DataDir = None,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Searches the paper's grids for the best C of igw, beta of boltzmann and epsilon of epsilon, on all cores.
+
+    Example: treetop tune debian --strategy igw --grid small --init 3000 --horizon 20000 --out tuned
+    """
+    plan = tuning.plan(
+        data, strategy or list(tuning.PARAMETER), grid, seed, k=k, explore=explore, beam=beam, max_leaf=max_leaf,
+        init=init, horizon=horizon, first_epoch=first_epoch, factor=factor, loss=loss, split=split, feedback=feedback,
+    )  # fmt: skip
+    dataset = load(data, data_dir=data_dir)
+    with _bars(as_json) as bar:
+        records = execute(out, plan, bar, dataset=dataset)
+    points = tuning.points(plan, records)
+    result = {"dataset": records[0].dataset, "seeds": seed, **tuning.summary(points)}
+    if out:
+        _store(result, out / "tuned.json")
+    if as_json:
+        print(json.dumps(result))
+    else:
+        console.print(_tuning_table(points, k))
+
+
+def _tuning_table(points: list[tuning.Point], k: int) -> Table:
+    out = Table(title=f"Mean reward a round (at most {k} hits)", title_justify="left")
+    for head in ("strategy", "parameter", "mean reward", "lowest", "highest", "seconds"):
+        out.add_column(head, justify="left" if head in ("strategy", "parameter") else "right")
+    for p in points:
+        text = ", ".join(f"{name} {value:g}" for name, value in p.parameters.items())
+        numbers = (f"{number:.3f}" for number in (p.mean_reward, p.low, p.high))
+        out.add_row(p.strategy, text, *numbers, f"{p.seconds:.1f}", style="bold green" if p.best else None)
+    return out
 
 
 @app.command()
 def bench(
     what: Annotated[list[str] | None, typer.Argument(help="decide, batch, build, refit [all].")] = None,
-    data: Annotated[str, typer.Option(help="debian, or a folder as for simulate.")] = "debian",
+    data: Annotated[str, typer.Option(help="debian, synthetic:..., or a folder as for simulate.")] = "debian",
     beam: Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")] = 10,
     rounds: Annotated[int, typer.Option(help="Rounds the model has learned from.")] = 40_000,
     seed: Annotated[int, typer.Option(help="Seed of everything.")] = 0,
@@ -235,3 +300,60 @@ def bench(
     for row in rows:
         out.add_row(*(str(row.get(column, "")) for column in columns))
     console.print(out)
+
+
+@app.command()
+def reproduce(
+    what: Annotated[
+        list[str], typer.Argument(help="tables, realizable, inference, curves, flat-vs-tree, wdl, all; or claims.")
+    ],
+    quick: Annotated[bool, typer.Option("--quick", help="Short runs on small sets: minutes.")] = False,
+    data: Annotated[
+        list[str] | None, typer.Option(help="As for simulate; repeatable [debian, synthetic sets].")
+    ] = None,
+    data_dir: DataDir = None,
+    seed: Seeds = [0],  # noqa: B006
+    horizon: Annotated[int | None, typer.Option(help="Rounds at most [those of Table 1].")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for tables, pictures and runs.")] = Path("runs/paper"),
+    as_json: Json = False,
+) -> None:
+    """The paper's figures and tables beside ours: Markdown, JSON and a picture each, and which claims hold.
+
+    Example: treetop reproduce all --quick --out runs/quick
+    """
+    if what == ["claims"]:
+        found = reproducing.claims(out)
+        print(json.dumps(found.records()) if as_json else found.markdown())
+        return
+    specs = tuple(data or (lab.QUICK_DATA if quick else lab.DATA))
+    began = time.perf_counter()
+    with _bars(as_json) as bar:
+        large = None if data or quick else lab.LARGE
+        working = lab.Lab(specs, tuple(seed), out, quick, horizon, data_dir, None if as_json else bar, large)
+        chapters = reproducing.reproduce(working, what)
+    if as_json:
+        print(json.dumps({chapter.name: chapter.data for chapter in chapters}))
+        return
+    for chapter in chapters:
+        console.print(Markdown(chapter.markdown()))
+    console.print(Markdown(reproducing.claims(out).markdown()))
+    seconds = time.perf_counter() - began
+    console.print(f"\n{out}: {len(chapters)} chapters in {seconds:.0f} s. One page of them: treetop report {out}")
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="A folder that reproduce, simulate --out or demo left behind.")],
+    out: Annotated[Path | None, typer.Option(help="The page [report.html in the folder].")] = None,
+    as_json: Json = False,
+) -> None:
+    """One HTML page of a run, with everything in it: curves, tables, win/draw/loss, settings, versions, checksums.
+
+    Example: treetop report runs/paper
+    """
+    content = page.html(story.read(run)).encode()
+    path = write(out or run / "report.html", content)
+    if as_json:
+        print(json.dumps({"page": str(path), "bytes": len(content)}))
+    else:
+        console.print(f"{path} ({len(content) / 1024:,.0f} KB, one file, nothing to fetch)", soft_wrap=True)

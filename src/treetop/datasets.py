@@ -1,4 +1,4 @@
-"""Labelled data to play bandit with: the bundled set, and folders of scipy matrices. Knows nothing of bandits."""
+"""Labelled data to play bandit with: bundled, made up, in files and folders, the paper's. Knows nothing of bandits."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse as sp
 
-from treetop import debian
+from treetop import debian, read, synthetic
+from treetop.presets import PRESETS, Preset
 from treetop.types import Longs, Rows, as_rows, whole
 
-FOLDER_FILES = ("X.trn.npz", "Y.trn.npz", "X.tst.npz", "Y.tst.npz")
+INIT = 5_000  # rows for tree and routing, where nothing else is said
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +27,8 @@ class Dataset:
     arm_names: tuple[str, ...] | None = None
     context_names: tuple[str, ...] | None = None
     descriptions: tuple[str, ...] | None = None
+    preset: Preset | None = None
+    synthetic: bool = False  # made up: every table and file says so
 
     def __post_init__(self) -> None:
         if (self.X_init is None) != (self.Y_init is None):
@@ -56,42 +58,90 @@ class Dataset:
         return self.Y.columns
 
     def facts(self) -> dict[str, object]:
-        """Name and size, for tables and JSON."""
-        return {
+        """Name and size, for tables and JSON; `paper_arms` where the paper counts other arms than these files have."""
+        facts: dict[str, object] = {
             "name": self.name, "rows": len(self.X), "features": self.X.columns, "arms": self.n_arms,
             "features_per_row": round(len(self.X.value) / max(1, len(self.X)), 2),
-            "labels_per_row": round(len(self.Y.value) / max(1, len(self.Y)), 2),
+            "labels_per_row": round(len(self.Y.value) / max(1, len(self.Y)), 2), "synthetic": self.synthetic,
         }  # fmt: skip
+        if self.preset and self.preset.arms != self.n_arms:
+            facts["paper_arms"] = self.preset.arms
+        return facts
+
+    def sizes(self, init: int | None, horizon: int | None, max_leaf: int | None) -> tuple[int, int, int]:
+        """The same with gaps filled: by the preset, as far as there are rows; otherwise by INIT, rows and arms."""
+        preset = self.preset
+        if init is None:
+            pool = len(self.X) - 1 if self.X_init is None else len(self.X_init)
+            init = min(preset.init, max(1, pool)) if preset else pool if self.synthetic else INIT
+        if horizon is None:
+            left = max(1, len(self.X) - (init if self.X_init is None else 0))
+            horizon = left if not preset else preset.horizon if preset.bootstrap else min(preset.horizon, left)
+        if max_leaf is None:
+            max_leaf = preset.max_leaf if preset else 10 if self.n_arms < 100_000 else 100
+        return init, horizon, max_leaf
 
 
-def load(spec: str | os.PathLike[str]) -> Dataset:
-    """`debian`, or a folder with X.trn.npz, Y.trn.npz, X.tst.npz and Y.tst.npz (scipy sparse matrices).
+def load(
+    spec: str | os.PathLike[str],
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    split: int = 0,
+    zero_based: read.ZeroBased = "auto",
+) -> Dataset:
+    """`debian`, `synthetic:like=amazon-3m`, a path, or a set of the paper such as `eurlex-4k`.
+
+    The files of the paper's sets lie in `data_dir`, here by default. `synthetic:arms=10000,...` is made up.
+    A path is a text file (XMC or svmlight), whose rows then serve for initialisation and stream alike, or a folder:
+    the first of these that is there gives the stream by its training part and the initialisation set by its test part.
+
+    - `X.trn.npz`, `Y.trn.npz`, `X.tst.npz`, `Y.tst.npz`: scipy sparse matrices, as PECOS has them
+    - `trn_X_Xf.txt`, `trn_X_Y.txt`, `tst_X_Xf.txt`, `tst_X_Y.txt`: sparse text with the header `rows columns`
+    - `train.txt`, `test.txt`, or with the set's name before them (`eurlex_train.txt`): XMC or svmlight text
+    - `*_data.txt` with `*_trSplit.txt`, `*_tstSplit.txt`: column `split` (from 0) of each lists rows from 1
+
+    `zero_based` is for svmlight text: whether features count from 0; "auto" says no if there is no feature 0.
 
     >>> load("debian").n_arms
     34773
+    >>> load("synthetic:arms=500,rows=2000").facts()["synthetic"]
+    True
     """
-    if str(spec) == "debian":
-        data = debian.load()
-        return Dataset(
-            "debian", as_rows(data.X), as_rows(data.Y, what="labels"), arm_names=data.arm_names,
-            context_names=data.context_names, descriptions=data.descriptions,
-        )  # fmt: skip
-    folder = Path(spec)
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{str(spec)!r} is neither 'debian' nor a folder")
-    if missing := [name for name in FOLDER_FILES if not (folder / name).is_file()]:
-        raise FileNotFoundError(f"{folder} lacks {', '.join(missing)}; a dataset is {', '.join(FOLDER_FILES)}")
-    X, Y, X_init, Y_init = (_read(folder / name) for name in FOLDER_FILES)
-    return Dataset(folder.resolve().name, X, Y, X_init, Y_init)
+    name = os.fspath(spec)
+    if name in PRESETS:
+        preset = PRESETS[name]
+        train, test = read.read(preset.find(Path(data_dir or ".")), split, zero_based)
+        return Dataset(name, *train, *test, preset=preset)
+    if data_dir is not None:
+        raise ValueError(f"data_dir is for {', '.join(PRESETS)}, not for {name!r}")
+    if name.startswith(synthetic.PREFIX):
+        return Dataset(name, *synthetic.generate(synthetic.parse(name)), synthetic=True)
+    return _debian() if name == "debian" else _from_path(Path(name), split, zero_based)
 
 
-def _read(path: Path) -> Rows:
-    try:
-        with path.open("rb") as file:
-            matrix = sp.load_npz(file)
-    except Exception as error:  # zipfile, zlib, tokenize, numpy and scipy have each their own for a broken file
-        raise ValueError(f"{path} is not a scipy sparse matrix: {error}") from None
-    return as_rows(matrix, what=str(path))
+def _debian() -> Dataset:
+    data = debian.load()
+    return Dataset(
+        "debian", as_rows(data.X), as_rows(data.Y, what="labels"), arm_names=data.arm_names,
+        context_names=data.context_names, descriptions=data.descriptions,
+    )  # fmt: skip
+
+
+def _from_path(path: Path, split: int, zero_based: read.ZeroBased) -> Dataset:
+    if path.is_dir():
+        found = read.find(path)
+        if found is None:
+            raise FileNotFoundError(f"{path} holds no dataset; looked for {read.looked_for()}")
+        train, test = read.read(found, split, zero_based)
+        return Dataset(path.resolve().name, *train, *test)
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{str(path)!r} is neither 'debian' nor a folder or file, does not begin with 'synthetic:', and is not one "
+            f"of {', '.join(PRESETS)}"
+        )
+    if path.suffix == ".npz":
+        raise ValueError(f"{path} is one matrix; load the folder that holds {read.looked_for()}")
+    return Dataset(path.stem, *read.labelled([path], zero_based)[0])
 
 
 @dataclass(frozen=True, eq=False)

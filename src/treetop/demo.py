@@ -8,9 +8,10 @@ from typing import Any
 
 from treetop.datasets import Dataset, Stream, load
 from treetop.explore import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy
+from treetop.figures import plot
 from treetop.model import Model
 from treetop.policy import Policy
-from treetop.report import in_words, plot
+from treetop.report import in_words
 from treetop.simulate import Progress, Run, begin, run
 
 STRATEGIES: dict[str, Strategy] = {

@@ -1,23 +1,206 @@
-"""What a run looks like to a person: a table, a picture, decisions in words. Knows nothing of how runs are made."""
+"""What results look like to a person: tables, chapters, decisions in words. Knows nothing of how runs are made."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from treetop.datasets import Stream
+from treetop.evaluate import Band, Matrix, Series, band, half_width, ranks
+from treetop.experiment import Record
 from treetop.simulate import Run
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-COLOURS = {"greedy": "#7f7f7f", "epsilon": "#e69f00", "boltzmann": "#009e73", "igw": "#0072b2"}
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table of text. Columns after the first `left` are numbers and align right.
+
+    >>> print(Sheet("", ("dataset", "arms"), (("debian", "34,773"),)).markdown())
+    | dataset | arms |
+    |:---|---:|
+    | debian | 34,773 |
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+    left: int = 1
+
+    def __post_init__(self) -> None:
+        if wrong := [row for row in self.rows if len(row) != len(self.columns)]:
+            raise ValueError(f"{self.title}: {len(wrong[0])} cells for {len(self.columns)} columns in {wrong[0]}")
+
+    def records(self) -> list[dict[str, str]]:
+        """One dict a row, for JSON."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+    def markdown(self) -> str:
+        ends = [":---" if i < self.left else "---:" for i in range(len(self.columns))]
+        lines = [_line(self.columns), "|" + "|".join(ends) + "|", *map(_line, self.rows)]
+        head = [f"**{self.title}**", ""] if self.title else []
+        return "\n".join(head + lines + (["", self.note] if self.note else []))
 
 
-def table(runs: Sequence[Run], k: int) -> Table:
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve, row of bars or row of a grid. `style` is the strategy, which has its own colour in every picture."""
+
+    name: str
+    style: str
+    y: tuple[float, ...]
+    x: tuple[float, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    texts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, style: str, band: Band) -> Line:
+        """The mean with its band; two seeds tell too little for one (the interval is 12.7 standard errors wide)."""
+        rounded = [tuple(round(v, 6) for v in values) for values in (band.mean, band.low, band.high)]
+        shown = rounded if band.seeds > 2 else [rounded[0], (), ()]
+        return cls(name, style, shown[0], tuple(float(t) for t in band.rounds), shown[1], shown[2])
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One part of a picture: curves over rounds, bars by label (logarithmic), or a grid of labelled shares."""
+
+    title: str
+    lines: tuple[Line, ...]
+    ylabel: str
+    kind: str = "curves"
+    labels: tuple[str, ...] = ()
+    marks: tuple[float, ...] = ()  # rounds of refits
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One result of the paper beside ours: a few words, tables, panels, and the numbers for machines."""
+
+    name: str
+    title: str
+    text: str
+    sheets: tuple[Sheet, ...] = ()
+    panels: tuple[Panel, ...] = ()
+    data: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def markdown(self) -> str:
+        parts = [f"## {self.title}", self.text, *(sheet.markdown() for sheet in self.sheets)]
+        return "\n\n".join(parts) + "\n"
+
+    def save(self, folder: Path) -> list[Path]:
+        """name.json and name.md in the folder; a reader sees the old or the new file, never half of one."""
+        import msgspec
+
+        text = msgspec.json.format(msgspec.json.encode(asdict(self)), indent=1)
+        return [
+            write(folder / f"{self.name}.json", text + b"\n"),
+            write(folder / f"{self.name}.md", self.markdown().encode()),
+        ]
+
+    @classmethod
+    def load(cls, path: Path) -> Chapter:
+        import msgspec
+
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=cls)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise ValueError(f"{path} is not a chapter of results: {error}") from None
+
+
+def write(path: Path, content: bytes) -> Path:
+    """The file written beside its place and renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".new")
+    beside.write_bytes(content)
+    beside.replace(path)
+    return path
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number as a table shows it: thousands with commas, small ones with `digits` significant digits.
+
+    >>> number(34773), number(0.8124), number(0.00012345), number(math.nan)
+    ('34,773', '0.812', '0.000123', '-')
+    """
+    if not math.isfinite(value):
+        return "-"
+    if value == int(value) or abs(value) >= 10_000:
+        return f"{value:,.0f}"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{min(places, 12)}f}"
+
+
+def plus_minus(mean: float, half: float) -> str:
+    """A mean with half its confidence interval, where there is one.
+
+    >>> plus_minus(0.8124, 0.0131), plus_minus(0.8124, 0.0)
+    ('0.812 ± 0.013', '0.812')
+    """
+    return f"{mean:.3f} ± {half:.3f}" if half > 0 else f"{mean:.3f}"
+
+
+def curves(title: str, series: Sequence[Series]) -> Panel:
+    """The progressive mean reward of every strategy with its band over seeds."""
+    lines = tuple(Line.of(s.name, s.style, band(s.curves)) for s in series)
+    return Panel(title, lines, "mean reward a round so far")
+
+
+def means(title: str, series: Sequence[Series], note: str = "") -> Sheet:
+    """One row a strategy, best first: mean reward over the whole stream and over its last fifth, against greedy."""
+    base = next((s.mean for s in series if s.style == "greedy"), 0.0)
+    places = ranks({s.name: s.mean for s in series})
+    rows = tuple(
+        (
+            s.name, str(places[s.name]), plus_minus(s.mean, float(half_width(s.means))), f"{last_fifth(s):.3f}",
+            f"{s.mean / base:.2f}x" if base else "-", str(len(s.seeds)),
+        )
+        for s in sorted(series, key=lambda s: -s.mean)
+    )  # fmt: skip
+    return Sheet(title, ("strategy", "place", "mean reward", "last fifth", "against greedy", "seeds"), rows, note)
+
+
+def last_fifth(series: Series) -> float:
+    """The mean reward a round over the last fifth of the rounds, read off the curves."""
+    found = []
+    for curve in series.curves:
+        t, mean = (np.array(column, np.float64) for column in zip(*curve, strict=True))
+        before = np.interp(0.8 * t[-1], t, mean)
+        found.append((mean[-1] - 0.8 * before) / 0.2)
+    return float(np.mean(found))
+
+
+def grid(title: str, series: Sequence[tuple[str, str]], matrix: Matrix) -> Panel:
+    """A win/draw/loss matrix in the layout of Table 2; `series` are (name, style) in its order."""
+    lines = []
+    for name, style in series:
+        cells = [matrix.get((name, other)) for other, _ in series]
+        shares = tuple((c.wins - c.losses) / max(1, c.wins + c.draws + c.losses) if c else 0.0 for c in cells)
+        lines.append(Line(name, style, shares, texts=tuple(str(c) if c else "-" for c in cells)))
+    return Panel(title, tuple(lines), "", "grid", tuple(name for name, _ in series))
+
+
+def grid_sheet(panel: Panel, note: str = "") -> Sheet:
+    """A grid as a table of text, for Markdown."""
+    rows = tuple((line.name, *line.texts) for line in panel.lines)
+    return Sheet(panel.title, ("", *panel.labels), rows, note)
+
+
+def table(runs: Sequence[Run | Record], k: int) -> Table:
     """One line per strategy, best first: mean reward over the whole stream and over its last fifth."""
     from rich.table import Table
 
@@ -26,42 +209,13 @@ def table(runs: Sequence[Run], k: int) -> Table:
         out.add_column(head, justify="left" if head == "strategy" else "right")
     base = next((run.mean_reward for run in runs if run.strategy == "greedy"), None)
     for run in sorted(runs, key=lambda run: -run.mean_reward):
-        n = len(run.feedback)
-        late = float(np.nansum(run.feedback.rewards[-max(1, n // 5) :]) / max(1, n // 5))
+        speed = run.rounds / max(run.seconds, 1e-3)
         ratio = "" if not base else f"{run.mean_reward / base:.2f}x"
         name = f"{run.strategy}" + (f" (seed {run.seed})" if run.seed else "")
         out.add_row(
-            name, f"{run.mean_reward:.3f}", f"{late:.3f}", ratio, f"{n / run.seconds:,.0f}", f"{run.seconds:.1f}"
+            name, f"{run.mean_reward:.3f}", f"{run.late_reward:.3f}", ratio, f"{speed:,.0f}", f"{run.seconds:.1f}"
         )
     return out
-
-
-def plot(runs: Sequence[Run], path: Path, title: str) -> None:
-    """The progressive mean reward of every run, as in the paper's Figure 3."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8, 4.8), dpi=150)
-    for run in sorted(runs, key=lambda run: -run.mean_reward):
-        rounds, means = zip(*run.checkpoints, strict=True)
-        name = run.strategy + (f", seed {run.seed}" if run.seed else "")
-        axes.plot(rounds, means, label=f"{name}: {means[-1]:.2f}", color=COLOURS.get(run.strategy), linewidth=2)
-    for refit in runs[0].settings["refits"]:
-        axes.axvline(refit, color="#dddddd", linewidth=0.8, zorder=0)
-    axes.set_xlabel("rounds (grey lines: refits)")
-    axes.set_ylabel("mean reward a round so far")
-    axes.set_title(title, loc="left", fontsize=11)
-    axes.set_xlim(0, runs[0].checkpoints[-1][0])
-    axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.legend(frameon=False, loc="lower right")
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    plt.close(figure)
 
 
 def in_words(run: Run, stream: Stream, n: int = 5) -> list[dict[str, object]]:

@@ -2,22 +2,107 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 
 from treetop.datasets import Dataset, Stream
+from treetop.feedback import All, Observer, uniforms
 from treetop.learn import Epochs, Linear, refit
 from treetop.model import Model
 from treetop.tree import Tree
-from treetop.types import Feedback, Floats, Ints, Rows, Singles
+from treetop.types import Bools, Feedback, Floats, Ints, Longs, Rows, Singles
 
 Progress = Callable[[int, float], None]  # rounds done, mean reward a round so far
 BLOCK = 4096
 CURVE_POINTS = 200
+
+
+class World(Protocol):
+    """Where rewards come from; `reward_range` is what Feedback may hold, None for no limits."""
+
+    @property
+    def reward_range(self) -> tuple[float, float] | None: ...
+
+    def rewards(self, rows: Longs, arms: Ints, first: int) -> Singles:
+        """(n, k) rewards of the arms shown in rounds first, first + 1, ... for these rows of the dataset."""
+        ...
+
+    def regret(self, rows: Longs, arms: Ints) -> Floats | None:
+        """What the best arms by true mean would have brought more, round by round; None where no means are known."""
+        ...
+
+
+class Labels:
+    """The reward of any (row, arm) of a label matrix, by binary search in the sorted list of its entries."""
+
+    reward_range = (0.0, 1.0)
+
+    def __init__(self, Y: Rows) -> None:
+        row = np.repeat(np.arange(len(Y), dtype=np.int64), np.diff(Y.start))
+        self._keys = row * Y.columns + Y.index
+        self._values, self._arms = Y.value, Y.columns
+
+    def rewards(self, rows: Any, arms: Ints, first: int = 0) -> Singles:
+        """(n, k) rewards of the arms shown for rows; 0 where there is no label, NaN where there is no arm."""
+        wanted = np.asarray(rows, np.int64)[:, None] * self._arms + np.maximum(arms, 0)
+        at = np.minimum(np.searchsorted(self._keys, wanted), max(0, len(self._keys) - 1))
+        found = np.where(self._keys[at] == wanted, self._values[at], 0) if len(self._keys) else np.zeros(arms.shape)
+        return np.where(arms >= 0, found, np.nan).astype(np.float32)
+
+    def regret(self, rows: Longs, arms: Ints) -> Floats | None:
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """What was shown in the first `done` rounds and what came of it: all that is needed to go on from there.
+
+    `rewards` are those of all slots; `observed` says which of them the learner has heard of.
+    """
+
+    arms: Ints
+    nodes: Ints
+    rewards: Singles
+    observed: Bools
+    explored: Bools
+    done: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def blank(cls, horizon: int, k: int) -> History:
+        shape = (horizon, k)
+        return cls(
+            np.full(shape, -1, np.int32), np.full(shape, -1, np.int32), np.full(shape, np.nan, np.float32),
+            np.zeros(shape, np.bool_), np.zeros(shape, np.bool_),
+        )  # fmt: skip
+
+    def head(self, n: int) -> History:
+        """The first n rounds alone, sharing memory."""
+        return History(
+            self.arms[:n], self.nodes[:n], self.rewards[:n], self.observed[:n], self.explored[:n], n, self.seconds
+        )
+
+    def learned_from(self, contexts: Rows, n: int, reward_range: tuple[float, float] | None) -> Feedback:
+        """The first n rounds as the learner knows them: NaN where a slot was not observed."""
+        known = np.where(self.observed[:n], self.rewards[:n], np.float32(np.nan))
+        return Feedback(contexts.head(n), self.arms[:n], self.nodes[:n], known, reward_range)
+
+    def collected(self) -> Floats:
+        """The reward of every round: that of all slots, observed or not."""
+        return np.asarray(np.nansum(self.rewards, axis=1, dtype=np.float64))
+
+    def checksum(self) -> str:
+        """sha256 of what was shown and what it brought."""
+        digest = hashlib.sha256()
+        for array in (self.arms, self.nodes, self.rewards):
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +116,22 @@ class Run:
     seconds: float
     settings: dict[str, Any]
     model: Any
+    history: History
     feedback: Feedback
-    explored: np.ndarray[Any, np.dtype[np.bool_]]
+
+    @property
+    def explored(self) -> Bools:
+        return self.history.explored
+
+    @property
+    def rounds(self) -> int:
+        return len(self.history.arms)
+
+    @cached_property
+    def late_reward(self) -> float:
+        """Mean reward a round over the last fifth."""
+        last = max(1, self.rounds // 5)
+        return float(self.history.collected()[-last:].sum() / last)
 
     def summary(self) -> dict[str, Any]:
         """The part that goes into JSON."""
@@ -48,22 +147,6 @@ def begin(dataset: Dataset, init: int, horizon: int, max_leaf: int, seed: int, *
     return stream, Model.initial(built, stream.X_init, stream.Y_init)
 
 
-class Labels:
-    """The reward of any (row, arm) of a label matrix, by binary search in the sorted list of its entries."""
-
-    def __init__(self, Y: Rows) -> None:
-        row = np.repeat(np.arange(len(Y), dtype=np.int64), np.diff(Y.start))
-        self._keys = row * Y.columns + Y.index
-        self._values, self._arms = Y.value, Y.columns
-
-    def rewards(self, rows: Any, arms: Ints) -> Singles:
-        """(n, k) rewards of the arms shown for rows; 0 where there is no label, NaN where there is no arm."""
-        wanted = np.asarray(rows, np.int64)[:, None] * self._arms + np.maximum(arms, 0)
-        at = np.minimum(np.searchsorted(self._keys, wanted), max(0, len(self._keys) - 1))
-        found = np.where(self._keys[at] == wanted, self._values[at], 0) if len(self._keys) else np.zeros(arms.shape)
-        return np.where(arms >= 0, found, np.nan).astype(np.float32)
-
-
 def run(
     stream: Stream,
     model: Any,
@@ -74,44 +157,91 @@ def run(
     epochs: Epochs | None = None,
     regressor: Linear | None = None,
     progress: Progress | None = None,
+    feedback: Observer | None = None,
+    world: World | None = None,
+    resume: History | None = None,
+    save: Callable[[History], None] | None = None,
 ) -> Run:
     """Plays the whole stream with one policy, starting from `model`; refits at the epochs' ends on all past feedback.
 
-    `policy` and `model` are Policy and Model, or FlatPolicy and FlatModel.
+    `policy` and `model` are Policy and Model, or FlatPolicy and FlatModel. `feedback` says which slots are observed
+    (all), `world` what they bring (the dataset's labels). `save` gets the history after every epoch but the last; with
+    what it got as `resume`, the run goes on from there and ends the same: a refit knows nothing but the history.
     """
-    began = time.perf_counter()
-    horizon, k = len(stream.rows), policy.k
-    labels = Labels(stream.dataset.Y)
-    arms, nodes = np.full((horizon, k), -1, np.int32), np.full((horizon, k), -1, np.int32)
-    rewards, explored = np.full((horizon, k), np.nan, np.float32), np.zeros((horizon, k), np.bool_)
-    collected = np.zeros(horizon)
+    began = time.perf_counter() - (resume.seconds if resume else 0.0)
+    horizon = len(stream.rows)
     refits = (epochs or Epochs.doubling(4096)).until(horizon)
-    total = 0.0
+    past = _continued(resume, horizon, policy.k, refits)
+    if past.done:  # the model of the epochs that need not be played again
+        model = replace(model, epoch=model.epoch + refits.index(past.done))
+    game = _Game(stream, policy, seed, world or Labels(stream.dataset.Y), feedback or All(), past, progress)
     for first, end in zip([0, *refits], [*refits, horizon], strict=True):
+        if first < past.done:
+            continue
         if first > 0:
-            seen = Feedback(stream.X.head(first), arms[:first], nodes[:first], rewards[:first])
+            seen = game.seen(first)
             model = refit(model, seen) if regressor is None else refit(model, seen, regressor)
-        for a in range(first, end, BLOCK):
-            b = min(a + BLOCK, end)
-            d = policy.decide_batch(model, stream.X.slice(a, b), seed=seed, first_row=a)
-            arms[a:b], nodes[a:b], explored[a:b] = d.arms, d.nodes, d.explored
-            rewards[a:b] = labels.rewards(stream.rows[a:b], d.arms)
-            collected[a:b] = np.nansum(rewards[a:b], axis=1)
-            total += float(collected[a:b].sum())
-            if progress:
-                progress(b, total / b)
+        game.play(model, first, end)
+        if save and end < horizon:
+            save(replace(past.head(end), seconds=time.perf_counter() - began))
+    collected = past.collected()
     return Run(
-        name or type(policy.strategy).__name__.lower(), seed, total / horizon, _checkpoints(collected, refits),
-        round(time.perf_counter() - began, 3), _settings(policy, refits, regressor), model,
-        Feedback(stream.X, arms, nodes, rewards), explored,
+        name or type(policy.strategy).__name__.lower(), seed, float(collected.sum()) / horizon,
+        curve(np.cumsum(collected) / np.arange(1, horizon + 1), refits), round(time.perf_counter() - began, 3),
+        _settings(policy, refits, regressor), model, replace(past, done=horizon), game.seen(horizon),
     )  # fmt: skip
 
 
-def _checkpoints(collected: Floats, refits: list[int]) -> list[tuple[int, float]]:
-    """The progressive mean reward at evenly spaced rounds, at every refit and at the end."""
-    n = len(collected)
+@dataclass(frozen=True, eq=False)
+class _Game:
+    """One run under way: everything but the model, which changes from epoch to epoch."""
+
+    stream: Stream
+    policy: Any
+    seed: int
+    world: World
+    observer: Observer
+    past: History
+    progress: Progress | None
+
+    def seen(self, n: int) -> Feedback:
+        return self.past.learned_from(self.stream.X, n, self.world.reward_range)
+
+    def play(self, model: Any, first: int, end: int) -> None:
+        """Rounds first to end with one model, written to the history."""
+        past, slots = self.past, np.arange(self.policy.k)
+        for a in range(first, end, BLOCK):
+            b = min(a + BLOCK, end)
+            d = self.policy.decide_batch(model, self.stream.X.slice(a, b), seed=self.seed, first_row=a)
+            rewards = self.world.rewards(self.stream.rows[a:b], d.arms, a)
+            draws = uniforms("feedback", self.seed, a, np.broadcast_to(slots, rewards.shape))
+            past.arms[a:b], past.nodes[a:b], past.explored[a:b] = d.arms, d.nodes, d.explored
+            past.rewards[a:b] = rewards
+            past.observed[a:b] = self.observer.observed(rewards, draws) & ~np.isnan(rewards)
+            if self.progress:
+                self.progress(b, float(past.head(b).collected().sum()) / b)
+
+
+def _continued(resume: History | None, horizon: int, k: int, refits: list[int]) -> History:
+    """A history of the whole horizon that begins with the rounds of `resume`."""
+    past = History.blank(horizon, k)
+    if resume is None:
+        return past
+    if resume.done not in refits or resume.arms.shape != (resume.done, k):
+        raise ValueError(
+            f"cannot go on after {resume.done} rounds with arms of shape {resume.arms.shape}: epochs end after "
+            f"{refits} rounds, of {k} slots each"
+        )
+    for name in ("arms", "nodes", "rewards", "observed", "explored"):
+        getattr(past, name)[: resume.done] = getattr(resume, name)
+    return replace(past, done=resume.done)
+
+
+def curve(values: Floats, refits: list[int]) -> list[tuple[int, float]]:
+    """A number a round at evenly spaced rounds, at every refit and at the end."""
+    n = len(values)
     at = np.unique([*np.linspace(1, n, min(n, CURVE_POINTS)).astype(int), *refits, n])
-    return [(int(t), round(float(m), 6)) for t, m in zip(at, np.cumsum(collected)[at - 1] / at, strict=True)]
+    return [(int(t), round(float(v), 6)) for t, v in zip(at, values[at - 1], strict=True)]
 
 
 def _settings(policy: Any, refits: list[int], regressor: Linear | None) -> dict[str, Any]:

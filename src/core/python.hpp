@@ -1,0 +1,55 @@
+// What the files that know Python share. Arrays come in as they are (no conversion, no copy) and go out by moving.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstddef>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+namespace treetop {
+
+namespace nb = nanobind;
+
+template <class T>
+using In = nb::ndarray<const T, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <class T>
+using Out = nb::ndarray<nb::numpy, T, nb::ndim<1>, nb::c_contig>;
+template <class T>
+using Out2 = nb::ndarray<nb::numpy, T, nb::ndim<2>, nb::c_contig>;
+
+template <class T>
+std::span<const T> view(const In<T>& array) {
+    return {array.data(), array.size()};
+}
+
+// What the core takes for granted about single numbers. The negation refuses NaN as well.
+template <class T>
+void within(const char* name, T value, T low, T high) {
+    if (!(value >= low && value <= high)) {
+        std::ostringstream text;
+        text << name << " is " << value << ", outside [" << low << ", " << high << "]";
+        throw std::invalid_argument(text.str());
+    }
+}
+
+template <class Array, class T, class... Sizes>
+Array pack(std::vector<T>&& data, Sizes... sizes) {
+    auto* kept = new std::vector<T>(std::move(data));
+    nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+    return Array(kept->data(), {static_cast<std::size_t>(sizes)...}, owner);
+}
+
+template <class T>
+Out<T> pack1(std::vector<T>&& data) {
+    const std::size_t n = data.size();
+    return pack<Out<T>>(std::move(data), n);
+}
+
+void bind_read(nb::module_& m);  // bind_read.cpp
+
+}  // namespace treetop

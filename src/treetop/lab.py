@@ -1,0 +1,232 @@
+"""The runs behind the paper's figures and tables: played once, kept in a folder, shared by all that show them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from treetop import realizable
+from treetop.claims import ORDER
+from treetop.datasets import Dataset, load
+from treetop.evaluate import Series
+from treetop.experiment import Bars, Plan, Record, Settings, execute
+from treetop.presets import PRESETS, Preset
+from treetop.simulate import Progress
+from treetop.story import series
+
+DATA = ("debian", "synthetic:like=eurlex-4k", "synthetic:like=wiki10-31k", "synthetic:like=amazoncat-13k")
+LARGE = "synthetic:like=amazon-3m,rows=60000"  # for inference times, where nothing else is said
+QUICK_DATA = ("debian", "synthetic:arms=1500,features=3000,rows=12000,init=2000,nonzeros=40")
+QUICK_ROUNDS, QUICK_INIT, QUICK_EPOCH = 6_000, 2_000, 1_024
+DEBIAN = (3_413, 50_000, 10)  # init, horizon, max_leaf: as in the demo
+REALIZABLE_ROUNDS, QUICK_REALIZABLE = 50_000, 3_000
+K, EXPLORE, BEAM = 5, 3, 10
+GRID = (  # of the realizable experiment, whose parameters the paper tunes on the same data
+    {"igw": {"C": 1.0}, "boltzmann": {"beta": 1.0}, "epsilon": {"epsilon": 0.3}},
+    {"igw": {"C": 1e2}, "boltzmann": {"beta": 10.0}, "epsilon": {"epsilon": 0.1}},
+    {"igw": {"C": 1e4}, "boltzmann": {"beta": 100.0}, "epsilon": {"epsilon": 0.03}},
+    {"igw": {"C": 1e6}, "boltzmann": {"beta": 1000.0}, "epsilon": {"epsilon": 0.01}},
+)
+
+
+def preset_of(spec: str, arms: int) -> Preset | None:
+    """The row of Table 1 that a dataset is, is shaped like, or has as many arms as.
+
+    >>> preset_of("synthetic:like=wiki10-31k,rows=100", 5).horizon
+    141460
+    """
+    like = re.search(r"like=([^,]+)", spec) if spec.startswith("synthetic:") else None
+    name = like.group(1) if like else spec
+    return PRESETS.get(name) or next((row for row in PRESETS.values() if row.arms == arms), None)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How a dataset is played: rows for initialisation, rounds, arms in a leaf, rounds before the first refit."""
+
+    init: int
+    horizon: int
+    max_leaf: int
+    first_epoch: int
+
+    @classmethod
+    def of(cls, spec: str, dataset: Dataset, quick: bool, most: int | None) -> Sizes:
+        """Those of Table 1, as far as there are rows; the sets that the paper bootstraps are drawn with replacement."""
+        row = preset_of(spec, dataset.n_arms)
+        pool = len(dataset.X_init) if dataset.X_init is not None else max(1, len(dataset.X) // 4)
+        init, horizon, leaf = (row.init, row.horizon, row.max_leaf) if row else (5_000, len(dataset.X), 0)
+        if spec == "debian":
+            init, horizon, leaf = DEBIAN
+        init = min(init, pool, QUICK_INIT if quick else pool)
+        left = max(1, len(dataset.X) - (init if dataset.X_init is None else 0))
+        if not (row and row.bootstrap):
+            horizon = min(horizon, left)
+        limits = [horizon, *([most] if most else []), *([QUICK_ROUNDS] if quick else [])]
+        return cls(init, min(limits), leaf or (10 if dataset.n_arms < 100_000 else 100), QUICK_EPOCH if quick else 4096)
+
+
+@dataclass(frozen=True, eq=False)
+class Lab:
+    """Datasets and the runs on them. A run that `out` holds already is read, not played again."""
+
+    data: tuple[str, ...]
+    seeds: tuple[int, ...]
+    out: Path
+    quick: bool = False
+    horizon: int | None = None
+    data_dir: Path | None = None
+    bars: Bars | None = None
+    large: str | None = None  # the set of the inference times; without one, that with the most arms
+    _load: Callable[[str], Dataset] = field(init=False, repr=False)
+    _known: dict[str, tuple[dict[str, Any], Sizes]] = field(default_factory=dict, init=False, repr=False)
+    _played: dict[tuple[str, str], list[Series]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.data or not self.seeds:
+            raise ValueError(f"{len(self.data)} datasets and {len(self.seeds)} seeds; at least 1 of each is needed")
+        object.__setattr__(self, "_load", lru_cache(maxsize=1)(self._loaded))
+
+    def _loaded(self, spec: str) -> Dataset:
+        return load(spec, data_dir=self.data_dir) if spec in PRESETS else load(spec)
+
+    def dataset(self, spec: str) -> Dataset:
+        """The data; the last set asked for stays in memory."""
+        return self._load(spec)
+
+    def about(self, spec: str) -> tuple[dict[str, Any], Sizes]:
+        """Facts about a dataset, and how it is played."""
+        if spec not in self._known:
+            data = self.dataset(spec)
+            self._known[spec] = dict(data.facts()), Sizes.of(spec, data, self.quick, self.horizon)
+        return self._known[spec]
+
+    def facts(self, spec: str) -> dict[str, Any]:
+        return self.about(spec)[0]
+
+    def sizes(self, spec: str) -> Sizes:
+        return self.about(spec)[1]
+
+    def tree(self, spec: str) -> list[Series]:
+        """The four strategies of Table 2 under the hierarchy, with a beam of 10."""
+        settings = tuple(self._settings(spec, name, BEAM) for name in ORDER)
+        return self._once(spec, "tree", lambda: series(self._records(spec, settings)))
+
+    def flat(self, spec: str) -> Series:
+        """IGW with a beam of all leaves: Algorithm 1 over all arms."""
+        settings = (self._settings(spec, "igw", None),)
+        found = self._once(spec, "flat", lambda: series(self._records(spec, settings), prefix=""))[0]
+        return replace(found, name="IGW-topk (all arms)", style="igw-all")
+
+    def _once(self, spec: str, what: str, play: Callable[[], list[Series]]) -> list[Series]:
+        if (spec, what) not in self._played:
+            self._played[spec, what] = play()
+        return self._played[spec, what]
+
+    def _settings(self, spec: str, strategy: str, beam: int | None) -> Settings:
+        size = self.sizes(spec)
+        return Settings(
+            strategy, {}, K, EXPLORE, beam, max_leaf=size.max_leaf, init=size.init, horizon=size.horizon,
+            first_epoch=size.first_epoch,
+        )  # fmt: skip
+
+    def _records(self, spec: str, settings: tuple[Settings, ...]) -> list[dict[str, Any]]:
+        """Played seed by seed, each in a folder of its own: another seed does not make the old ones void."""
+        found: list[Record] = []
+        for seed in self.seeds:
+            folder = self._folder(spec, [asdict(s) for s in settings], seed)
+            found += execute(folder, Plan(spec, settings, (seed,)), self._bars(spec), dataset=self.dataset(spec))
+        return [asdict(record) for record in found]
+
+    def realizable(self, spec: str) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
+        """Records of all strategies over all arms and with a beam of 10, and the parameters tuned for each."""
+        tuned = {str(beam): self._tuned(spec, beam) for beam in (None, BEAM)}
+        found: list[dict[str, Any]] = []
+        for beam in (None, BEAM):
+            for seed in self.seeds:
+                found += self._realizable(spec, beam, seed, tuned[str(beam)], self._realizable_rounds(spec))
+        return found, {"all arms": tuned["None"], f"beam {BEAM}": tuned[str(BEAM)]}
+
+    def _tuned(self, spec: str, beam: int | None) -> dict[str, dict[str, Any]]:
+        """For every strategy the parameters that collect most in a quarter of the rounds of the first seed."""
+        best: dict[str, tuple[float, dict[str, Any]]] = {}
+        for parameters in GRID[1:3] if self.quick else GRID:
+            rounds = max(1, self._realizable_rounds(spec) // 4)
+            for record in self._realizable(spec, beam, self.seeds[0], parameters, rounds, tuple(parameters)):
+                name = record["strategy"]
+                best[name] = max(best.get(name, (-1e300, {})), (record["mean_reward"], parameters[name]), key=_first)
+        return {name: parameters for name, (_, parameters) in best.items()}
+
+    def _realizable_rounds(self, spec: str) -> int:
+        return min(self.sizes(spec).horizon, QUICK_REALIZABLE if self.quick else REALIZABLE_ROUNDS)
+
+    def _realizable(
+        self,
+        spec: str,
+        beam: int | None,
+        seed: int,
+        parameters: Mapping[str, dict[str, Any]],
+        rounds: int,
+        strategies: Sequence[str] = ORDER,
+    ) -> list[dict[str, Any]]:
+        size, arms = self.sizes(spec), self.facts(spec)["arms"]
+        k = min(50, max(2, arms // 10))
+        same = {
+            "beams": (beam,), "k": k, "explore": k // 2, "parameters": dict(parameters), "init": size.init,
+            "horizon": rounds, "max_leaf": size.max_leaf, "first_epoch": size.first_epoch,
+        }  # fmt: skip
+        folder = self._folder(spec, ["realizable", list(strategies), same], seed)
+        records = realizable.play(
+            spec, strategies, (seed,), folder=folder, progress=self._bars(spec), dataset=self.dataset(spec), **same
+        )
+        return [asdict(record) for record in records]
+
+    def _folder(self, spec: str, asked: Any, seed: int) -> Path:
+        digest = hashlib.sha256(json.dumps([spec, asked]).encode()).hexdigest()[:8]
+        name = re.sub(r"[^\w=.-]+", "-", Path(spec).name if not spec.startswith("synthetic:") else spec).strip("-")
+        return self.out / "runs" / f"{name[:60]}-seed{seed}-{digest}"
+
+    def _bars(self, spec: str) -> Bars | None:
+        """Bars that name the dataset, since there are many."""
+        if (bars := self.bars) is None:
+            return None
+        short = Path(spec).name if not spec.startswith("synthetic:") else "synthetic"
+
+        def named_bar(name: str, total: int, done: int = 0) -> Progress:
+            return bars(f"{short[:14]} {name}", total, done)
+
+        return named_bar
+
+    def seen(self) -> dict[str, dict[str, Any]]:
+        """Facts about every dataset that was needed so far."""
+        return {spec: facts for spec, (facts, _) in self._known.items()}
+
+    def largest(self) -> str:
+        return self.large or max(self.data, key=lambda spec: int(self.facts(spec)["arms"]))
+
+    def options(self) -> str:
+        """The same as options of the command line."""
+        words = [*(f"--data {spec}" for spec in self.data), *(f"--seed {seed}" for seed in self.seeds)]
+        words += ["--quick"] * self.quick + ([f"--horizon {self.horizon}"] if self.horizon else [])
+        return " ".join(words)
+
+    def settings(self) -> dict[str, Any]:
+        """What to tell a reader about how it was played."""
+        return {
+            "seeds": ", ".join(map(str, self.seeds)), "quick": self.quick, "k": K, "explore": EXPLORE, "beam": BEAM,
+            **{self.facts(spec)["name"]: str(self.sizes(spec)) for spec in self.data},
+        }  # fmt: skip
+
+
+def named(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What tells one dataset from another in a chapter's data."""
+    return {"name": facts["name"], "synthetic": bool(facts.get("synthetic")), "arms": facts["arms"]}
+
+
+def _first(pair: tuple[float, dict[str, Any]]) -> float:
+    return pair[0]

@@ -1,0 +1,113 @@
+"""A folder of results read back as the story that a page tells. Runs nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from treetop.claims import paper_name
+from treetop.claims import sheet as claims_sheet
+from treetop.evaluate import Series, tally, votes
+from treetop.page import Story
+from treetop.report import Chapter, curves, grid, means
+
+MANIFEST = "reproduce.json"
+
+
+def read(folder: Path) -> Story:
+    """The story of a folder that `reproduce`, `simulate` or `demo` left behind."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} is not a folder of results")
+    if (folder / MANIFEST).is_file():
+        return _reproduced(folder)
+    if (folder / "result.json").is_file():
+        return _simulated(folder)
+    raise FileNotFoundError(f"{folder} has neither {MANIFEST} (of reproduce) nor result.json (of simulate or demo)")
+
+
+def versions() -> dict[str, str]:
+    """What the numbers were made with."""
+    return {
+        **{name: version(name) for name in ("treetop", "numpy", "scipy")},
+        "python": platform.python_version(), "machine": f"{platform.machine()}, {platform.system()}",
+    }  # fmt: skip
+
+
+def checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def series(runs: Iterable[Mapping[str, Any]], prefix: str = "X-") -> list[Series]:
+    """Runs as JSON has them, gathered by strategy; the first run of a strategy sets its place."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for run in runs:
+        found.setdefault(str(run["strategy"]), []).append(run)
+    return [_series(name, mine, prefix) for name, mine in found.items()]
+
+
+def _series(strategy: str, runs: Sequence[Mapping[str, Any]], prefix: str) -> Series:
+    return Series(
+        paper_name(strategy, prefix), strategy, int(runs[0]["settings"]["k"]),
+        int(runs[0]["checkpoints"][-1][0]), tuple(int(run["seed"]) for run in runs),
+        tuple(float(run["mean_reward"]) for run in runs),
+        tuple(tuple((int(t), float(m)) for t, m in run["checkpoints"]) for run in runs),
+        tuple(tuple(map(float, run["blocks"])) for run in runs if run.get("blocks")),
+    )  # fmt: skip
+
+
+def _reproduced(folder: Path) -> Story:
+    manifest = _load(folder / MANIFEST)
+    chapters = tuple(Chapter.load(folder / f"{name}.json") for name in manifest["chapters"])
+    files = [folder / f"{name}.json" for name in manifest["chapters"]] + sorted(folder.rglob("runs.jsonl"))
+    lead = f"{len(chapters)} results of the paper beside ours, by treetop {manifest['versions']['treetop']}."
+    if any(chapter.settings.get("quick") for chapter in chapters):
+        lead += " Some come from short runs (--quick), which show that it works, not who is right."
+    return Story(
+        "Top-k eXtreme contextual bandits with arm hierarchy: the experiments again", lead,
+        tuple(manifest["datasets"].values()), claims_sheet(chapters), chapters, (), manifest["chapters"],
+        manifest["versions"],
+        {str(path.relative_to(folder)): checksum(path) for path in files},
+    )  # fmt: skip
+
+
+def _simulated(folder: Path) -> Story:
+    result = _load(folder / "result.json")
+    facts, runs = result["dataset"], result["runs"]
+    played = series(runs)
+    rounds, k = played[0].rounds, played[0].k
+    panels = [curves(f"{facts['name']}, k = {k}", played)]
+    if len(played) > 1:
+        matrix = tally([votes(played)])
+        panels.append(grid("Win/draw/loss", [(s.name, s.style) for s in played], matrix))
+    best = max(played, key=lambda s: s.mean)
+    text = (
+        f"{rounds:,} rounds, {k} arms shown in each; only their rewards are revealed. A band is the 95 % interval of "
+        f"the mean over seeds. Wins are those of the bake-off rule at 5 %."
+    )
+    chapter = Chapter(
+        "curves", "Progressive mean reward", text, (means("Mean reward a round", played),), tuple(panels), {},
+        _settings(runs),
+    )  # fmt: skip
+    lead = f"{facts['arms']:,} arms, {rounds:,} rounds: {best.name} collected most, {best.mean:.3f} a round."
+    return Story(
+        f"{facts['name']}: {len(played)} strategies compared", lead, (facts,), None, (chapter,),
+        tuple(result.get("examples", ())), {}, versions(), {"result.json": checksum(folder / "result.json")},
+    )  # fmt: skip
+
+
+def _settings(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the runs have in common, and the parameters of each strategy."""
+    shared = {name: value for name, value in runs[0]["settings"].items() if name != "parameters"}
+    return {**shared, **{run["strategy"]: run["settings"].get("parameters") or "no parameters" for run in runs}}
+
+
+def _load(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
