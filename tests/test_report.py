@@ -144,7 +144,7 @@ def test_pictures_of_nothing_and_of_unknown_kinds_are_refused(tmp_path: Path) ->
 
 def test_the_page_has_everything_inside() -> None:
     claims = Sheet("Claims", ("claim", "verdict"), (("IGW wins", "holds"), ("b=10 wins", "not measured")), left=2)
-    facts: dict[str, Any] = {"name": "synthetic:<x>", "arms": 34773, "rows": 9, "synthetic": True}
+    facts: dict[str, Any] = {"name": "synthetic:arms=<x>", "arms": 34773, "rows": 9, "synthetic": True}
     text = html(
         Story(
             "A & B",
