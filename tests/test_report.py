@@ -135,6 +135,12 @@ def test_a_picture_is_the_same_bytes_again() -> None:
     assert figures.svg(panel, "dark") == figures.svg(panel, "dark") != figures.svg(panel, "light")
 
 
+def test_a_dark_picture_has_no_white_ground() -> None:
+    """Axes are white by default, and so is the text of the dark theme."""
+    for panel in chapter().panels:
+        assert b"fill: #ffffff" not in figures.svg(panel, "dark")
+
+
 def test_pictures_of_nothing_and_of_unknown_kinds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="0 panels"):
         figures.draw([], tmp_path / "a.png")
@@ -144,7 +150,7 @@ def test_pictures_of_nothing_and_of_unknown_kinds_are_refused(tmp_path: Path) ->
 
 def test_the_page_has_everything_inside() -> None:
     claims = Sheet("Claims", ("claim", "verdict"), (("IGW wins", "holds"), ("b=10 wins", "not measured")), left=2)
-    facts: dict[str, Any] = {"name": "synthetic:<x>", "arms": 34773, "rows": 9, "synthetic": True}
+    facts: dict[str, Any] = {"name": "synthetic:arms=<x>", "arms": 34773, "rows": 9, "synthetic": True}
     text = html(
         Story(
             "A & B",

@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 from conftest import topics
 from test_cli import call, shell
-from test_report import self_contained
+from test_report import Page, self_contained
 
 from treetop import load
 from treetop.claims import CLAIMS, labelled
@@ -223,9 +223,19 @@ def test_presets_are_found_by_name_shape_and_arms() -> None:
 
 
 def test_synthetic_sets_are_never_named_without_the_word() -> None:
-    assert labelled({"name": "synthetic:arms=5", "synthetic": True}) == "synthetic:arms=5"
+    assert labelled({"name": "synthetic:arms=5,rows=3", "synthetic": True, "arms": 5}) == "synthetic, 5 arms"
     assert labelled({"name": "shaped", "synthetic": True}) == "shaped (synthetic)"
     assert labelled({"name": "debian"}) == "debian"
+
+
+def test_synthetic_results_say_so_everywhere(tmp_path: Path) -> None:
+    spec = "synthetic:arms=300,features=200,rows=600,init=300,nonzeros=20"
+    reproduce(Lab((spec,), (0,), tmp_path, quick=True, horizon=300), ["curves", "wdl", "tables"])
+    for name in ("curves", "wdl", "tables", "claims"):
+        assert "synthetic, 300 arms" in (tmp_path / f"{name}.md").read_text()
+    assert chapter(Lab((spec,), (0,), tmp_path), "curves").panels[0].title == "synthetic, 300 arms"
+    words = Page(html(read(tmp_path), None)).words
+    assert "synthetic" in words, "the badge"
 
 
 def test_a_lab_needs_data_and_seeds(tmp_path: Path) -> None:

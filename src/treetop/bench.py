@@ -70,7 +70,7 @@ def _decide(model: Model, policy: Policy, played: Run) -> list[dict[str, Any]]:
     return [
         {**_timed("treetop", lambda i: policy.decide(model, singles[i], event_id=i), len(singles)), "beam": policy.beam,
          "arms": model.n_arms, "scores_checked": agree},
-        {**_timed("scipy, every arm", lambda i: flat(singles[i]), 200), "arms": model.n_arms},
+        {**_timed("scipy, every arm", lambda i: flat(singles[i]), min(200, len(singles))), "arms": model.n_arms},
     ]  # fmt: skip
 
 

@@ -50,8 +50,8 @@ Horizon = Annotated[
     int | None, typer.Option(help="Rounds, with replacement beyond the data; all rows if not given, or the paper's.")
 ]
 DataDir = Annotated[Path | None, typer.Option(help="Where the files of a set of the paper lie; here if not given.")]
-FirstEpoch = Annotated[int, typer.Option(help="Rounds before the first refit; doubled after each.")]
-Factor = Annotated[float, typer.Option(help="Growth of the rounds between refits.")]
+FirstEpoch = Annotated[int, typer.Option(help="Rounds before the first refit; --factor times as many before the next.")]
+Factor = Annotated[float, typer.Option(help="How the rounds seen grow from refit to refit.")]
 Loss = Annotated[str, typer.Option(help="Reward models: squared or absolute (the paper's LinearSVR).")]
 Split = Annotated[str, typer.Option(help="Tree: kmeans or cocluster.")]
 Observed = Annotated[str, typer.Option("--feedback", help=OBSERVED)]
@@ -114,13 +114,14 @@ def demo(
     Example: treetop demo --out /tmp/demo
     """
     began = time.perf_counter()
+    out.mkdir(parents=True, exist_ok=True)
     playing = demos.Demo.prepare(rounds, seed)
     facts = playing.dataset.facts()
     if not as_json:
         console.print(
             f"[bold]debian[/]: {facts['rows']:,} packages as contexts, {facts['arms']:,} packages to depend on as "
             f"arms.\n"
-            f"Each round shows 5 arms for one package and learns only whether those were right.\n"
+            f"A round shows 5 arms for one package and reveals only whether those are right.\n"
             f"{playing.model.tree} built from {len(playing.stream.X_init):,} packages in "
             f"{time.perf_counter() - began:.1f} s.\n"
         )
@@ -135,8 +136,12 @@ def demo(
         return
     console.print()
     console.print(table(runs, k=5))
+    console.print(
+        f"Showing the right arms always would earn {playing.attainable():.2f}, arms at random {playing.by_chance():.4f}.\n"
+        f"Most of the arms are right for one or two packages, so most explored ones are wrong."
+    )
     best = max(runs, key=lambda r: r.mean_reward)
-    console.print(f"\nFive late decisions of [bold]{best.strategy}[/]:")
+    console.print(f"\n{len(examples)} late decisions of [bold]{best.strategy}[/]:")
     for example in examples:
         _show(example)
     console.print(f"\nPicture: {picture or 'none (install matplotlib)'}   Results: {out / 'result.json'}")
@@ -275,7 +280,7 @@ def _tuning_table(points: list[tuning.Point], k: int) -> Table:
 
 @app.command()
 def bench(
-    what: Annotated[list[str] | None, typer.Argument(help="decide, batch, build, refit [all].")] = None,
+    what: Annotated[list[str] | None, typer.Argument(help="decide, batch, build, refit; all if none is named.")] = None,
     data: Annotated[str, typer.Option(help="debian, synthetic:..., or a folder as for simulate.")] = "debian",
     beam: Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")] = 10,
     rounds: Annotated[int, typer.Option(help="Rounds the model has learned from.")] = 40_000,
@@ -309,11 +314,11 @@ def reproduce(
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Short runs on small sets: minutes.")] = False,
     data: Annotated[
-        list[str] | None, typer.Option(help="As for simulate; repeatable [debian, synthetic sets].")
+        list[str] | None, typer.Option(help="As for simulate; repeatable; debian and synthetic sets if none.")
     ] = None,
     data_dir: DataDir = None,
     seed: Seeds = [0],  # noqa: B006
-    horizon: Annotated[int | None, typer.Option(help="Rounds at most [those of Table 1].")] = None,
+    horizon: Annotated[int | None, typer.Option(help="Rounds at most; those of Table 1 if not given.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for tables, pictures and runs.")] = Path("runs/paper"),
     as_json: Json = False,
 ) -> None:
@@ -344,7 +349,7 @@ def reproduce(
 @app.command()
 def report(
     run: Annotated[Path, typer.Argument(help="A folder that reproduce, simulate --out or demo left behind.")],
-    out: Annotated[Path | None, typer.Option(help="The page [report.html in the folder].")] = None,
+    out: Annotated[Path | None, typer.Option(help="The page; report.html in the folder if not given.")] = None,
     as_json: Json = False,
 ) -> None:
     """One HTML page of a run, with everything in it: curves, tables, win/draw/loss, settings, versions, checksums.

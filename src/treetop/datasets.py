@@ -15,7 +15,7 @@ from treetop.types import Longs, Rows, as_rows, whole
 INIT = 5_000  # rows for tree and routing, where nothing else is said
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Contexts X with the rewards Y of their arms; `X_init`, `Y_init` where a part is set apart for initialisation."""
 
@@ -56,6 +56,9 @@ class Dataset:
     @property
     def n_arms(self) -> int:
         return self.Y.columns
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.name}: {len(self.X):,} contexts, {self.X.columns:,} features, {self.n_arms:,} arms)"
 
     def facts(self) -> dict[str, object]:
         """Name and size, for tables and JSON; `paper_arms` where the paper counts other arms than these files have."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from treetop.datasets import Dataset, Stream, load
 from treetop.explore import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy
 from treetop.figures import plot
@@ -39,6 +41,14 @@ class Demo:
     def play(self, name: str, seed: int = 0, progress: Progress | None = None) -> Run:
         policy = Policy(k=5, explore=3, beam=10, strategy=STRATEGIES[name])
         return run(self.stream, self.model, policy, name=name, seed=seed, progress=progress)
+
+    def attainable(self) -> float:
+        """Mean reward of a policy that knows every label: no more than 5 of them can be shown."""
+        return float(np.minimum(np.diff(self.dataset.Y.start)[self.stream.rows], 5).mean())
+
+    def by_chance(self) -> float:
+        """Mean reward of showing 5 arms at random."""
+        return float(5 * np.diff(self.dataset.Y.start)[self.stream.rows].mean() / self.dataset.n_arms)
 
     def examples(self, runs: list[Run]) -> list[dict[str, Any]]:
         """Five late decisions of the best run."""

@@ -7,18 +7,19 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from treetop import realizable
 from treetop.claims import ORDER
 from treetop.datasets import Dataset, load
 from treetop.evaluate import Series
-from treetop.experiment import Bars, Plan, Record, Settings, execute
+from treetop.experiment import Bars, Plan, Record, Settings, Worlds, execute
 from treetop.presets import PRESETS, Preset
+from treetop.realizable import LARGEST, Noisy, Realizable, remembered
 from treetop.simulate import Progress
 from treetop.story import series
+from treetop.types import Floats
 
 DATA = ("debian", "synthetic:like=eurlex-4k", "synthetic:like=wiki10-31k", "synthetic:like=amazoncat-13k")
 LARGE = "synthetic:like=amazon-3m,rows=60000"  # for inference times, where nothing else is said
@@ -84,6 +85,7 @@ class Lab:
     bars: Bars | None = None
     large: str | None = None  # the set of the inference times; without one, that with the most arms
     _load: Callable[[str], Dataset] = field(init=False, repr=False)
+    _truth: Callable[[str], tuple[Realizable, Floats]] = field(init=False, repr=False)
     _known: dict[str, tuple[dict[str, Any], Sizes]] = field(default_factory=dict, init=False, repr=False)
     _played: dict[tuple[str, str], list[Series]] = field(default_factory=dict, init=False, repr=False)
 
@@ -91,6 +93,7 @@ class Lab:
         if not self.data or not self.seeds:
             raise ValueError(f"{len(self.data)} datasets and {len(self.seeds)} seeds; at least 1 of each is needed")
         object.__setattr__(self, "_load", lru_cache(maxsize=1)(self._loaded))
+        object.__setattr__(self, "_truth", lru_cache(maxsize=1)(self._true_means))
 
     def _loaded(self, spec: str) -> Dataset:
         return load(spec, data_dir=self.data_dir) if spec in PRESETS else load(spec)
@@ -115,12 +118,12 @@ class Lab:
     def tree(self, spec: str) -> list[Series]:
         """The four strategies of Table 2 under the hierarchy, with a beam of 10."""
         settings = tuple(self._settings(spec, name, BEAM) for name in ORDER)
-        return self._once(spec, "tree", lambda: series(self._records(spec, settings)))
+        return self._once(spec, "tree", lambda: series(self._records(spec, settings, self.seeds)))
 
     def flat(self, spec: str) -> Series:
         """IGW with a beam of all leaves: Algorithm 1 over all arms."""
         settings = (self._settings(spec, "igw", None),)
-        found = self._once(spec, "flat", lambda: series(self._records(spec, settings), prefix=""))[0]
+        found = self._once(spec, "flat", lambda: series(self._records(spec, settings, self.seeds), prefix=""))[0]
         return replace(found, name="IGW-topk (all arms)", style="igw-all")
 
     def _once(self, spec: str, what: str, play: Callable[[], list[Series]]) -> list[Series]:
@@ -135,35 +138,43 @@ class Lab:
             first_epoch=size.first_epoch,
         )  # fmt: skip
 
-    def _records(self, spec: str, settings: tuple[Settings, ...]) -> list[dict[str, Any]]:
+    def _records(
+        self, spec: str, settings: tuple[Settings, ...], seeds: Sequence[int], worlds: Worlds | None = None
+    ) -> list[dict[str, Any]]:
         """Played seed by seed, each in a folder of its own: another seed does not make the old ones void."""
         found: list[Record] = []
-        for seed in self.seeds:
-            folder = self._folder(spec, [asdict(s) for s in settings], seed)
-            found += execute(folder, Plan(spec, settings, (seed,)), self._bars(spec), dataset=self.dataset(spec))
+        for seed in seeds:
+            plan = Plan(spec, settings, (seed,), "realizable" if worlds else "labels")
+            folder = self._folder(spec, asdict(plan), seed)
+            found += execute(folder, plan, self._bars(spec), dataset=self.dataset(spec), worlds=worlds)
         return [asdict(record) for record in found]
 
     def realizable(self, spec: str) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
         """Records of all strategies over all arms and with a beam of 10, and the parameters tuned for each."""
-        tuned = {str(beam): self._tuned(spec, beam) for beam in (None, BEAM)}
+        rounds = min(self.sizes(spec).horizon, QUICK_REALIZABLE if self.quick else REALIZABLE_ROUNDS)
         found: list[dict[str, Any]] = []
-        for beam in (None, BEAM):
+        tuned: dict[str, dict[str, Any]] = {}
+        for name, beam in (("all arms", None), (f"beam {BEAM}", BEAM)):
+            tuned[name] = self._tuned(spec, beam, max(1, rounds // 4))
             for seed in self.seeds:
-                found += self._realizable(spec, beam, seed, tuned[str(beam)], self._realizable_rounds(spec))
-        return found, {"all arms": tuned["None"], f"beam {BEAM}": tuned[str(BEAM)]}
+                found += self._realizable(spec, beam, seed, tuned[name], rounds, ORDER)
+        self._truth_file(spec).unlink(missing_ok=True)
+        return found, tuned
 
-    def _tuned(self, spec: str, beam: int | None) -> dict[str, dict[str, Any]]:
-        """For every strategy the parameters that collect most in a quarter of the rounds of the first seed."""
+    def is_small(self, spec: str) -> bool:
+        """Whether the dense matrices of a realizable truth can be had."""
+        d = self.facts(spec)["features"] + 1
+        return bool(8 * d * (d + self.facts(spec)["arms"]) <= LARGEST)
+
+    def _tuned(self, spec: str, beam: int | None, rounds: int) -> dict[str, dict[str, Any]]:
+        """For every strategy the parameters that collect most, with the first seed."""
         best: dict[str, tuple[float, dict[str, Any]]] = {}
         for parameters in GRID[1:3] if self.quick else GRID:
-            rounds = max(1, self._realizable_rounds(spec) // 4)
             for record in self._realizable(spec, beam, self.seeds[0], parameters, rounds, tuple(parameters)):
-                name = record["strategy"]
-                best[name] = max(best.get(name, (-1e300, {})), (record["mean_reward"], parameters[name]), key=_first)
+                name, mean = record["strategy"], record["mean_reward"]
+                if name not in best or mean > best[name][0]:
+                    best[name] = mean, parameters[name]
         return {name: parameters for name, (_, parameters) in best.items()}
-
-    def _realizable_rounds(self, spec: str) -> int:
-        return min(self.sizes(spec).horizon, QUICK_REALIZABLE if self.quick else REALIZABLE_ROUNDS)
 
     def _realizable(
         self,
@@ -172,24 +183,33 @@ class Lab:
         seed: int,
         parameters: Mapping[str, dict[str, Any]],
         rounds: int,
-        strategies: Sequence[str] = ORDER,
+        strategies: Sequence[str],
     ) -> list[dict[str, Any]]:
-        size, arms = self.sizes(spec), self.facts(spec)["arms"]
-        k = min(50, max(2, arms // 10))
-        same = {
-            "beams": (beam,), "k": k, "explore": k // 2, "parameters": dict(parameters), "init": size.init,
-            "horizon": rounds, "max_leaf": size.max_leaf, "first_epoch": size.first_epoch,
-        }  # fmt: skip
-        folder = self._folder(spec, ["realizable", list(strategies), same], seed)
-        records = realizable.play(
-            spec, strategies, (seed,), folder=folder, progress=self._bars(spec), dataset=self.dataset(spec), **same
-        )
-        return [asdict(record) for record in records]
+        size, k = self.sizes(spec), self._slots(spec)
+        settings = tuple(
+            Settings(
+                name, parameters.get(name, {}), k, k // 2, beam, max_leaf=size.max_leaf, init=size.init, horizon=rounds,
+                first_epoch=max(1, min(size.first_epoch, rounds // 8)),
+            )
+            for name in strategies
+        )  # fmt: skip
+        return self._records(spec, settings, (seed,), lambda seed: Noisy(*self._truth(spec), seed=seed))
+
+    def _slots(self, spec: str) -> int:
+        return min(50, max(2, int(self.facts(spec)["arms"]) // 10))  # the paper's 50, if there are arms for it
+
+    def _true_means(self, spec: str) -> tuple[Realizable, Floats]:
+        """Kept in a file while it is needed: solved again it need not have the same bytes."""
+        data = self.dataset(spec)
+        fit = partial(Realizable.fit, data)
+        return remembered(self._truth_file(spec), data, fit, self._slots(spec))
+
+    def _truth_file(self, spec: str) -> Path:
+        return self.out / "runs" / f"{_slug(spec)}-truth.npz"
 
     def _folder(self, spec: str, asked: Any, seed: int) -> Path:
-        digest = hashlib.sha256(json.dumps([spec, asked]).encode()).hexdigest()[:8]
-        name = re.sub(r"[^\w=.-]+", "-", Path(spec).name if not spec.startswith("synthetic:") else spec).strip("-")
-        return self.out / "runs" / f"{name[:60]}-seed{seed}-{digest}"
+        digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:8]
+        return self.out / "runs" / f"{_slug(spec)}-seed{seed}-{digest}"
 
     def _bars(self, spec: str) -> Bars | None:
         """Bars that name the dataset, since there are many."""
@@ -228,5 +248,7 @@ def named(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": facts["name"], "synthetic": bool(facts.get("synthetic")), "arms": facts["arms"]}
 
 
-def _first(pair: tuple[float, dict[str, Any]]) -> float:
-    return pair[0]
+def _slug(spec: str) -> str:
+    """A dataset's name for files."""
+    name = spec if spec.startswith("synthetic:") else Path(spec).name
+    return re.sub(r"[^\w=.-]+", "-", name).strip("-")[:60]

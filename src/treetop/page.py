@@ -128,7 +128,7 @@ def _cards(datasets: Sequence[Mapping[str, Any]]) -> str:
         rows = "".join(
             f"<dt>{word}</dt><dd>{number(float(facts[key]))}</dd>" for key, word in FACTS.items() if facts.get(key)
         )
-        cards.append(f"<div class='card'><b>{escape(str(facts.get('name', '')))}{badge}</b><dl>{rows}</dl></div>")
+        cards.append(f"<div class='card'><b>{escape(str(facts['name']))}{badge}</b><dl>{rows}</dl></div>")
     return f"<div class='cards'>{''.join(cards)}</div>" if cards else ""
 
 

@@ -146,7 +146,7 @@ def play(
 
     @cache
     def truth() -> tuple[Realizable, Floats]:
-        return _remembered(kept, found, lambda: Realizable.fit(found, ridge), k)
+        return remembered(kept, found, lambda: Realizable.fit(found, ridge), k)
 
     records = execute(folder, plan, progress, dataset=found, worlds=lambda seed: Noisy(*truth(), sigma, seed))
     if kept:
@@ -154,9 +154,7 @@ def play(
     return records
 
 
-def _remembered(
-    path: Path | None, dataset: Dataset, fit: Callable[[], Realizable], k: int
-) -> tuple[Realizable, Floats]:
+def remembered(path: Path | None, dataset: Dataset, fit: Callable[[], Realizable], k: int) -> tuple[Realizable, Floats]:
     """The truth and its best k, from the file if it is whole."""
     if path and (kept := store.load_arrays(path)):
         return Realizable(dataset, kept["weights"]), kept["best"]

@@ -205,23 +205,26 @@ def table(runs: Sequence[Run | Record], k: int) -> Table:
     from rich.table import Table
 
     out = Table(title=f"Mean reward a round (at most {k} hits)", title_justify="left")
-    for head in ("strategy", "whole stream", "last fifth", "against greedy", "rounds/s", "seconds"):
+    base = {run.seed: run.mean_reward for run in runs if run.strategy == "greedy"}
+    several = len({run.seed for run in runs}) > 1
+    heads = ("strategy", *(["seed"] if several else []), "whole stream", "last fifth", "against greedy", "rounds/s")
+    for head in (*heads, "seconds"):
         out.add_column(head, justify="left" if head == "strategy" else "right")
-    base = next((run.mean_reward for run in runs if run.strategy == "greedy"), None)
     for run in sorted(runs, key=lambda run: -run.mean_reward):
         speed = run.rounds / max(run.seconds, 1e-3)
-        ratio = "" if not base else f"{run.mean_reward / base:.2f}x"
-        name = f"{run.strategy}" + (f" (seed {run.seed})" if run.seed else "")
+        ratio = f"{run.mean_reward / base[run.seed]:.2f}x" if base.get(run.seed) else ""
         out.add_row(
-            name, f"{run.mean_reward:.3f}", f"{run.late_reward:.3f}", ratio, f"{speed:,.0f}", f"{run.seconds:.1f}"
-        )
+            run.strategy, *([str(run.seed)] if several else []), f"{run.mean_reward:.3f}", f"{run.late_reward:.3f}", ratio,
+            f"{speed:,.0f}", f"{run.seconds:.1f}",
+        )  # fmt: skip
     return out
 
 
 def in_words(run: Run, stream: Stream, n: int = 5) -> list[dict[str, object]]:
     """n decisions from the last tenth of a run: what came, what was shown and why, and what was right."""
     data, rounds = stream.dataset, len(stream.rows)
-    picked = np.random.default_rng(run.seed).choice(np.arange(rounds - max(n, rounds // 10), rounds), n, replace=False)
+    late = np.arange(max(0, rounds - max(n, rounds // 10)), rounds)
+    picked = np.random.default_rng(run.seed).permutation(late)[:n]
     labels = data.Y.csr()
     names = data.arm_names or tuple(f"arm {a}" for a in range(data.n_arms))
     out: list[dict[str, object]] = []

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from treetop.claims import paper_name
+from treetop.claims import labelled, paper_name
 from treetop.claims import sheet as claims_sheet
 from treetop.evaluate import Series, tally, votes
 from treetop.page import Story
@@ -80,7 +80,7 @@ def _simulated(folder: Path) -> Story:
     facts, runs = result["dataset"], result["runs"]
     played = series(runs)
     rounds, k = played[0].rounds, played[0].k
-    panels = [curves(f"{facts['name']}, k = {k}", played)]
+    panels = [curves(f"{labelled(facts)}, k = {k}", played)]
     if len(played) > 1:
         matrix = tally([votes(played)])
         panels.append(grid("Win/draw/loss", [(s.name, s.style) for s in played], matrix))
@@ -95,7 +95,7 @@ def _simulated(folder: Path) -> Story:
     )  # fmt: skip
     lead = f"{facts['arms']:,} arms, {rounds:,} rounds: {best.name} collected most, {best.mean:.3f} a round."
     return Story(
-        f"{facts['name']}: {len(played)} strategies compared", lead, (facts,), None, (chapter,),
+        f"{labelled(facts)}: {len(played)} strategies compared", lead, (facts,), None, (chapter,),
         tuple(result.get("examples", ())), {}, versions(), {"result.json": checksum(folder / "result.json")},
     )  # fmt: skip
 
