@@ -66,7 +66,7 @@ def _rendered(
     ink, grid = INK[theme]
     settings: Any = {
         "text.color": ink, "axes.labelcolor": ink, "axes.edgecolor": ink, "xtick.color": ink, "ytick.color": ink,
-        "grid.color": grid, "axes.facecolor": "none", "font.size": 10, "axes.titlesize": 10.5, "svg.hashsalt": "treetop",
+        "grid.color": grid, "axes.facecolor": "none", "font.size": 10, "axes.titlesize": 10.5, "svg.hashsalt": "tree",
     }  # fmt: skip
     columns = min(columns, len(panels))
     rows = math.ceil(len(panels) / columns)
