@@ -137,7 +137,7 @@ def demo(
     console.print()
     console.print(table(runs, k=5))
     console.print(
-        f"Showing the right arms always would earn {playing.attainable():.2f}, arms at random {playing.by_chance():.4f}.\n"
+        f"Always the right arms would earn {playing.attainable():.2f}, arms at random {playing.by_chance():.4f}.\n"
         f"Most of the arms are right for one or two packages, so most explored ones are wrong."
     )
     best = max(runs, key=lambda r: r.mean_reward)

@@ -213,10 +213,9 @@ def table(runs: Sequence[Run | Record], k: int) -> Table:
     for run in sorted(runs, key=lambda run: -run.mean_reward):
         speed = run.rounds / max(run.seconds, 1e-3)
         ratio = f"{run.mean_reward / base[run.seed]:.2f}x" if base.get(run.seed) else ""
-        out.add_row(
-            run.strategy, *([str(run.seed)] if several else []), f"{run.mean_reward:.3f}", f"{run.late_reward:.3f}", ratio,
-            f"{speed:,.0f}", f"{run.seconds:.1f}",
-        )  # fmt: skip
+        seed = [str(run.seed)] if several else []
+        rewards = (f"{run.mean_reward:.3f}", f"{run.late_reward:.3f}")
+        out.add_row(run.strategy, *seed, *rewards, ratio, f"{speed:,.0f}", f"{run.seconds:.1f}")
     return out
 
 
