@@ -33,8 +33,9 @@ void prefetch(const T* first, std::size_t n) {
 }
 
 // A feature has a place in its chunk; absent features share place 0, which holds only zeros or nothing, so that the
-// loops need not ask. Where most slots share a feature its weights lie as one row of `width` floats, otherwise as a
-// packed list: 16-bit slots, two to a word (or 32-bit ones in a chunk of very many slots), then as many weights.
+// loops need not ask. Where a third of the slots or more share a feature its weights lie as one row of `width` floats,
+// otherwise as a packed list: 16-bit slots, two to a word (or 32-bit ones in a chunk of very many slots), then as many
+// weights.
 //
 // Reading goes in stages, each over all features and all chunks in work, so that the memory of the next stage is on its
 // way while this one runs: ask(), locate(), accumulate().
