@@ -29,6 +29,7 @@ DEBIAN = (3_413, 50_000, 10)  # init, horizon, max_leaf: as in the demo
 REALIZABLE_ROUNDS, QUICK_REALIZABLE = 50_000, 3_000
 K, EXPLORE, BEAM = 5, 3, 10
 GRID = (  # of the realizable experiment, whose parameters the paper tunes on the same data
+    {"igw": {"C": 1e-2}, "boltzmann": {"beta": 0.1}, "epsilon": {"epsilon": 1.0}},
     {"igw": {"C": 1.0}, "boltzmann": {"beta": 1.0}, "epsilon": {"epsilon": 0.3}},
     {"igw": {"C": 1e2}, "boltzmann": {"beta": 10.0}, "epsilon": {"epsilon": 0.1}},
     {"igw": {"C": 1e4}, "boltzmann": {"beta": 100.0}, "epsilon": {"epsilon": 0.03}},

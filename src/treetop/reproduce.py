@@ -218,6 +218,7 @@ TARGETS: dict[str, Callable[[Lab], Chapter]] = {
     "tables": tables, "realizable": realizable, "inference": inference, "curves": progress,
     "flat-vs-tree": flat_and_tree, "wdl": win_draw_loss,
 }  # fmt: skip
+SLOW = ("realizable", "inference")  # played last, so that the others need not wait for them
 
 
 def reproduce(lab: Lab, what: Sequence[str]) -> list[Chapter]:
@@ -232,11 +233,11 @@ def reproduce(lab: Lab, what: Sequence[str]) -> list[Chapter]:
             lab.tree(spec)
         if "flat-vs-tree" in wanted and lab.facts(spec)["arms"] <= FLAT_ARMS:
             lab.flat(spec)
-    made = []
-    for name in wanted:
-        made.append(TARGETS[name](lab))
-        _keep(lab, made[-1], f"treetop reproduce {' '.join(what)} {lab.options()}")
-    return made
+    made = {}
+    for name in sorted(wanted, key=SLOW.__contains__):
+        made[name] = TARGETS[name](lab)
+        _keep(lab, made[name], f"treetop reproduce {' '.join(what)} {lab.options()}")
+    return [made[name] for name in wanted]
 
 
 def _keep(lab: Lab, chapter: Chapter, command: str) -> None:
