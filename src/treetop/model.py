@@ -150,9 +150,9 @@ class Model:
             }  # fmt: skip
             signed = {**manifest, "crc32": _signature(manifest)}
             _write_synced(fresh / MANIFEST, json.dumps(signed, indent=1).encode())
-            _sync_folder(fresh)
+            sync_folder(fresh)
             _swap(fresh, target, work / "old")
-            _sync_folder(target.parent)
+            sync_folder(target.parent)
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
@@ -203,7 +203,8 @@ def _write_synced(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _sync_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
+    """What was renamed in a folder stays renamed after a power cut."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from treetop.model import sync_folder
 from treetop.simulate import History
 
 PLAN, RUNS, STATE = "plan.json", "runs.jsonl", "state"
@@ -35,7 +36,7 @@ class Folder:
         with (self.path / RUNS).open("ab") as file:
             file.write(line + b"\n")
             _sync(file)
-        _sync_folder(self.path)
+        sync_folder(self.path)
         self._drop()
 
     def save(self, index: int, history: History, versions: dict[str, str]) -> None:
@@ -145,17 +146,9 @@ def put(path: Path, write: Callable[[BinaryIO], object]) -> None:
         write(file)
         _sync(file)
     part.replace(path)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def _sync(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
