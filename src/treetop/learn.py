@@ -109,6 +109,14 @@ def refit(model: Any, feedback: Feedback, regressor: Linear | None = None) -> An
 
     `feedback` is the whole history (`history + today`): what is not in it is forgotten. `n_seen` of the new model
     counts all its rounds, those without an observed reward included.
+
+    >>> from treetop.tree import Tree
+    >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
+    >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
+    >>> monday = Feedback(X, arms=[[0], [1], [2], [3]], nodes=None, rewards=[[1], [1], [0], [float("nan")]])
+    >>> learned = refit(model, monday)
+    >>> learned.epoch, learned.n_seen, np.diff(learned.reward_rows.start)[-4:].tolist()
+    (1, 4, [2, 2, 0, 0])
     """
     if not isinstance(feedback, Feedback):
         raise TypeError(f"feedback must be a Feedback, not {type(feedback).__name__}")

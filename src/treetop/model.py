@@ -35,7 +35,15 @@ class ModelFileError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """What one epoch decides with. Reward rows: nodes first, then arms; columns: features, then the bias."""
+    """What one epoch decides with. Reward rows: nodes first, then arms; columns: features, then the bias.
+
+    >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
+    >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(f"{folder}/monday")
+    ...     Model.load(f"{folder}/monday").tree
+    Tree(4 arms, 3 nodes, depth 1)
+    """
 
     tree: Tree
     route_rows: Rows

@@ -24,6 +24,18 @@ class Policy:
 
     `beam` nodes survive on each level (Algorithm 2); with `beta`, every node whose routing score exceeds it instead
     (the adaptive search of Section 4).
+
+    >>> from treetop.tree import Tree
+    >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)  # four contexts, each with an arm of its own
+    >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
+    >>> policy = Policy(k=2, explore=1, beam=1)
+    >>> decision = policy.decide(model, X[0], event_id="visit-1")
+    >>> sorted(decision.explored.tolist()), len(set(decision.arms.tolist()))
+    ([False, True], 2)
+    >>> policy.decide_batch(model, X, seed=0)
+    Decisions(4 events, 2 slots, epoch 0)
+    >>> round(float(policy.explain(model, X[0]).probability.sum()), 9)
+    1.0
     """
 
     k: int = 5
