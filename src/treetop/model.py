@@ -176,12 +176,12 @@ class Model:
     def load(cls, folder: str | os.PathLike[str]) -> Model:
         """Opens a saved model: sizes, checksums and indices are checked, the arrays stay memory-mapped."""
         source = Path(folder)
-        for _ in range(10):
-            manifest = _read_manifest(source)
+        for _ in range(100):
+            before = _identity(source)
             try:
-                return cls._open(source, manifest)
+                return cls._open(source, _read_manifest(source))
             except ModelFileError:
-                if _read_manifest(source) == manifest:
+                if _identity(source) == before:
                     raise  # otherwise a newer model took its place while this one was being read
         raise ModelFileError(f"{source}: replaced again and again while it was being read")
 
@@ -275,6 +275,15 @@ def _checksum(path: Path) -> int:
         while block := file.read(1 << 22):
             value = zlib.crc32(block, value)
     return value
+
+
+def _identity(source: Path) -> tuple[int, ...]:
+    """Tells one saved model from the next in its place, even where their contents are equal."""
+    try:
+        facts = (source / MANIFEST).stat()
+    except OSError:
+        return ()
+    return facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns
 
 
 def _read_manifest(source: Path) -> dict[str, Any]:
