@@ -67,6 +67,16 @@ def test_killed_at_random_moments_the_results_are_the_same(tmp_path: Path) -> No
     assert not (tmp_path / "killed" / store.STATE).exists()
 
 
+def test_killed_between_the_last_line_and_the_clean_up_leaves_nothing_behind(tmp_path: Path) -> None:
+    data = folder(tmp_path, 600)
+    plan = Plan.of(str(data), ["igw"], seeds=[0], **COMMON)
+    execute(tmp_path / "out", plan)
+    (tmp_path / "out" / store.STATE).mkdir()
+    (tmp_path / "out" / store.STATE / "0.npz").write_bytes(b"left over")
+    execute(tmp_path / "out", plan)
+    assert not (tmp_path / "out" / store.STATE).exists()
+
+
 def test_a_run_goes_on_after_any_epoch(tmp_path: Path) -> None:
     stream, model = begin(made_up(), init=200, horizon=1000, max_leaf=4, seed=0)
     saved: list[History] = []

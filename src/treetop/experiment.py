@@ -216,6 +216,7 @@ def execute(
             else:
                 records.append(table.play(settings, seed, kept, index))
                 kept.append(msgspec.json.encode(records[-1]))
+        kept.drop()
     return records
 
 

@@ -37,7 +37,7 @@ class Folder:
             file.write(line + b"\n")
             _sync(file)
         sync_folder(self.path)
-        self._drop()
+        self.drop()
 
     def save(self, index: int, history: History, versions: dict[str, str]) -> None:
         """Keeps the history of run `index` so far; the one before it is replaced."""
@@ -57,7 +57,8 @@ class Folder:
     def _state(self, index: int) -> Path:
         return self.path / STATE / f"{index}.npz"
 
-    def _drop(self) -> None:
+    def drop(self) -> None:
+        """Forgets the history of a run that is finished, also one that was killed right after its last line."""
         state = self.path / STATE
         if state.is_dir():
             for file in (*state.glob("*.npz"), *state.glob("*.npz.part")):
