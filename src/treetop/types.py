@@ -78,10 +78,6 @@ class Rows:
         """The same as a scipy matrix, sharing memory where scipy lets it."""
         return sp.csr_matrix((self.value, self.index, self.start), shape=(len(self), self.columns), copy=False)
 
-    @property
-    def nbytes(self) -> int:
-        return int(self.start.nbytes + self.index.nbytes + self.value.nbytes)
-
 
 def as_rows(X: Matrix, columns: int | None = None, what: str = "contexts") -> Rows:
     """Any matrix as Rows. Unsorted and repeated indices are put in order; what cannot be meant is refused.
