@@ -322,3 +322,30 @@ def second_singular_vector(M: Floats) -> Floats:
     rows, columns = M.sum(axis=1), M.sum(axis=0)
     left = np.linalg.svd(M / np.sqrt(np.outer(rows, columns)))[0]
     return np.asarray(left[:, 1] / np.sqrt(rows))
+
+
+# -------------------- what a row of weights was fitted from
+
+
+def fingerprint(contexts: list[tuple[Ints, npt.NDArray[np.float32]]], targets: list[float], key: int) -> int:
+    """64 bits that depend on every sample, its place and the key; 0 without samples."""
+
+    def mix(z: int) -> int:
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+        return z ^ (z >> 31)
+
+    def fold(h: int, word: int) -> int:
+        return (mix(h ^ word) + 0x9E3779B97F4A7C15) % 2**64
+
+    def bits(value: float) -> int:
+        return int(np.float32(value).view(np.uint32))
+
+    h = key % 2**64
+    for (index, value), target in zip(contexts, targets, strict=True):
+        content = len(index)
+        for i, v in zip(index, value, strict=True):
+            content = fold(content, int(i) << 32 | bits(v))
+        h = fold(fold(h, content), bits(target))
+    found = (h or 1) if targets else 0
+    return found - 2**64 if found >= 2**63 else found

@@ -12,9 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "cluster.hpp"
 #include "decide.hpp"
-#include "fit.hpp"
 #include "python.hpp"
 #include "synthesize.hpp"
 
@@ -42,10 +40,6 @@ Width width_of(std::int64_t beam, double beta) {
 void check_slots(std::int64_t k, std::int64_t explore) {
     within<std::int64_t>("k", k, 1, max_slots);
     within<std::int64_t>("explore", explore, 0, k);
-}
-
-Rows rows(const In<std::int64_t>& start, const In<std::int32_t>& index, const In<float>& value, std::int64_t columns) {
-    return {view(start), view(index), view(value), columns};
 }
 
 // vector<bool> has no storage to hand over: bytes go out under the type bool.
@@ -219,52 +213,6 @@ auto bind_layout(In<std::int32_t> parents, In<std::int32_t> leaf_of) {
                            pack1(std::move(tree.position_of)), tree.depth);
 }
 
-auto bind_hierarchy(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns,
-                    std::int64_t branching, std::int64_t max_leaf, bool cocluster, int iterations, std::int64_t seed,
-                    int threads) {
-    const Rows vectors = rows(start, index, value, columns);
-    Hierarchy tree;
-    {
-        const nb::gil_scoped_release release;
-        validate(vectors, "arm vectors");
-        within<std::int64_t>("branching", branching, 2, std::max<std::int64_t>(vectors.size(), 65536));
-        within<std::int64_t>("max_leaf", max_leaf, 1, std::numeric_limits<std::int64_t>::max());
-        within("iterations", iterations, 1, 10000);
-        for (const float v : vectors.value)
-            if (cocluster) within("a value to co-cluster", v, 0.0f, std::numeric_limits<float>::max());
-        tree = build_hierarchy(vectors,
-                               {branching, max_leaf, cocluster, iterations, static_cast<std::uint64_t>(seed), threads});
-    }
-    return std::make_tuple(pack1(std::move(tree.parents)), pack1(std::move(tree.leaf_of)));
-}
-
-auto bind_fit(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns,
-              In<std::int64_t> group_start, In<std::int32_t> group_rows, In<float> target, std::int32_t loss,
-              double cost, double tolerance, std::int64_t passes, std::int64_t exact_up_to, double threshold,
-              std::int64_t seed, int threads) {
-    const Rows contexts = rows(start, index, value, columns);
-    const Groups groups{view(group_start), view(group_rows), view(target)};
-    Weights weights;
-    {
-        const nb::gil_scoped_release release;
-        validate(contexts, "context");
-        check_groups(groups, contexts.size());
-        within("loss", loss, 0, 2);
-        within("cost", cost, 1e-12, 1e12);
-        within("tolerance", tolerance, 0.0, 1e12);
-        within<std::int64_t>("passes", passes, 0, std::numeric_limits<std::int64_t>::max());
-        within<std::int64_t>("exact_up_to", exact_up_to, 0, 16384);  // the matrix has its square
-        within("threshold", threshold, 0.0, std::numeric_limits<double>::max());
-        for (const float y : groups.target)
-            if (static_cast<Loss>(loss) == Loss::squared_hinge && y != 1 && y != -1)
-                throw std::invalid_argument("a target of the squared hinge is " + std::to_string(y) + ", not 1 or -1");
-        weights = fit(contexts, groups, {static_cast<Loss>(loss), cost, tolerance, passes, exact_up_to}, threshold,
-                      static_cast<std::uint64_t>(seed), threads);
-    }
-    return std::make_tuple(pack1(std::move(weights.start)), pack1(std::move(weights.index)),
-                           pack1(std::move(weights.value)));
-}
-
 auto bind_choose(In<float> scores, In<bool> is_node, In<std::int32_t> id, std::int64_t k, std::int64_t explore,
                  std::int32_t strategy, double rate, std::int64_t key) {
     if (is_node.size() != scores.size() || id.size() != scores.size())
@@ -331,13 +279,6 @@ NB_MODULE(_core, m) {
              "A uniform eligible arm below a node, and how many there are.");
     m.def("layout", &bind_layout, "parents"_a.noconvert(), "leaf_of"_a.noconvert(),
           "begin, end, arm_at, position_of, depth of a valid tree.");
-    m.def("build_hierarchy", &bind_hierarchy, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
-          "columns"_a, "branching"_a, "max_leaf"_a, "cocluster"_a, "iterations"_a, "seed"_a, "threads"_a,
-          "parents and leaf_of of a balanced tree over arm vectors.");
-    m.def("fit", &bind_fit, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "columns"_a,
-          "group_start"_a.noconvert(), "group_rows"_a.noconvert(), "target"_a.noconvert(), "loss"_a, "cost"_a,
-          "tolerance"_a, "passes"_a, "exact_up_to"_a, "threshold"_a, "seed"_a, "threads"_a,
-          "Sparse weights on [x; 1], one row per group of samples.");
     m.def("choose", &bind_choose, "scores"_a.noconvert(), "is_node"_a.noconvert(), "id"_a.noconvert(), "k"_a,
           "explore"_a, "strategy"_a, "rate"_a, "key"_a,
           "Slots from scores: which candidate, its probability, whether drawn.");
@@ -357,5 +298,6 @@ NB_MODULE(_core, m) {
            const std::string& what) { return inspect(rows(start, index, value, columns), what); },
         "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "columns"_a, "what"_a,
         "Refuses pointers, indices and values out of range; says whether indices rise strictly in every row.");
+    bind_fit(m);
     bind_read(m);
 }

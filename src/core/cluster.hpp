@@ -102,7 +102,7 @@ inline std::vector<std::int32_t> assign_balanced(const std::vector<double>& affi
 // Balanced k-means: Lloyd's iterations in which every cluster keeps its size. Spherical (cosine to a unit centroid) or
 // Euclidean (nearest mean).
 inline std::vector<std::int32_t> balanced_kmeans(const Points& points, std::size_t parts, bool spherical,
-                                                 int iterations, std::uint64_t key, int threads) {
+                                                 int iterations, std::uint64_t key, int threads, const Watch& watch) {
     const std::size_t n = points.size();
     std::vector<std::vector<double>> centre(parts, std::vector<double>(points.columns, 0));
     std::vector<double> offset(parts, 0);
@@ -115,6 +115,7 @@ inline std::vector<std::int32_t> balanced_kmeans(const Points& points, std::size
     }
     std::vector<double> affinity(n * parts);
     for (int iteration = 0; iteration < iterations; ++iteration) {
+        watch.check();
         for (std::size_t c = 0; c < parts; ++c) {
             const double square = std::inner_product(centre[c].begin(), centre[c].end(), centre[c].begin(), 0.0);
             if (spherical && square > 0)
@@ -141,7 +142,8 @@ inline std::vector<std::int32_t> balanced_kmeans(const Points& points, std::size
 // Dhillon (2001): arms and features as the two sides of a weighted graph with matrix M >= 0. The leading left singular
 // vectors of D1^(-1/2) M D2^(-1/2) after the trivial one, scaled by D1^(-1/2), place the arms; found by orthogonal
 // iteration. Two parts take the second singular vector, more parts ceil(log2 parts) of them.
-inline std::vector<std::int32_t> cocluster(const Points& points, std::size_t parts, int iterations, std::uint64_t key) {
+inline std::vector<std::int32_t> cocluster(const Points& points, std::size_t parts, int iterations, std::uint64_t key,
+                                           const Watch& watch) {
     const std::size_t n = points.size();
     std::size_t vectors = 1;
     while ((std::size_t{1} << vectors) < parts) ++vectors;
@@ -168,6 +170,7 @@ inline std::vector<std::int32_t> cocluster(const Points& points, std::size_t par
         for (std::size_t i = 0; i < n; ++i) u[i] -= along * from[i];
     };
     for (int iteration = 0; iteration < 5 * iterations; ++iteration) {
+        watch.check();
         for (std::size_t v = 0; v < vectors; ++v) {
             auto& u = basis[v];
             std::fill(feature.begin(), feature.end(), 0.0);
@@ -193,7 +196,7 @@ inline std::vector<std::int32_t> cocluster(const Points& points, std::size_t par
         }
         placed.start.push_back(static_cast<std::int64_t>(placed.index.size()));
     }
-    return balanced_kmeans(placed, parts, false, iterations, derive(key, 1), 1);
+    return balanced_kmeans(placed, parts, false, iterations, derive(key, 1), 1, watch);
 }
 
 struct Hierarchy {
@@ -204,20 +207,21 @@ struct Hierarchy {
 // sibling sizes never differ by more than one.
 struct Member {
     std::vector<std::int32_t> placed, empty;
+    std::size_t size() const { return placed.size() + empty.size(); }
 };
 
 inline std::vector<Member> split(const Rows& vectors, const Member& node, const Clustering& how, std::uint64_t key,
-                                 int threads, Renumbering& local) {
+                                 int threads, Renumbering& local, const Watch& watch) {
     const auto parts = static_cast<std::size_t>(how.branching);
     std::vector<Member> out(parts);
     if (!node.placed.empty()) {
         const Points points = gather_points(vectors, node.placed, local);
-        const auto label = how.cocluster ? cocluster(points, parts, how.iterations, key)
-                                         : balanced_kmeans(points, parts, true, how.iterations, key, threads);
+        const auto label = how.cocluster ? cocluster(points, parts, how.iterations, key, watch)
+                                         : balanced_kmeans(points, parts, true, how.iterations, key, threads, watch);
         for (std::size_t i = 0; i < label.size(); ++i) out[label[i]].placed.push_back(node.placed[i]);
     }
     std::size_t next = 0;
-    const std::size_t total = node.placed.size() + node.empty.size();
+    const std::size_t total = node.size();
     for (std::size_t c = 0; c < parts; ++c) {
         const std::size_t wanted = share(total, parts, c) - out[c].placed.size();
         out[c].empty.assign(node.empty.begin() + next, node.empty.begin() + next + wanted);
@@ -226,19 +230,27 @@ inline std::vector<Member> split(const Rows& vectors, const Member& node, const 
     return out;
 }
 
+inline int depth_of(std::size_t arms, const Clustering& how) {
+    int depth = 0;
+    for (; arms > static_cast<std::size_t>(how.max_leaf); ++depth) arms = share(arms, how.branching, 0);
+    return depth;
+}
+
 // All leaves at one depth: the smallest at which none holds more than max_leaf arms. Nodes are numbered level by level.
-inline Hierarchy build_hierarchy(const Rows& vectors, const Clustering& how) {
+inline Hierarchy build_hierarchy(const Rows& vectors, const Clustering& how, Watch& watch) {
     const std::size_t arms = vectors.size();
     Hierarchy tree{{-1}, std::vector<std::int32_t>(arms)};
     std::vector<Member> level(1);
     for (std::size_t arm = 0; arm < arms; ++arm)
         (vectors[arm].size() ? level[0].placed : level[0].empty).push_back(static_cast<std::int32_t>(arm));
+    watch.begin(static_cast<std::int64_t>(arms) * depth_of(arms, how));
     std::size_t largest = arms, first = 0;
     std::vector<Renumbering> renumberings(worker_count(how.threads, arms), Renumbering(vectors.columns));
     while (largest > static_cast<std::size_t>(how.max_leaf)) {
         std::vector<std::vector<Member>> parts(level.size());
         const auto one = [&](int worker, std::size_t i, int threads) {
-            parts[i] = split(vectors, level[i], how, derive(how.seed, first + i), threads, renumberings[worker]);
+            parts[i] = split(vectors, level[i], how, derive(how.seed, first + i), threads, renumberings[worker], watch);
+            watch.advance(static_cast<std::int64_t>(level[i].size()));
         };
         // Few nodes: all threads inside each; many: one thread a node. The result is the same.
         if (level.size() < renumberings.size())
@@ -250,7 +262,7 @@ inline Hierarchy build_hierarchy(const Rows& vectors, const Clustering& how) {
         for (std::size_t i = 0; i < level.size(); ++i) {
             for (Member& part : parts[i]) {
                 tree.parents.push_back(static_cast<std::int32_t>(first + i));
-                largest = std::max(largest, part.placed.size() + part.empty.size());
+                largest = std::max(largest, part.size());
                 next.push_back(std::move(part));
             }
         }

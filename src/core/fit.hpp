@@ -2,14 +2,19 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
+#include "growing.hpp"
 #include "parallel.hpp"
 #include "rng.hpp"
 #include "rows.hpp"
@@ -23,6 +28,7 @@ struct Groups {
     std::span<const std::int32_t> rows;
     std::span<const float> target;
     std::size_t size() const { return start.size() - 1; }
+    std::int64_t samples(std::size_t g) const { return start[g + 1] - start[g]; }
 };
 
 inline void check_groups(const Groups& groups, std::size_t contexts) {
@@ -41,79 +47,233 @@ inline void check_groups(const Groups& groups, std::size_t contexts) {
         if (!std::isfinite(target)) throw std::invalid_argument("a target is not finite");
 }
 
-struct Weights {
-    std::vector<std::int64_t> start;
-    std::vector<std::int32_t> index;
-    std::vector<float> value;
-};
-
-// [x; 1] for every sample of problem g: the bias is the last feature, penalised like the rest.
-inline void gather(const Rows& contexts, const Groups& groups, std::size_t g, Renumbering& local, Problem& problem) {
-    const auto bias = static_cast<std::int32_t>(contexts.columns);
-    problem.start.assign(1, 0);
-    problem.index.clear();
-    problem.value.clear();
-    problem.target.clear();
-    local.clear();
-    for (auto s = groups.start[g]; s < groups.start[g + 1]; ++s) {
-        const Row x = contexts[groups.rows[s]];
-        for (const std::int32_t f : x.index) problem.index.push_back(local(f));
-        problem.index.push_back(local(bias));
-        problem.value.insert(problem.value.end(), x.value.begin(), x.value.end());
-        problem.value.push_back(1.0f);
-        problem.start.push_back(static_cast<std::int64_t>(problem.index.size()));
-        problem.target.push_back(groups.target[s]);
-    }
+// 64 bits a problem that tell what it was fitted from: the content of its contexts, its targets, their order, and
+// `key`, which stands for everything else that decides the weights. A problem without samples has 0, any other not.
+inline std::vector<std::int64_t> fingerprints(const Rows& contexts, const Groups& groups, std::uint64_t key,
+                                              int threads) {
+    const auto fold = [](std::uint64_t h, std::uint64_t word) { return mix(h ^ word) + 0x9e3779b97f4a7c15ULL; };
+    std::vector<std::uint64_t> content(contexts.size());
+    parallel_for(contexts.size(), threads, 1024, [&](int, std::size_t i) {
+        const Row x = contexts[i];
+        std::uint64_t h = x.size();
+        for (std::size_t j = 0; j < x.size(); ++j)
+            h = fold(h, static_cast<std::uint64_t>(x.index[j]) << 32 | std::bit_cast<std::uint32_t>(x.value[j]));
+        content[i] = h;
+    });
+    std::vector<std::int64_t> out(groups.size());
+    parallel_for(groups.size(), threads, 1024, [&](int, std::size_t g) {
+        if (groups.samples(g) == 0) return;
+        std::uint64_t h = key;
+        for (auto s = groups.start[g]; s < groups.start[g + 1]; ++s)
+            h = fold(fold(h, content[groups.rows[s]]), std::bit_cast<std::uint32_t>(groups.target[s]));
+        out[g] = static_cast<std::int64_t>(h != 0 ? h : 1);
+    });
+    return out;
 }
 
-// Weights of magnitude up to `threshold` are left out. The answer does not depend on the number of threads: each
-// problem is solved alone, with a random order of its own.
-inline Weights fit(const Rows& contexts, const Groups& groups, const Solver& solver, double threshold,
-                   std::uint64_t seed, int threads) {
-    struct Entry {
-        std::int32_t index;
-        float value;
-    };
-    std::vector<std::vector<Entry>> solved(groups.size());
-    std::vector<std::size_t> order(groups.size());
-    std::iota(order.begin(), order.end(), 0);
-    const auto samples = [&](std::size_t g) { return groups.start[g + 1] - groups.start[g]; };
-    std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return samples(a) > samples(b); });
+// Weights of some problems, one after the other, as the threads find them.
+struct Part {
+    std::vector<std::int32_t> index;
+    std::vector<float> value;
 
-    const int workers = worker_count(threads, groups.size());
-    std::vector<Renumbering> renumberings(workers, Renumbering(contexts.columns + 1));
-    std::vector<Problem> problems(workers);
-    parallel_for(groups.size(), threads, 1, [&](int worker, std::size_t turn) {
-        const std::size_t g = order[turn];
-        if (samples(g) == 0) return;
-        Renumbering& local = renumberings[worker];
-        gather(contexts, groups, g, local, problems[worker]);
-        std::vector<double> w(local.size(), 0);
-        solve(problems[worker], solver, derive(seed, g), w);
-        for (std::size_t f = 0; f < w.size(); ++f) {
-            const auto value = static_cast<float>(w[f]);
-            if (!std::isfinite(value))
-                throw std::invalid_argument("group " + std::to_string(g) + ": the weight of feature " +
-                                            std::to_string(local.feature(f)) +
-                                            " is beyond the limit 3.40282e+38 of float32; scale features or targets");
-            if (value != 0 && std::abs(value) > threshold) solved[g].push_back({local.feature(f), value});
+    void push(std::int32_t feature, double weight, double threshold, std::size_t g) {
+        const auto rounded = static_cast<float>(weight);
+        const float size = std::abs(rounded);
+        if (!(size <= std::numeric_limits<float>::max())) refuse(feature, g);
+        if (rounded == 0 || size <= threshold) return;
+        index.push_back(feature);
+        value.push_back(rounded);
+    }
+    [[noreturn]] static void refuse(std::int32_t feature, std::size_t g) {
+        throw std::invalid_argument("group " + std::to_string(g) + ": the weight of feature " +
+                                    std::to_string(feature) +
+                                    " is beyond the limit 3.40282e+38 of float32; scale features or targets");
+    }
+    Row row(std::size_t first, std::size_t size) const {
+        return {std::span(index).subspan(first, size), std::span(value).subspan(first, size)};
+    }
+    void clear() {
+        index.clear();
+        value.clear();
+    }
+};
+
+// Weights of all problems: one row each.
+struct Weights {
+    std::vector<std::int64_t> start{0};
+    Growing<std::int32_t> index;
+    Growing<float> value;
+
+    void append(const Row& row) {
+        index.append(row.index);
+        value.append(row.value);
+        start.push_back(static_cast<std::int64_t>(index.size()));
+    }
+};
+
+// Rows are scattered over memory: with all of them asked for at once, one wait does for all.
+inline void ask_for(const Row& row) {
+#if defined(__GNUC__)
+    for (std::size_t j = 0; j < row.size(); j += 16) {
+        __builtin_prefetch(&row.index[j]);
+        __builtin_prefetch(&row.value[j]);
+    }
+#else
+    (void)row;
+#endif
+}
+
+// What one thread needs to solve one problem after another. Samples are [x; 1]: the bias is the last feature,
+// penalised like the rest.
+class Worker {
+public:
+    Worker(const Rows& contexts, const Groups& groups, const Solver& solver, double threshold, std::uint64_t seed,
+           const Watch& watch)
+        : contexts_(contexts),
+          groups_(groups),
+          solver_(solver),
+          threshold_(threshold),
+          seed_(seed),
+          watch_(watch),
+          columns_(contexts.columns) {}
+
+    // Adds the weights of problem g in order of features; those of magnitude up to the threshold are left out.
+    void solve(std::size_t g, Part& out) {
+        if (!exact(g, out)) descend(g, out);
+    }
+
+private:
+    bool exact(std::size_t g, Part& out) {
+        if (solver_.loss != Loss::squared || groups_.samples(g) > solver_.exact_up_to) return false;
+        rows_.clear();
+        for (auto s = groups_.start[g]; s < groups_.start[g + 1]; ++s) rows_.push_back(contexts_[groups_.rows[s]]);
+        for (const Row& row : rows_) ask_for(row);
+        const auto cells = columns_(rows_);
+        const auto target = groups_.target.subspan(groups_.start[g], groups_.samples(g));
+        const auto b = cholesky_(cells, target, solver_.cost);
+        if (b.empty()) return false;
+        for (std::size_t first = 0, end = 0; first < cells.size(); first = end) {
+            double w = 0;
+            for (; end < cells.size() && cells[end].feature == cells[first].feature; ++end)
+                w += b[cells[end].sample] * cells[end].value;
+            out.push(cells[first].feature, w, threshold_, g);
         }
-        std::sort(solved[g].begin(), solved[g].end(), [](const Entry& a, const Entry& b) { return a.index < b.index; });
+        const auto bias = static_cast<std::int32_t>(contexts_.columns);
+        out.push(bias, std::accumulate(b.begin(), b.end(), 0.0), threshold_, g);
+        return true;
+    }
+
+    void descend(std::size_t g, Part& out) {
+        gather(g);
+        std::vector<double> w(local_->size(), 0);
+        coordinate_descent(problem_, solver_, derive(seed_, g), watch_, w);
+        std::vector<std::int32_t> order(w.size());
+        std::iota(order.begin(), order.end(), 0);
+        std::sort(order.begin(), order.end(), [&](auto a, auto b) { return local_->feature(a) < local_->feature(b); });
+        for (const std::int32_t f : order) out.push(local_->feature(f), w[f], threshold_, g);
+    }
+
+    void gather(std::size_t g) {
+        const auto bias = static_cast<std::int32_t>(contexts_.columns);
+        problem_.start.assign(1, 0);
+        problem_.index.clear();
+        problem_.value.clear();
+        problem_.target.clear();
+        if (!local_) local_.emplace(contexts_.columns + 1);
+        local_->clear();
+        for (auto s = groups_.start[g]; s < groups_.start[g + 1]; ++s) {
+            const Row x = contexts_[groups_.rows[s]];
+            for (const std::int32_t f : x.index) problem_.index.push_back((*local_)(f));
+            problem_.index.push_back((*local_)(bias));
+            problem_.value.insert(problem_.value.end(), x.value.begin(), x.value.end());
+            problem_.value.push_back(1.0f);
+            problem_.start.push_back(static_cast<std::int64_t>(problem_.index.size()));
+            problem_.target.push_back(groups_.target[s]);
+        }
+    }
+
+    const Rows& contexts_;
+    const Groups& groups_;
+    const Solver& solver_;
+    double threshold_;
+    std::uint64_t seed_;
+    const Watch& watch_;
+    std::optional<Renumbering> local_;  // as long as there are features: made when it is needed
+    Problem problem_;
+    std::vector<Row> rows_;
+    Columns columns_;
+    GramCholesky cholesky_;
+};
+
+// Weights that are already known: problem g with keep[g] != 0 has row g of `rows`. Empty: none.
+struct Known {
+    std::span<const std::uint8_t> keep;
+    Rows rows;
+    bool operator()(std::size_t g) const { return !keep.empty() && keep[g] != 0; }
+};
+
+// Where a thread has put the weights of a problem.
+struct Piece {
+    int worker = 0;
+    std::size_t first = 0, size = 0;
+};
+
+// The answer does not depend on the number of threads: each problem is solved alone, with a random order of its own.
+// Problems of many samples come first, the largest at the head, so that no thread is left alone with one at the end;
+// the others in batches of neighbours, each put together at once, so that the weights are never in memory twice.
+inline Weights fit(const Rows& contexts, const Groups& groups, const Solver& solver, double threshold,
+                   std::uint64_t seed, const Known& known, int threads, Watch& watch) {
+    constexpr std::int64_t many = 256, batch = 1 << 14;  // samples; of a batch, a thread
+    const auto work = [&](std::size_t g) { return known(g) ? 0 : groups.samples(g); };
+    std::vector<std::size_t> large;
+    std::unordered_map<std::size_t, Part> apart;
+    std::int64_t total = 0;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+        total += work(g);
+        if (work(g) <= many) continue;
+        large.push_back(g);
+        apart[g];
+    }
+    watch.begin(total);
+    std::stable_sort(large.begin(), large.end(), [&](auto a, auto b) { return work(a) > work(b); });
+    std::vector<Worker> workers;
+    for (int i = worker_count(threads, groups.size()); i > 0; --i)
+        workers.emplace_back(contexts, groups, solver, threshold, seed, watch);
+    parallel_for(large.size(), threads, 1, [&](int worker, std::size_t i) {
+        workers[worker].solve(large[i], apart.at(large[i]));
+        watch.advance(work(large[i]));
     });
 
     Weights out;
-    out.start.assign(1, 0);
-    std::size_t total = 0;
-    for (const auto& entries : solved) total += entries.size();
-    out.index.reserve(total);
-    out.value.reserve(total);
-    for (auto& entries : solved) {
-        for (const Entry& entry : entries) {
-            out.index.push_back(entry.index);
-            out.value.push_back(entry.value);
+    out.start.reserve(groups.size() + 1);
+    std::vector<Piece> pieces;
+    std::vector<Part> parts(workers.size());
+    for (std::size_t first = 0, end = 0; first < groups.size(); first = end) {
+        for (std::int64_t samples = 0;
+             end < groups.size() && samples < batch * static_cast<std::int64_t>(workers.size()); ++end)
+            samples += groups.samples(end);
+        pieces.assign(end - first, {});
+        for (Part& part : parts) part.clear();
+        parallel_for(end - first, threads, 16, [&](int worker, std::size_t i) {
+            const std::int64_t samples = work(first + i);
+            if (samples == 0 || samples > many) return;
+            Part& part = parts[worker];
+            const std::size_t before = part.index.size();
+            workers[worker].solve(first + i, part);
+            pieces[i] = {worker, before, part.index.size() - before};
+            watch.advance(samples);
+        });
+        for (std::size_t g = first; g < end; ++g) {
+            if (known(g)) {
+                out.append(known.rows[g]);
+            } else if (work(g) > many) {
+                out.append(apart.at(g).row(0, apart.at(g).index.size()));
+                apart.erase(g);
+            } else {
+                const Piece& piece = pieces[g - first];
+                out.append(parts[piece.worker].row(piece.first, piece.size));
+            }
         }
-        out.start.push_back(static_cast<std::int64_t>(out.index.size()));
-        std::vector<Entry>().swap(entries);
     }
     return out;
 }

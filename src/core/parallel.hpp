@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <mutex>
 #include <system_error>
@@ -11,6 +12,31 @@
 #include <vector>
 
 namespace treetop {
+
+struct Stopped : std::exception {
+    const char* what() const noexcept override { return "stopped before the end"; }
+};
+
+// How far a long loop is, for whoever looks on from another thread, and the onlooker's wish that it end. Loops call
+// advance or check every few milliseconds at least.
+class Watch {
+public:
+    void begin(std::int64_t total) { total_ = total; }
+    void advance(std::int64_t by) {
+        done_ += by;
+        check();
+    }
+    void check() const {
+        if (stop_) throw Stopped();
+    }
+    void stop() { stop_ = true; }
+    std::int64_t done() const { return done_; }
+    std::int64_t total() const { return total_; }
+
+private:
+    std::atomic<std::int64_t> done_{0}, total_{0};
+    std::atomic<bool> stop_{false};
+};
 
 inline int worker_count(int asked, std::size_t items) {
     const int hardware = std::max(1u, std::thread::hardware_concurrency());

@@ -5,11 +5,14 @@
 #include <nanobind/ndarray.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
 #include <vector>
+
+#include "rows.hpp"
 
 namespace treetop {
 
@@ -25,6 +28,11 @@ using Out2 = nb::ndarray<nb::numpy, T, nb::ndim<2>, nb::c_contig>;
 template <class T>
 std::span<const T> view(const In<T>& array) {
     return {array.data(), array.size()};
+}
+
+inline Rows rows(const In<std::int64_t>& start, const In<std::int32_t>& index, const In<float>& value,
+                 std::int64_t columns) {
+    return {view(start), view(index), view(value), columns};
 }
 
 // What the core takes for granted about single numbers. The negation refuses NaN as well.
@@ -50,6 +58,7 @@ Out<T> pack1(std::vector<T>&& data) {
     return pack<Out<T>>(std::move(data), n);
 }
 
+void bind_fit(nb::module_& m);   // bind_fit.cpp
 void bind_read(nb::module_& m);  // bind_read.cpp
 
 }  // namespace treetop

@@ -32,14 +32,12 @@ struct Rows {
     }
 };
 
-// Throws with the first offence: row pointers that do not fit, a column out of range, a value that is not finite. Says
-// whether the columns rise strictly in every row; what needs that asks for it with validate().
-inline bool inspect(const Rows& rows, const std::string& what, bool must_rise = false) {
-    const auto fail = [&](std::size_t row, const std::string& why) {
-        throw std::invalid_argument(what + " row " + std::to_string(row) + ": " + why);
-    };
-    if (rows.columns < 0 || rows.columns > std::numeric_limits<std::int32_t>::max())
-        throw std::invalid_argument(what + ": " + std::to_string(rows.columns) + " columns, outside [0, 2147483647]");
+[[noreturn]] inline void refuse(const std::string& what, std::size_t row, const std::string& why) {
+    throw std::invalid_argument(what + " row " + std::to_string(row) + ": " + why);
+}
+
+// Throws if not every row lies within the indices and values.
+inline void check_pointers(const Rows& rows, const std::string& what) {
     if (rows.start.empty() || rows.start.front() != 0)
         throw std::invalid_argument(what + ": row pointers must begin with 0");
     if (rows.index.size() != rows.value.size() || rows.start.back() != static_cast<std::int64_t>(rows.index.size()))
@@ -48,8 +46,18 @@ inline bool inspect(const Rows& rows, const std::string& what, bool must_rise = 
                                     std::to_string(rows.value.size()) + " values");
     for (std::size_t i = 0; i < rows.size(); ++i)
         if (rows.start[i + 1] < rows.start[i])
-            fail(i, "row pointers fall from " + std::to_string(rows.start[i]) + " to " +
-                        std::to_string(rows.start[i + 1]));
+            refuse(
+                what, i,
+                "row pointers fall from " + std::to_string(rows.start[i]) + " to " + std::to_string(rows.start[i + 1]));
+}
+
+// Throws with the first offence: row pointers that do not fit, a column out of range, a value that is not finite. Says
+// whether the columns rise strictly in every row; what needs that asks for it with validate().
+inline bool inspect(const Rows& rows, const std::string& what, bool must_rise = false) {
+    const auto fail = [&](std::size_t row, const std::string& why) { refuse(what, row, why); };
+    if (rows.columns < 0 || rows.columns > std::numeric_limits<std::int32_t>::max())
+        throw std::invalid_argument(what + ": " + std::to_string(rows.columns) + " columns, outside [0, 2147483647]");
+    check_pointers(rows, what);
     bool rising = true;
     for (std::size_t i = 0; i < rows.size(); ++i) {
         std::int64_t last = -1;

@@ -2,13 +2,16 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <numeric>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "parallel.hpp"
 #include "rng.hpp"
 #include "rows.hpp"
 
@@ -45,8 +48,9 @@ struct Problem {
 // Dual coordinate descent (Hsieh et al. 2008; Ho and Lin 2012). With w = sum_i b_i x_i the three losses differ only in
 // the box of b_i and in D: squared (free, D = 1/(2 cost)), squared hinge (b_i y_i >= 0, D = 1/(2 cost)), absolute
 // (|b_i| <= cost, D = 0). The gradient is always x_i.w - y_i + D b_i. Coordinates that rest at a bound are shrunk away
-// while the others are solved, and all are looked at again before the end.
-inline void coordinate_descent(const Problem& p, const Solver& solver, std::uint64_t key, std::vector<double>& w) {
+// while the others are solved, and all are looked at again before the end. w arrives as zeros, one per local feature.
+inline void coordinate_descent(const Problem& p, const Solver& solver, std::uint64_t key, const Watch& watch,
+                               std::vector<double>& w) {
     constexpr double infinity = std::numeric_limits<double>::infinity();
     const double D = solver.loss == Loss::absolute ? 0 : 1 / (2 * solver.cost);
     const std::size_t n = p.size();
@@ -66,6 +70,7 @@ inline void coordinate_descent(const Problem& p, const Solver& solver, std::uint
     Stream stream(key);
     double shrink = infinity;
     for (std::int64_t pass = 0; pass < solver.passes && n > 0; ++pass) {
+        watch.check();
         for (std::size_t i = active.size(); i > 1; --i) std::swap(active[i - 1], active[stream.below(i)]);
         double worst = 0;
         for (std::size_t a = 0; a < active.size();) {
@@ -100,43 +105,114 @@ inline void coordinate_descent(const Problem& p, const Solver& solver, std::uint
     }
 }
 
-// Squared loss exactly: w = sum_i b_i x_i with (K + I / (2 cost)) b = y, by Cholesky on the n x n Gram matrix.
-// False if rounding swallows the regulariser (features of a very large scale): then w is zero again.
-inline bool gram_cholesky(const Problem& p, const Solver& solver, std::vector<double>& w) {
-    const std::size_t n = p.size();
-    std::vector<double> L(n * n), b(p.target.begin(), p.target.end());
-    for (std::size_t i = 0; i < n; ++i) {
-        p.axpy(i, 1.0, w);  // w serves as the dense copy of x_i
-        for (std::size_t j = i; j < n; ++j) L[j * n + i] = p.dot(j, w);
-        for (auto j = p.start[i]; j < p.start[i + 1]; ++j) w[p.index[j]] = 0;
-        L[i * n + i] += 1 / (2 * solver.cost);
+// One nonzero of one sample.
+struct Cell {
+    std::int32_t feature, sample;
+    float value;
+};
+
+// The nonzeros of a few rows feature by feature, those of a feature in the order of the rows: a radix sort whose first
+// round reads the rows themselves.
+class Columns {
+public:
+    explicit Columns(std::int64_t features)
+        : bits_(std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(1, features - 1)))) {}
+
+    std::span<const Cell> operator()(std::span<const Row> rows) {
+        if (bits_ <= widest) return sorted<1>(rows);
+        return bits_ <= 2 * widest ? sorted<2>(rows) : sorted<3>(rows);
     }
-    for (std::size_t j = 0; j < n; ++j) {
-        const double before = L[j * n + j];
-        for (std::size_t k = 0; k < j; ++k) L[j * n + j] -= L[j * n + k] * L[j * n + k];
-        if (!(L[j * n + j] > 1e-12 * before)) return false;
-        L[j * n + j] = std::sqrt(L[j * n + j]);
-        for (std::size_t i = j + 1; i < n; ++i) {
-            for (std::size_t k = 0; k < j; ++k) L[i * n + j] -= L[i * n + k] * L[j * n + k];
-            L[i * n + j] /= L[j * n + j];
+
+private:
+    template <int rounds>
+    std::span<const Cell> sorted(std::span<const Row> rows) {
+        const int digit = (bits_ + rounds - 1) / rounds;
+        const std::uint32_t size = 1u << digit, mask = size - 1;
+        const auto key = [&](std::int32_t feature, int round) {
+            return (static_cast<std::uint32_t>(feature) >> (round * digit) & mask) + round * size;
+        };
+        count_.assign(rounds * size, 0);
+        std::size_t total = 0;
+        for (const Row& row : rows) {
+            total += row.size();
+            for (const std::int32_t f : row.index)
+                for (int round = 0; round < rounds; ++round) ++count_[key(f, round)];
+        }
+        for (int round = 0; round < rounds; ++round) {
+            std::uint32_t sum = 0;
+            for (std::uint32_t d = 0; d < size; ++d) sum += std::exchange(count_[round * size + d], sum);
+        }
+        if (total > cells_.size()) {
+            cells_.resize(total);
+            other_.resize(total);
+        }
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            const Row row = rows[i];
+            for (std::size_t j = 0; j < row.size(); ++j)
+                cells_[count_[key(row.index[j], 0)]++] = {row.index[j], static_cast<std::int32_t>(i), row.value[j]};
+        }
+        for (int round = 1; round < rounds; ++round) {
+            for (std::size_t c = 0; c < total; ++c) other_[count_[key(cells_[c].feature, round)]++] = cells_[c];
+            cells_.swap(other_);
+        }
+        return {cells_.data(), total};
+    }
+
+    static constexpr int widest = 11;  // bits a round
+    int bits_;
+    std::vector<std::uint32_t> count_;
+    std::vector<Cell> cells_, other_;
+};
+
+// Squared loss exactly: w = sum_i b_i x_i with (K + I / (2 cost)) b = y, by Cholesky on the n x n Gram matrix K. Gives
+// b; empty if rounding swallows the regulariser (features of a very large scale). `cells` come feature by feature.
+//
+// Every element of K sums over features in ascending order, and every element of the factor subtracts over k in
+// ascending order; the loops are turned so that the innermost runs over independent elements side by side.
+class GramCholesky {
+public:
+    std::span<const double> operator()(std::span<const Cell> cells, std::span<const float> target, double cost) {
+        const std::size_t n = target.size();
+        U_.assign(n * n, 0.0);
+        gram(cells, n);
+        for (double& k : U_) k += 1;  // the bias, the last feature
+        for (std::size_t k = 0; k < n; ++k) U_[k * n + k] += 1 / (2 * cost);
+        b_.assign(target.begin(), target.end());
+        before_.resize(n);
+        for (std::size_t k = 0; k < n; ++k) before_[k] = U_[k * n + k];
+        for (std::size_t k = 0; k < n; ++k) {
+            double* const row = &U_[k * n];
+            if (!(row[k] > 1e-12 * before_[k])) return {};
+            row[k] = std::sqrt(row[k]);
+            for (std::size_t i = k + 1; i < n; ++i) row[i] /= row[k];
+            for (std::size_t j = k + 1; j < n; ++j) {
+                const double factor = row[j];
+                double* const below = &U_[j * n];
+                for (std::size_t i = j; i < n; ++i) below[i] -= row[i] * factor;
+            }
+            b_[k] /= row[k];
+            for (std::size_t i = k + 1; i < n; ++i) b_[i] -= row[i] * b_[k];
+        }
+        for (std::size_t i = n; i-- > 0;) {
+            for (std::size_t k = i + 1; k < n; ++k) b_[i] -= U_[i * n + k] * b_[k];
+            b_[i] /= U_[i * n + i];
+        }
+        return b_;
+    }
+
+private:
+    void gram(std::span<const Cell> cells, std::size_t n) {
+        for (std::size_t first = 0, end = 0; first < cells.size(); first = end) {
+            while (end < cells.size() && cells[end].feature == cells[first].feature) ++end;
+            for (std::size_t p = first; p < end; ++p) {
+                const double value = cells[p].value;
+                double* const row = &U_[cells[p].sample * n];
+                for (std::size_t q = p; q < end; ++q) row[cells[q].sample] += value * cells[q].value;
+            }
         }
     }
-    for (std::size_t i = 0; i < n; ++i) {
-        for (std::size_t k = 0; k < i; ++k) b[i] -= L[i * n + k] * b[k];
-        b[i] /= L[i * n + i];
-    }
-    for (std::size_t i = n; i-- > 0;) {
-        for (std::size_t k = i + 1; k < n; ++k) b[i] -= L[k * n + i] * b[k];
-        b[i] /= L[i * n + i];
-    }
-    for (std::size_t i = 0; i < n; ++i) p.axpy(i, b[i], w);
-    return true;
-}
 
-// w arrives as zeros, one per local feature.
-inline void solve(const Problem& p, const Solver& solver, std::uint64_t key, std::vector<double>& w) {
-    const bool few = solver.loss == Loss::squared && static_cast<std::int64_t>(p.size()) <= solver.exact_up_to;
-    if (!few || !gram_cholesky(p, solver, w)) coordinate_descent(p, solver, key, w);
-}
+    std::vector<double> U_, b_, before_;  // U: the upper triangle, row by row
+};
 
 }  // namespace treetop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,9 +14,11 @@ import numpy as np
 
 from treetop import _core
 from treetop.model import Model
-from treetop.types import Feedback, Floats, Ints, Longs, Matrix, Rows, Singles, as_rows, as_singles, real, whole
+from treetop.types import Feedback, Fitted, Floats, Ints, Longs, Matrix, Rows, Singles, as_rows, as_singles, real, whole
 
 LOSSES = {"squared": 0, "absolute": 2}
+PASSES, EXACT_UP_TO = 1000, 64  # of coordinate descent, at most; samples of least squares that are solved exactly
+SOLVER = 1  # changes with src/core/solve.hpp whenever that gives other weights, to the bit
 
 
 @dataclass(frozen=True)
@@ -43,13 +46,26 @@ class Linear:
         real("tolerance", self.tolerance, 1e-12, 1e3)
         whole("threads", self.threads, 0, 4096)
 
-    def solve(self, contexts: Rows, start: Longs, rows: Ints, target: Singles) -> Rows:
-        """One regressor per group: samples start[g]:start[g + 1] are contexts `rows` with their targets."""
+    def solve(
+        self, contexts: Rows, start: Longs, rows: Ints, target: Singles, before: Rows | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Fitted:  # fmt: skip
+        """One regressor per group: samples start[g]:start[g + 1] are contexts `rows` with their targets.
+
+        Where row g of `before` was fitted from the same samples with the same settings, it is taken as it is.
+        """
+        X = contexts.start, contexts.index, contexts.value, contexts.columns
+        prints = _core.fingerprints(*X, start, rows, target, self._key(), self.threads)
         found = _core.fit(
-            contexts.start, contexts.index, contexts.value, contexts.columns, start, rows, target, LOSSES[self.loss],
-            self.cost, self.tolerance, 1000, 64, 0.0, 0, self.threads,
+            *X, start, rows, target, LOSSES[self.loss], self.cost, self.tolerance, PASSES, EXACT_UP_TO, 0.0, 0,
+            self.threads, progress, *_unchanged(before, prints),
         )  # fmt: skip
-        return Rows(*found, contexts.columns + 1)
+        return Fitted(*found, contexts.columns + 1, prints)
+
+    def _key(self) -> int:
+        """What decides the weights beside samples and row, as a number."""
+        settings = (SOLVER, self.loss, float(self.cost), float(self.tolerance), PASSES, EXACT_UP_TO)
+        return int.from_bytes(hashlib.blake2b(repr(settings).encode(), digest_size=8).digest(), "little", signed=True)
 
     def fit(self, X: Matrix, y: Any) -> Linear:
         contexts = as_rows(X)
@@ -68,6 +84,13 @@ class Linear:
         w = self.weights.csr().toarray().ravel().astype(np.float64)
         contexts = as_rows(X, len(w) - 1)
         return np.asarray(contexts.csr().astype(np.float64) @ w[:-1] + w[-1])
+
+
+def _unchanged(before: Rows | None, prints: Longs) -> tuple[Any, ...]:
+    """Which rows of `before` were fitted from what has these prints, and all its rows; nothing if nobody knows."""
+    if not isinstance(before, Fitted) or len(before.prints) != len(prints):
+        return ()
+    return before.prints == prints, before.start, before.index, before.value
 
 
 def samples(feedback: Feedback, model: Model) -> tuple[Longs, Ints, Singles]:
@@ -104,11 +127,19 @@ def _check_fits(feedback: Feedback, model: Model) -> None:
         raise ValueError(f"round {r}, slot {s}: arm {arms[r, s]} is not below node {nodes[r, s]}")
 
 
-def refit(model: Any, feedback: Feedback, regressor: Linear | None = None) -> Any:
+def refit(
+    model: Any,
+    feedback: Feedback,
+    regressor: Linear | None = None,
+    *,
+    progress: Callable[[int, int], object] | None = None,
+) -> Any:
     """The next epoch's model: every reward model with data fitted on all past feedback. The old model still serves.
 
     `feedback` is the whole history (`history + today`): what is not in it is forgotten. `n_seen` of the new model
-    counts all its rounds, those without an observed reward included.
+    counts all its rounds, those without an observed reward included. Reward models whose samples are those that the
+    old model's were fitted from are taken over, which gives the same as to fit them again. `progress(done, total)` is
+    called ten times a second, in samples.
 
     >>> from treetop.tree import Tree
     >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
@@ -128,7 +159,8 @@ def refit(model: Any, feedback: Feedback, regressor: Linear | None = None) -> An
         if regressor is not None:
             raise ValueError(f"{type(model).__name__} has an oracle of its own; regressor={regressor!r} is not for it")
         return model.refit(feedback)
-    rewards = (regressor or Linear()).solve(feedback.contexts, *samples(feedback, model))
+    found = samples(feedback, model)
+    rewards = (regressor or Linear()).solve(feedback.contexts, *found, before=model.reward_rows, progress=progress)
     if len(feedback) < model.n_seen:
         warnings.warn(
             f"the feedback has {len(feedback)} rounds, the model has seen {model.n_seen}: the others are forgotten",

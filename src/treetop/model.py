@@ -19,14 +19,16 @@ import scipy.sparse as sp
 from treetop import _core
 from treetop.routing import fit_routing, geometric_routing
 from treetop.tree import Tree
-from treetop.types import Matrix, Rows, as_rows, whole
+from treetop.types import Fitted, Matrix, Rows, as_rows, whole
 
-FORMAT, VERSION, MANIFEST = "treetop-model", 1, "manifest.json"
+FORMAT, VERSION, MANIFEST = "treetop-model", 2, "manifest.json"
+READABLE = (1, VERSION)  # version 1 knows no OPTIONAL files
 FILES = {
     "parents": "int32", "leaf_of": "int32",
     "routing_start": "int64", "routing_index": "int32", "routing_value": "float32",
     "rewards_start": "int64", "rewards_index": "int32", "rewards_value": "float32",
 }  # fmt: skip
+OPTIONAL = {"rewards_prints": "int64"}  # what the rewards were fitted from, where that is known
 
 
 class ModelFileError(ValueError):
@@ -67,6 +69,8 @@ class Model:
                 )
             if not _core.inspect_rows(rows.start, rows.index, rows.value, rows.columns, name):
                 raise ValueError(f"{name}: indices must rise strictly in every row")
+        if isinstance(self.reward_rows, Fitted) and len(self.reward_rows.prints) != nodes + arms:
+            raise ValueError(f"{len(self.reward_rows.prints)} prints of rewards; there are {nodes + arms} rows")
         whole("epoch", self.epoch, 0, 2**62)
         whole("n_seen", self.n_seen, 0, 2**62)
         if not isinstance(self.geometric, bool):
@@ -166,10 +170,12 @@ class Model:
 
     def _arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         r, w = self.route_rows, self.reward_rows
+        prints = {"rewards_prints": w.prints} if isinstance(w, Fitted) else {}
         return {
             "parents": self.tree.parents, "leaf_of": self.tree.leaf_of,
             "routing_start": r.start, "routing_index": r.index, "routing_value": r.value,
             "rewards_start": w.start, "rewards_index": w.index, "rewards_value": w.value,
+            **prints,
         }  # fmt: skip
 
     @classmethod
@@ -188,16 +194,16 @@ class Model:
     @classmethod
     def _open(cls, source: Path, manifest: dict[str, Any]) -> Model:
         try:
-            arrays = {name: _read(source / f"{name}.npy", manifest["files"][name]) for name in FILES}
+            arrays = {name: _read(source / f"{name}.npy", facts) for name, facts in manifest["files"].items()}
             columns = whole("columns", manifest["columns"], 1)
             rows = {
                 kind: Rows(arrays[f"{kind}_start"], arrays[f"{kind}_index"], arrays[f"{kind}_value"], columns)
                 for kind in ("routing", "rewards")
             }
-            tree = Tree(arrays["parents"], arrays["leaf_of"])
-            return cls(
-                tree, rows["routing"], rows["rewards"], manifest["epoch"], manifest["n_seen"], manifest["geometric"]
-            )
+            tree, rewards = Tree(arrays["parents"], arrays["leaf_of"]), rows["rewards"]
+            if "rewards_prints" in arrays:
+                rewards = Fitted(rewards.start, rewards.index, rewards.value, columns, arrays["rewards_prints"])
+            return cls(tree, rows["routing"], rewards, manifest["epoch"], manifest["n_seen"], manifest["geometric"])
         except ModelFileError:
             raise
         except (KeyError, TypeError, ValueError, OSError) as error:
@@ -236,7 +242,7 @@ def _foreign(folder: Path) -> str:
         manifest = None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         return "exists and is not a saved model"
-    others = {path.name for path in folder.iterdir()} - {MANIFEST, *(f"{name}.npy" for name in FILES)}
+    others = {path.name for path in folder.iterdir()} - {MANIFEST, *(f"{name}.npy" for name in FILES | OPTIONAL)}
     return f"holds {min(others)!r} beside a saved model" if others else ""
 
 
@@ -295,11 +301,13 @@ def _read_manifest(source: Path) -> dict[str, Any]:
         raise ModelFileError(f"{source}: {MANIFEST} cannot be read: {error}") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ModelFileError(f"{source}: {MANIFEST} is not of the format {FORMAT!r}")
-    if manifest.get("version") != VERSION:
-        raise ModelFileError(f"{source}: format version {manifest.get('version')!r}; this software reads {VERSION}")
+    if manifest.get("version") not in READABLE:
+        known = " and ".join(map(str, READABLE))
+        raise ModelFileError(f"{source}: format version {manifest.get('version')!r}; this software reads {known}")
     if manifest.pop("crc32", None) != _signature(manifest):
         raise ModelFileError(f"{source}: {MANIFEST} does not have its own checksum; it is corrupt")
-    if not isinstance(manifest.get("files"), dict) or set(manifest["files"]) != set(FILES):
+    files = manifest.get("files")
+    if not isinstance(files, dict) or set(files) - OPTIONAL.keys() != FILES.keys():
         raise ModelFileError(f"{source}: {MANIFEST} must list the files {', '.join(FILES)}")
     return manifest
 
@@ -317,6 +325,7 @@ def _read(path: Path, facts: dict[str, Any]) -> np.ndarray[Any, Any]:
         raise ModelFileError(f"{path}: {error}") from error
     if [*array.shape] != facts["shape"] or str(array.dtype) != facts["dtype"]:
         raise ModelFileError(f"{path}: holds {array.dtype} {array.shape}, the manifest says {facts}")
-    if array.ndim != 1 or str(array.dtype) != FILES[path.stem]:
-        raise ModelFileError(f"{path}: holds {array.dtype} {array.shape}; a list of {FILES[path.stem]} is needed")
+    wanted = (FILES | OPTIONAL)[path.stem]
+    if array.ndim != 1 or str(array.dtype) != wanted:
+        raise ModelFileError(f"{path}: holds {array.dtype} {array.shape}; a list of {wanted} is needed")
     return array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,13 @@ def fit_routing(
     threshold: float = 0.0,
     seed: int = 0,
     threads: int = 0,
+    progress: Callable[[int, int], object] | None = None,
 ) -> Rows:
     """One linear classifier on [x; 1] per node but the root: l2-regularised squared hinge, one against its siblings.
 
     Positive are the contexts with a label below the node, negative the others below its parent (Prabhu et al. 2018).
-    Weights of magnitude up to `threshold` are dropped.
+    Weights of magnitude up to `threshold` are dropped. `progress(done, total)` is called ten times a second, in
+    samples.
     """
     contexts, labels = labelled(X, Y)
     if labels.shape[1] != tree.n_arms:
@@ -38,6 +41,7 @@ def fit_routing(
         contexts.start, contexts.index, contexts.value, contexts.columns, start, rows, target, SQUARED_HINGE,
         real("cost", cost, 1e-12, 1e12), real("tolerance", tolerance, 1e-12, 1e3), 1000, 0,
         real("threshold", threshold, 0), whole("seed", seed, -(2**63), 2**63 - 1), whole("threads", threads, 0, 4096),
+        progress,
     )  # fmt: skip
     return Rows(*weights, contexts.columns + 1)
 

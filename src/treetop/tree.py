@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -80,13 +80,15 @@ class Tree:
         *,
         split: str = "kmeans",
         threads: int = 0,
+        progress: Callable[[int, int], object] | None = None,
     ) -> Tree:
         """Similar arms together, judged by the contexts in which they are positive (PIFA; Prabhu et al. 2018).
 
         Arms without a positive context are spread over the leaves. The same seed gives the same tree on any number of
-        threads (0: all cores).
+        threads (0: all cores). `progress(done, total)` is called ten times a second, in arms times levels.
         """
-        return cls.from_vectors(pifa(X, Y), max_leaf, branching, seed, split=split, threads=threads)
+        vectors = pifa(X, Y)
+        return cls.from_vectors(vectors, max_leaf, branching, seed, split=split, threads=threads, progress=progress)
 
     @classmethod
     def from_vectors(
@@ -98,6 +100,7 @@ class Tree:
         *,
         split: str = "kmeans",
         threads: int = 0,
+        progress: Callable[[int, int], object] | None = None,
     ) -> Tree:
         """A balanced tree over one vector per arm: balanced spherical k-means, or `split="cocluster"` (Dhillon 2001).
 
@@ -120,7 +123,7 @@ class Tree:
         seed = whole("seed", seed, -(2**63), 2**63 - 1)
         parents, leaf_of = _core.build_hierarchy(
             rows.start, rows.index, rows.value, rows.columns, branching, max_leaf, split == "cocluster", 20, seed,
-            threads,
+            threads, progress,
         )  # fmt: skip
         return cls(parents, leaf_of)
 

@@ -79,6 +79,13 @@ class Rows:
         return sp.csr_matrix((self.value, self.index, self.start), shape=(len(self), self.columns), copy=False)
 
 
+@dataclass(frozen=True, eq=False)
+class Fitted(Rows):
+    """Weights, and 64 bits a row that tell what they were fitted from: 0 is nothing, or nobody knows what."""
+
+    prints: Longs
+
+
 def as_rows(X: Matrix, columns: int | None = None, what: str = "contexts") -> Rows:
     """Any matrix as Rows. Unsorted and repeated indices are put in order; what cannot be meant is refused.
 

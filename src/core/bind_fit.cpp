@@ -1,0 +1,177 @@
+// Python's way to whatever takes long: trees and fits. An onlooker in Python sees how far they are and may stop them.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/tuple.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "cluster.hpp"
+#include "fit.hpp"
+#include "python.hpp"
+
+namespace treetop {
+
+namespace {
+
+using namespace nb::literals;
+using Progress = std::optional<nb::typed<nb::callable, nb::object(std::int64_t, std::int64_t)>>;  // done, total
+template <class T>
+using Maybe = std::optional<In<T>>;
+
+template <class T>
+Out<T> pack_grown(Growing<T>&& data) {
+    const std::size_t n = data.size();
+    T* const kept = data.release();
+    nb::capsule owner(kept, [](void* p) noexcept { std::free(p); });
+    return Out<T>(kept, {n}, owner);
+}
+
+// Runs work() on a thread of its own without the GIL, while this one hears Ctrl-C and tells `progress` how far it is,
+// ten times a second. What either of them throws ends the work and is thrown here.
+template <class Work>
+void watched(const Progress& progress, Watch& watch, Work&& work) {
+    std::mutex guard;
+    std::condition_variable ended;
+    bool over = false;
+    std::exception_ptr failure, interrupt;
+    const auto run = [&] {
+        try {
+            work();
+        } catch (...) {
+            failure = std::current_exception();
+        }
+        const std::lock_guard<std::mutex> lock(guard);
+        over = true;
+        ended.notify_one();
+    };
+    std::thread thread;
+    try {
+        thread = std::thread(run);
+    } catch (const std::system_error&) {
+        const nb::gil_scoped_release release;
+        run();  // the system gives no more threads: nobody looks on
+    }
+    for (bool running = true; running;) {
+        {
+            const nb::gil_scoped_release release;
+            std::unique_lock<std::mutex> lock(guard);
+            running = !ended.wait_for(lock, std::chrono::milliseconds(100), [&] { return over; });
+        }
+        if (interrupt || (!running && failure)) continue;
+        try {
+            if (PyErr_CheckSignals() != 0) throw nb::python_error();
+            if (progress && watch.total() > 0) (*progress)(watch.done(), watch.total());
+        } catch (...) {
+            interrupt = std::current_exception();
+            watch.stop();
+        }
+    }
+    if (thread.joinable()) thread.join();
+    if (interrupt) std::rethrow_exception(interrupt);
+    if (failure) std::rethrow_exception(failure);
+}
+
+auto build_tree(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns,
+                std::int64_t branching, std::int64_t max_leaf, bool cocluster, int iterations, std::int64_t seed,
+                int threads, const Progress& progress) {
+    const Rows vectors = rows(start, index, value, columns);
+    Hierarchy tree;
+    Watch watch;
+    watched(progress, watch, [&] {
+        validate(vectors, "arm vectors");
+        within<std::int64_t>("branching", branching, 2, std::max<std::int64_t>(vectors.size(), 65536));
+        within<std::int64_t>("max_leaf", max_leaf, 1, std::numeric_limits<std::int64_t>::max());
+        within("iterations", iterations, 1, 10000);
+        for (const float v : vectors.value)
+            if (cocluster) within("a value to co-cluster", v, 0.0f, std::numeric_limits<float>::max());
+        tree = build_hierarchy(
+            vectors, {branching, max_leaf, cocluster, iterations, static_cast<std::uint64_t>(seed), threads}, watch);
+    });
+    return std::make_tuple(pack1(std::move(tree.parents)), pack1(std::move(tree.leaf_of)));
+}
+
+auto fit_groups(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns,
+                In<std::int64_t> group_start, In<std::int32_t> group_rows, In<float> target, std::int32_t loss,
+                double cost, double tolerance, std::int64_t passes, std::int64_t exact_up_to, double threshold,
+                std::int64_t seed, int threads, const Progress& progress, const Maybe<bool>& keep,
+                const Maybe<std::int64_t>& known_start, const Maybe<std::int32_t>& known_index,
+                const Maybe<float>& known_value) {
+    const Rows contexts = rows(start, index, value, columns);
+    const Groups groups{view(group_start), view(group_rows), view(target)};
+    Known known;
+    if (keep && known_start && known_index && known_value)
+        known = {{reinterpret_cast<const std::uint8_t*>(keep->data()), keep->size()},
+                 rows(*known_start, *known_index, *known_value, columns + 1)};
+    Weights weights;
+    Watch watch;
+    watched(progress, watch, [&] {
+        validate(contexts, "context");
+        check_groups(groups, contexts.size());
+        within("loss", loss, 0, 2);
+        within("cost", cost, 1e-12, 1e12);
+        within("tolerance", tolerance, 0.0, 1e12);
+        within<std::int64_t>("passes", passes, 0, std::numeric_limits<std::int64_t>::max());
+        within<std::int64_t>("exact_up_to", exact_up_to, 0, 16384);  // the matrix has its square
+        within("threshold", threshold, 0.0, std::numeric_limits<double>::max());
+        for (const float y : groups.target)
+            if (static_cast<Loss>(loss) == Loss::squared_hinge && y != 1 && y != -1)
+                throw std::invalid_argument("a target of the squared hinge is " + std::to_string(y) + ", not 1 or -1");
+        if (keep) {
+            if (known.keep.size() != groups.size() || known.rows.size() != groups.size())
+                throw std::invalid_argument(std::to_string(known.keep.size()) + " marks and " +
+                                            std::to_string(known.rows.size()) + " known rows for " +
+                                            std::to_string(groups.size()) + " groups");
+            check_pointers(known.rows, "known weights");
+        }
+        weights = fit(contexts, groups, {static_cast<Loss>(loss), cost, tolerance, passes, exact_up_to}, threshold,
+                      static_cast<std::uint64_t>(seed), known, threads, watch);
+    });
+    return std::make_tuple(pack1(std::move(weights.start)), pack_grown(std::move(weights.index)),
+                           pack_grown(std::move(weights.value)));
+}
+
+Out<std::int64_t> print_groups(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns,
+                               In<std::int64_t> group_start, In<std::int32_t> group_rows, In<float> target,
+                               std::int64_t key, int threads) {
+    const Rows contexts = rows(start, index, value, columns);
+    const Groups groups{view(group_start), view(group_rows), view(target)};
+    std::vector<std::int64_t> found;
+    {
+        const nb::gil_scoped_release release;
+        validate(contexts, "context");
+        check_groups(groups, contexts.size());
+        found = fingerprints(contexts, groups, static_cast<std::uint64_t>(key), threads);
+    }
+    return pack1(std::move(found));
+}
+
+}  // namespace
+
+void bind_fit(nb::module_& m) {
+    m.def("build_hierarchy", &build_tree, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
+          "columns"_a, "branching"_a, "max_leaf"_a, "cocluster"_a, "iterations"_a, "seed"_a, "threads"_a,
+          "progress"_a = nb::none(), "parents and leaf_of of a balanced tree over arm vectors.");
+    m.def("fit", &fit_groups, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "columns"_a,
+          "group_start"_a.noconvert(), "group_rows"_a.noconvert(), "target"_a.noconvert(), "loss"_a, "cost"_a,
+          "tolerance"_a, "passes"_a, "exact_up_to"_a, "threshold"_a, "seed"_a, "threads"_a, "progress"_a = nb::none(),
+          "keep"_a.noconvert() = nb::none(), "known_start"_a.noconvert() = nb::none(),
+          "known_index"_a.noconvert() = nb::none(), "known_value"_a.noconvert() = nb::none(),
+          "Sparse weights on [x; 1], one row per group of samples; the known row where keep says so.");
+    m.def("fingerprints", &print_groups, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
+          "columns"_a, "group_start"_a.noconvert(), "group_rows"_a.noconvert(), "target"_a.noconvert(), "key"_a,
+          "threads"_a, "64 bits per group that tell its samples, their order and `key` apart; 0 without samples.");
+}
+
+}  // namespace treetop
