@@ -71,31 +71,40 @@ inline std::vector<std::int64_t> fingerprints(const Rows& contexts, const Groups
     return out;
 }
 
-// Weights of some problems, one after the other, as the threads find them.
-struct Part {
-    std::vector<std::int32_t> index;
-    std::vector<float> value;
-
+// Weights of some problems, one after the other, as a thread finds them.
+class Part {
+public:
+    void make_room(std::size_t more) {
+        if (size_ + more <= index_.size()) return;
+        const std::size_t room = std::max(size_ + more, 2 * size_);
+        index_.resize(room);
+        value_.resize(room);
+    }
+    // Into room made before; weights of magnitude up to `threshold` are left out.
     void push(std::int32_t feature, double weight, double threshold, std::size_t g) {
         const auto rounded = static_cast<float>(weight);
-        const float size = std::abs(rounded);
-        if (!(size <= std::numeric_limits<float>::max())) refuse(feature, g);
-        if (rounded == 0 || size <= threshold) return;
-        index.push_back(feature);
-        value.push_back(rounded);
+        const float magnitude = std::abs(rounded);
+        if (!(magnitude <= std::numeric_limits<float>::max())) refuse(feature, g);
+        index_[size_] = feature;
+        value_[size_] = rounded;
+        size_ += magnitude > threshold;
     }
+    Row row(std::size_t first, std::size_t n) const {
+        return {std::span(index_).subspan(first, n), std::span(value_).subspan(first, n)};
+    }
+    std::size_t size() const { return size_; }
+    void clear() { size_ = 0; }
+
+private:
     [[noreturn]] static void refuse(std::int32_t feature, std::size_t g) {
         throw std::invalid_argument("group " + std::to_string(g) + ": the weight of feature " +
                                     std::to_string(feature) +
                                     " is beyond the limit 3.40282e+38 of float32; scale features or targets");
     }
-    Row row(std::size_t first, std::size_t size) const {
-        return {std::span(index).subspan(first, size), std::span(value).subspan(first, size)};
-    }
-    void clear() {
-        index.clear();
-        value.clear();
-    }
+
+    std::vector<std::int32_t> index_;
+    std::vector<float> value_;
+    std::size_t size_ = 0;
 };
 
 // Weights of all problems: one row each.
@@ -135,9 +144,9 @@ public:
           threshold_(threshold),
           seed_(seed),
           watch_(watch),
-          columns_(contexts.columns) {}
+          columns_(contexts.columns + 1) {}
 
-    // Adds the weights of problem g in order of features; those of magnitude up to the threshold are left out.
+    // Adds the weights of problem g in order of features.
     void solve(std::size_t g, Part& out) {
         if (!exact(g, out)) descend(g, out);
     }
@@ -145,21 +154,19 @@ public:
 private:
     bool exact(std::size_t g, Part& out) {
         if (solver_.loss != Loss::squared || groups_.samples(g) > solver_.exact_up_to) return false;
-        rows_.clear();
-        for (auto s = groups_.start[g]; s < groups_.start[g + 1]; ++s) rows_.push_back(contexts_[groups_.rows[s]]);
-        for (const Row& row : rows_) ask_for(row);
+        find_rows(g);
         const auto cells = columns_(rows_);
         const auto target = groups_.target.subspan(groups_.start[g], groups_.samples(g));
         const auto b = cholesky_(cells, target, solver_.cost);
         if (b.empty()) return false;
+        out.make_room(cells.size() + 1);
         for (std::size_t first = 0, end = 0; first < cells.size(); first = end) {
             double w = 0;
             for (; end < cells.size() && cells[end].feature == cells[first].feature; ++end)
                 w += b[cells[end].sample] * cells[end].value;
             out.push(cells[first].feature, w, threshold_, g);
         }
-        const auto bias = static_cast<std::int32_t>(contexts_.columns);
-        out.push(bias, std::accumulate(b.begin(), b.end(), 0.0), threshold_, g);
+        out.push(bias(), std::accumulate(b.begin(), b.end(), 0.0), threshold_, g);
         return true;
     }
 
@@ -167,31 +174,45 @@ private:
         gather(g);
         std::vector<double> w(local_->size(), 0);
         coordinate_descent(problem_, solver_, derive(seed_, g), watch_, w);
-        std::vector<std::int32_t> order(w.size());
-        std::iota(order.begin(), order.end(), 0);
-        std::sort(order.begin(), order.end(), [&](auto a, auto b) { return local_->feature(a) < local_->feature(b); });
-        for (const std::int32_t f : order) out.push(local_->feature(f), w[f], threshold_, g);
+        const std::vector<float> rounded(w.begin(), w.end());
+        const Row unordered{local_->features(), rounded};
+        out.make_room(rounded.size());
+        for (const Cell& cell : columns_({&unordered, 1})) out.push(cell.feature, cell.value, threshold_, g);
     }
 
     void gather(std::size_t g) {
-        const auto bias = static_cast<std::int32_t>(contexts_.columns);
-        problem_.start.assign(1, 0);
-        problem_.index.clear();
-        problem_.value.clear();
-        problem_.target.clear();
         if (!local_) local_.emplace(contexts_.columns + 1);
         local_->clear();
-        for (auto s = groups_.start[g]; s < groups_.start[g + 1]; ++s) {
-            const Row x = contexts_[groups_.rows[s]];
-            for (const std::int32_t f : x.index) problem_.index.push_back((*local_)(f));
-            problem_.index.push_back((*local_)(bias));
-            problem_.value.insert(problem_.value.end(), x.value.begin(), x.value.end());
-            problem_.value.push_back(1.0f);
-            problem_.start.push_back(static_cast<std::int64_t>(problem_.index.size()));
-            problem_.target.push_back(groups_.target[s]);
+        find_rows(g);
+        std::size_t total = rows_.size();
+        for (const Row& row : rows_) total += row.size();
+        problem_.start.assign(1, 0);
+        problem_.index.resize(total);
+        problem_.value.resize(total);
+        std::size_t at = 0;
+        for (std::size_t i = 0; i < rows_.size(); ++i) {
+            if (i + ahead < rows_.size()) ask_for(rows_[i + ahead]);
+            for (std::size_t j = 0; j < rows_[i].size(); ++j, ++at) {
+                problem_.index[at] = (*local_)(rows_[i].index[j]);
+                problem_.value[at] = rows_[i].value[j];
+            }
+            problem_.index[at] = (*local_)(bias());
+            problem_.value[at++] = 1.0f;
+            problem_.start.push_back(static_cast<std::int64_t>(at));
         }
+        const auto target = groups_.target.subspan(groups_.start[g], groups_.samples(g));
+        problem_.target.assign(target.begin(), target.end());
     }
 
+    void find_rows(std::size_t g) {
+        rows_.clear();
+        for (auto s = groups_.start[g]; s < groups_.start[g + 1]; ++s) rows_.push_back(contexts_[groups_.rows[s]]);
+        for (std::size_t i = 0; i < std::min(rows_.size(), ahead); ++i) ask_for(rows_[i]);
+    }
+
+    std::int32_t bias() const { return static_cast<std::int32_t>(contexts_.columns); }
+
+    static constexpr std::size_t ahead = 64;  // rows that are asked for before they are read
     const Rows& contexts_;
     const Groups& groups_;
     const Solver& solver_;
@@ -258,16 +279,16 @@ inline Weights fit(const Rows& contexts, const Groups& groups, const Solver& sol
             const std::int64_t samples = work(first + i);
             if (samples == 0 || samples > many) return;
             Part& part = parts[worker];
-            const std::size_t before = part.index.size();
+            const std::size_t before = part.size();
             workers[worker].solve(first + i, part);
-            pieces[i] = {worker, before, part.index.size() - before};
+            pieces[i] = {worker, before, part.size() - before};
             watch.advance(samples);
         });
         for (std::size_t g = first; g < end; ++g) {
             if (known(g)) {
                 out.append(known.rows[g]);
             } else if (work(g) > many) {
-                out.append(apart.at(g).row(0, apart.at(g).index.size()));
+                out.append(apart.at(g).row(0, apart.at(g).size()));
                 apart.erase(g);
             } else {
                 const Piece& piece = pieces[g - first];

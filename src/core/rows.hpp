@@ -100,7 +100,7 @@ public:
         features_.clear();
     }
     std::size_t size() const { return features_.size(); }
-    std::int32_t feature(std::size_t local) const { return features_[local]; }
+    std::span<const std::int32_t> features() const { return features_; }
 
 private:
     std::vector<std::int32_t> local_;

@@ -119,32 +119,47 @@ public:
         : bits_(std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(1, features - 1)))) {}
 
     std::span<const Cell> operator()(std::span<const Row> rows) {
-        if (bits_ <= widest) return sorted<1>(rows);
-        return bits_ <= 2 * widest ? sorted<2>(rows) : sorted<3>(rows);
+        std::size_t total = 0;
+        for (const Row& row : rows) total += row.size();
+        if (total > cells_.size()) {
+            cells_.resize(total);
+            other_.resize(total);
+        }
+        const int widest = total < 700 ? 7 : 11;  // bits a round: few cells are not worth many counters
+        switch ((bits_ + widest - 1) / widest) {
+            case 1:
+                sort<1>(rows, total);
+                break;
+            case 2:
+                sort<2>(rows, total);
+                break;
+            case 3:
+                sort<3>(rows, total);
+                break;
+            case 4:
+                sort<4>(rows, total);
+                break;
+            default:
+                sort<5>(rows, total);
+        }
+        return {cells_.data(), total};
     }
 
 private:
     template <int rounds>
-    std::span<const Cell> sorted(std::span<const Row> rows) {
+    void sort(std::span<const Row> rows, std::size_t total) {
         const int digit = (bits_ + rounds - 1) / rounds;
         const std::uint32_t size = 1u << digit, mask = size - 1;
         const auto key = [&](std::int32_t feature, int round) {
             return (static_cast<std::uint32_t>(feature) >> (round * digit) & mask) + round * size;
         };
         count_.assign(rounds * size, 0);
-        std::size_t total = 0;
-        for (const Row& row : rows) {
-            total += row.size();
+        for (const Row& row : rows)
             for (const std::int32_t f : row.index)
                 for (int round = 0; round < rounds; ++round) ++count_[key(f, round)];
-        }
         for (int round = 0; round < rounds; ++round) {
             std::uint32_t sum = 0;
             for (std::uint32_t d = 0; d < size; ++d) sum += std::exchange(count_[round * size + d], sum);
-        }
-        if (total > cells_.size()) {
-            cells_.resize(total);
-            other_.resize(total);
         }
         for (std::size_t i = 0; i < rows.size(); ++i) {
             const Row row = rows[i];
@@ -155,10 +170,8 @@ private:
             for (std::size_t c = 0; c < total; ++c) other_[count_[key(cells_[c].feature, round)]++] = cells_[c];
             cells_.swap(other_);
         }
-        return {cells_.data(), total};
     }
 
-    static constexpr int widest = 11;  // bits a round
     int bits_;
     std::vector<std::uint32_t> count_;
     std::vector<Cell> cells_, other_;

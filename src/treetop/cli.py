@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from treetop import bench as benches
@@ -24,7 +24,7 @@ from treetop import figures, lab, page, story
 from treetop import reproduce as reproducing
 from treetop import tune as tuning
 from treetop.datasets import load
-from treetop.experiment import Bars, Plan, Settings, execute
+from treetop.experiment import Plan, Settings, execute
 from treetop.report import table, write
 
 app = typer.Typer(
@@ -81,25 +81,44 @@ def front(
 
 
 @contextmanager
-def _bars(quiet: bool) -> Iterator[Bars]:
-    """A progress bar per run with rounds a second, the running mean reward and the time left; silent for machines."""
+def _bars(quiet: bool) -> Iterator[_Bars]:
+    """Bars on stderr; silent for machines."""
     with Progress(
-        TextColumn("{task.description:<18}"), BarColumn(bar_width=10),
-        TextColumn("{task.completed:>9,}  reward [bold]{task.fields[mean]:.3f}[/]"),
-        TextColumn("{task.fields[rate]:>7,.0f}/s"), TimeRemainingColumn(compact=True),
-        console=errors, disable=quiet,
+        TextColumn("{task.description:<18}"), BarColumn(bar_width=10), TextColumn("{task.fields[says]}"),
+        TimeRemainingColumn(compact=True), console=errors, disable=quiet,
     ) as progress:  # fmt: skip
+        yield _Bars(progress)
 
-        def add(name: str, total: int, done: int = 0) -> Callable[[int, float], None]:
-            task, began = progress.add_task(name, total=total, completed=done, mean=0.0, rate=0.0), time.perf_counter()
 
-            def update(now: int, mean: float) -> None:
-                rate = (now - done) / max(1e-9, time.perf_counter() - began)
-                progress.update(task, completed=now, mean=mean, rate=rate)
+class _Bars:
+    """A bar per run with rounds a second, the mean reward so far and the time left; others while something is built."""
 
-            return update
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._built: dict[str, TaskID] = {}
 
-        yield add
+    def __call__(self, name: str, total: int, done: int = 0) -> Callable[[int, float], None]:
+        task = self._progress.add_task(name, total=total, completed=done, says=_run_so_far(done, 0.0, 0.0))
+        began = time.perf_counter()
+
+        def update(now: int, mean: float) -> None:
+            rate = (now - done) / max(1e-9, time.perf_counter() - began)
+            self._progress.update(task, completed=now, says=_run_so_far(now, mean, rate))
+
+        return update
+
+    def building(self, what: str, done: int, total: int) -> None:
+        """A bar for what takes longer than a moment, gone when it is done."""
+        if what not in self._built and done < total:
+            self._built[what] = self._progress.add_task(what, total=total, says="")
+        if what in self._built:
+            self._progress.update(self._built[what], completed=done, says=f"{done / total:>9.0%}")
+            if done >= total:
+                self._progress.remove_task(self._built.pop(what))
+
+
+def _run_so_far(rounds: int, mean: float, rate: float) -> str:
+    return f"{rounds:>9,}  reward [bold]{mean:.3f}[/] {rate:>7,.0f}/s"
 
 
 @app.command()
@@ -211,7 +230,7 @@ def simulate(
     plan = Plan(data, settings, tuple(seed))
     dataset = load(data, data_dir=data_dir)
     with _bars(as_json) as bar:
-        records = execute(out, plan, bar, dataset=dataset)
+        records = execute(out, plan, bar, dataset=dataset, building=bar.building)
     facts = records[0].dataset
     result = {"dataset": facts, "runs": [record.summary() for record in records]}
     if out:
@@ -256,7 +275,7 @@ def tune(
     )  # fmt: skip
     dataset = load(data, data_dir=data_dir)
     with _bars(as_json) as bar:
-        records = execute(out, plan, bar, dataset=dataset)
+        records = execute(out, plan, bar, dataset=dataset, building=bar.building)
     points = tuning.points(plan, records)
     result = {"dataset": records[0].dataset, "seeds": seed, **tuning.summary(points)}
     if out:

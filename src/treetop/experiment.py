@@ -26,7 +26,7 @@ from treetop.feedback import Observer, parse
 from treetop.learn import Epochs, Linear
 from treetop.model import Model
 from treetop.policy import Policy
-from treetop.simulate import Labels, Progress, Run, World, begin, curve, run
+from treetop.simulate import Building, Labels, Progress, Run, World, begin, curve, run
 from treetop.types import Floats, whole
 
 STRATEGIES: dict[str, type[Any]] = {
@@ -194,16 +194,18 @@ def execute(
     *,
     dataset: Dataset | None = None,
     worlds: Worlds | None = None,
+    building: Building | None = None,
 ) -> list[Record]:
     """Plays what of the plan is not yet finished in `folder` (None keeps nothing) and gives the records of all of it.
 
     Killed at any moment and called again, it goes on after the last finished epoch and ends with the same records, but
-    for `seconds`. `dataset` stands in for `load(plan.data)`; `worlds` gives rewards other than labels.
+    for `seconds`. `dataset` stands in for `load(plan.data)`; `worlds` gives rewards other than labels; `building` is
+    told how far trees and routing are.
     """
     if (plan.world == "labels") != (worlds is None):
         raise ValueError(f"the plan's world is {plan.world!r}, but worlds is {worlds!r}")
     data = dataset or load(plan.data)
-    remembered = lru_cache(maxsize=1)(lambda *key: _begin(data, *key))
+    remembered = lru_cache(maxsize=1)(lambda *key: _begin(data, building, *key))
     table = _Table(plan, data, remembered, worlds or _labels(data), progress)
     if folder is None:
         return [table.play(settings, seed) for settings, seed in plan.runs()]
@@ -225,8 +227,10 @@ def _labels(dataset: Dataset) -> Worlds:
     return lambda seed: labels
 
 
-def _begin(dataset: Dataset, init: int, horizon: int, leaf: int, split: str, seed: int) -> tuple[Stream, Model]:
-    return begin(dataset, init, horizon, leaf, seed, split=split)
+def _begin(
+    dataset: Dataset, building: Building | None, init: int, horizon: int, leaf: int, split: str, seed: int
+) -> tuple[Stream, Model]:
+    return begin(dataset, init, horizon, leaf, seed, building, split=split)
 
 
 @dataclass(frozen=True, eq=False)

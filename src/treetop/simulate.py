@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +19,7 @@ from treetop.tree import Tree
 from treetop.types import Bools, Feedback, Floats, Ints, Longs, Rows, Singles
 
 Progress = Callable[[int, float], None]  # rounds done, mean reward a round so far
+Building = Callable[[str, int, int], object]  # what is built, how much of it is done, how much there is
 BLOCK = 4096
 CURVE_POINTS = 200
 
@@ -139,12 +140,23 @@ class Run:
         return {name: getattr(self, name) for name in names}
 
 
-def begin(dataset: Dataset, init: int, horizon: int, max_leaf: int, seed: int, **tree: Any) -> tuple[Stream, Model]:
+def begin(
+    dataset: Dataset,
+    init: int,
+    horizon: int,
+    max_leaf: int,
+    seed: int,
+    building: Building | None = None,
+    **tree: Any,
+) -> tuple[Stream, Model]:
     """The shuffled stream, and the model of epoch 0: the initialisation set gives tree and routing, nothing else."""
     stream = Stream.draw(dataset, init, horizon, seed)
     tree_seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
-    built = Tree.from_labels(stream.X_init, stream.Y_init, max_leaf=max_leaf, seed=tree_seed, **tree)
-    return stream, Model.initial(built, stream.X_init, stream.Y_init)
+    shown: dict[str, Any] = {name: partial(building, name) if building else None for name in ("tree", "routing")}
+    built = Tree.from_labels(
+        stream.X_init, stream.Y_init, max_leaf=max_leaf, seed=tree_seed, progress=shown["tree"], **tree
+    )
+    return stream, Model.initial(built, stream.X_init, stream.Y_init, progress=shown["routing"])
 
 
 def run(
