@@ -5,11 +5,14 @@
 #include <nanobind/ndarray.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
 #include <vector>
+
+#include "rows.hpp"
 
 namespace treetop {
 
@@ -50,6 +53,19 @@ Out<T> pack1(std::vector<T>&& data) {
     return pack<Out<T>>(std::move(data), n);
 }
 
-void bind_read(nb::module_& m);  // bind_read.cpp
+// vector<bool> has no storage to hand over: bytes go out under the type bool.
+template <class Array, class... Sizes>
+Array pack_bool(std::vector<std::uint8_t>&& data, Sizes... sizes) {
+    auto* kept = new std::vector<std::uint8_t>(std::move(data));
+    nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<std::uint8_t>*>(p); });
+    return Array(reinterpret_cast<bool*>(kept->data()), {static_cast<std::size_t>(sizes)...}, owner);
+}
+
+inline Rows rows(const In<std::int64_t>& start, const In<std::int32_t>& index, const In<float>& value, std::int64_t columns) {
+    return {view(start), view(index), view(value), columns};
+}
+
+void bind_engine(nb::module_& m);  // bind_engine.cpp
+void bind_read(nb::module_& m);    // bind_read.cpp
 
 }  // namespace treetop
