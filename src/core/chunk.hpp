@@ -23,8 +23,8 @@
 
 namespace treetop {
 
-// A feature's list has a weight for every slot (as many words as there are slots), or for some: the weights, then their
-// slots in 8, 16 or 32 bits each, filled up to a whole word.
+// A feature's list has one of two forms, told apart by its length: a bit for every slot, then the weights of those that
+// are set; or few weights, then their slots in 8, 16 or 32 bits each, filled up to a whole word with zeros.
 struct NarrowLine {
     static constexpr std::size_t keys = 20;
     std::uint32_t base;        // where the first list begins, in words; the others follow in order
@@ -40,6 +40,29 @@ struct WideLine {
 };
 static_assert(sizeof(NarrowLine) == line_bytes && sizeof(WideLine) == line_bytes);
 
+inline std::uint32_t bits_for(std::uint64_t slots) { return slots <= 0x100 ? 8 : slots <= 0x10000 ? 16 : 32; }
+
+// The lengths of the lists of a chunk. Up to 64 slots all lists have bits: one form is one branch less to foresee. Above,
+// the shorter form is taken, so that the two never share a length.
+struct Lengths {
+    std::uint32_t bits;           // of a slot's number
+    std::uint32_t bitmap;         // words of a bit per slot
+    std::uint32_t fewest_mapped;  // weights from which on a list has bits
+    std::uint32_t mapped;         // words of that many
+
+    explicit Lengths(std::uint32_t slots)
+        : bits(bits_for(slots)),
+          bitmap(slots / 32 + (slots % 32 > 0)),
+          fewest_mapped(bitmap <= 2 ? 1 : 32 / bits * (bitmap - 1) + 1),
+          mapped(fewest_mapped + bitmap) {}
+
+    std::uint64_t words(std::uint32_t n) const {
+        return n + (n < fewest_mapped ? (std::uint64_t{n} * bits + 31) / 32 : bitmap);
+    }
+    // Damaged bits lead so many words past the end of a chunk, where the arena must still be.
+    std::uint64_t slack() const { return std::uint64_t{bitmap} * 32 + line_bytes / 4; }
+};
+
 // Where a chunk is and how to read it: an entry of the arena's directory.
 struct Entry {
     enum class Form : std::uint32_t { empty = 0, own = 1, narrow = 2, wide = 3 };
@@ -48,19 +71,12 @@ struct Entry {
     std::uint32_t lines = 0;
     std::uint32_t slots = 0;
     Form form = Form::empty;
-    std::uint32_t bits = 0;  // of a slot's number
+    std::uint32_t unused = 0;
 
     std::uint64_t bytes() const { return lines * line_bytes + words * sizeof(std::uint32_t); }
+    std::uint64_t reach() const { return bytes() + Lengths(slots).slack() * sizeof(std::uint32_t); }
 };
 static_assert(sizeof(Entry) == 32);
-
-inline std::uint32_t bits_for(std::uint64_t slots) { return slots <= 0x100 ? 8 : slots <= 0x10000 ? 16 : 32; }
-
-// Words of a list of n (weight, slot), and back.
-inline std::uint64_t packed_words(std::uint64_t n, std::uint32_t bits) { return n + (n * bits + 31) / 32; }
-inline std::uint32_t packed_count(std::uint32_t words, std::uint32_t bits) {
-    return static_cast<std::uint32_t>(std::uint64_t{words} * 32 / (32 + bits));
-}
 
 // Feature numbers scattered over [0, 2^bits) by an odd factor, which is a bijection.
 struct Scatter {
@@ -96,7 +112,6 @@ public:
     Entry measure(std::uint32_t slots) {
         Entry entry;
         entry.slots = slots;
-        entry.bits = bits_for(slots);
         if (!seen_.empty()) choose(entry);
         clear();
         return entry;
@@ -126,17 +141,12 @@ private:
         seen_.clear();
     }
 
-    // A list of some slots costs little more than a whole row if a third of the slots or more are in it, and a row is
-    // added up in fewer steps.
-    static std::uint64_t list_words(const Entry& entry, std::uint32_t n) {
-        return 3 * std::uint64_t{n} >= entry.slots ? entry.slots : packed_words(n, entry.bits);
-    }
-
     void choose(Entry& entry) {
+        const Lengths lengths(entry.slots);
         std::uint64_t longest = 0;
         for (const std::int32_t f : seen_) {
-            entry.words += list_words(entry, count_[f]);
-            longest = std::max(longest, list_words(entry, count_[f]));
+            entry.words += lengths.words(count_[f]);
+            longest = std::max(longest, lengths.words(count_[f]));
         }
         const auto rows = static_cast<std::uint64_t>(columns_) * entry.slots;
         if (rows <= 2 * entry.words) {
@@ -145,44 +155,42 @@ private:
             return;
         }
         if (entry.words > 0xffffffffu) throw std::length_error("too many weights below one node");
-        sort_scattered();
-        entry.form = Entry::Form::wide;
-        entry.lines = fewest_lines(WideLine::keys, 1);
-        if (longest > 0xff) return;
-        if (const std::uint32_t narrow = fewest_lines(NarrowLine::keys, scatter_.fewest_narrow_lines());
-            narrow <= entry.lines) {
+        if (longest <= 0xff) {
             entry.form = Entry::Form::narrow;
-            entry.lines = narrow;
+            entry.lines = fewest_lines(NarrowLine::keys, scatter_.fewest_narrow_lines());
+            if (entry.lines > scatter_.fewest_narrow_lines()) return;
         }
+        // Either the lists are too long for narrow lines, or there are so few features that wide ones may be fewer.
+        const std::uint32_t wide = fewest_lines(WideLine::keys, 1);
+        if (entry.lines > 0 && wide >= entry.lines) return;
+        entry.form = Entry::Form::wide;
+        entry.lines = wide;
     }
 
-    void sort_scattered() {
-        order_.clear();
-        for (const std::int32_t f : seen_)
-            order_.push_back(std::uint64_t{scatter_(f)} << 32 | static_cast<std::uint32_t>(f));
-        std::sort(order_.begin(), order_.end());
-    }
-
-    std::uint32_t line_of(std::uint64_t ordered, std::uint32_t lines) const {
-        return scatter_.line(static_cast<std::uint32_t>(ordered >> 32), lines);
+    std::uint32_t line_of(std::int32_t feature, std::uint32_t lines) const {
+        return scatter_.line(scatter_(feature), lines);
     }
 
     // As few lines as hold all features, tried from three quarters full upwards.
-    std::uint32_t fewest_lines(std::size_t keys, std::uint32_t least) const {
-        for (std::uint64_t lines = std::max<std::uint64_t>(least, order_.size() * 4 / (keys * 3) + 1);;
-             lines += lines / 16 + 1) {
-            std::size_t first = 0;
-            const auto fits = [&] {
-                for (std::size_t i = 0; i < order_.size(); ++i) {
-                    if (line_of(order_[i], static_cast<std::uint32_t>(lines)) !=
-                        line_of(order_[first], static_cast<std::uint32_t>(lines)))
-                        first = i;
-                    if (i - first >= keys) return false;
-                }
-                return true;
-            };
-            if (fits()) return static_cast<std::uint32_t>(lines);
-        }
+    std::uint32_t fewest_lines(std::size_t keys, std::uint32_t least) {
+        auto lines = std::max(least, static_cast<std::uint32_t>(seen_.size() * 4 / (keys * 3) + 1));
+        while (overflows(keys, lines)) lines += lines / 16 + 1;
+        return lines;
+    }
+
+    bool overflows(std::size_t keys, std::uint32_t lines) {
+        line_start_.assign(lines, 0);
+        return std::any_of(seen_.begin(), seen_.end(),
+                           [&](std::int32_t f) { return ++line_start_[line_of(f, lines)] > keys; });
+    }
+
+    // The features line by line; those of one line in the order in which they were seen.
+    void sort_by_line(std::uint32_t lines) {
+        line_start_.assign(lines + 1, 0);
+        for (const std::int32_t f : seen_) ++line_start_[line_of(f, lines) + 1];
+        for (std::uint32_t i = 0; i < lines; ++i) line_start_[i + 1] += line_start_[i];
+        order_.resize(seen_.size());
+        for (const std::int32_t f : seen_) order_[line_start_[line_of(f, lines)]++] = f;
     }
 
     void write_rows(const Entry& entry, std::uint32_t* words) const {
@@ -194,48 +202,52 @@ private:
 
     template <class Line>
     void write_lists(const Entry& entry, Line* lines, std::uint32_t* words) {
-        sort_scattered();
+        sort_by_line(entry.lines);
+        const Lengths lengths(entry.slots);
         place_.resize(order_.size());
-        std::uint32_t next = 0;
+        std::uint32_t next = 0, last = entry.lines;
         std::size_t in_line = 0;
         for (std::size_t i = 0; i < order_.size(); ++i) {
-            const auto feature = static_cast<std::int32_t>(order_[i]);
-            const std::uint32_t number = line_of(order_[i], entry.lines);
-            in_line = i > 0 && line_of(order_[i - 1], entry.lines) == number ? in_line + 1 : 0;
+            const std::int32_t feature = order_[i];
+            const std::uint32_t number = line_of(feature, entry.lines);
+            in_line = number == last ? in_line + 1 : 0;
+            last = number;
             if (in_line == 0) lines[number].base = next;
-            const auto length = static_cast<std::uint32_t>(list_words(entry, count_[feature]));
+            const std::uint32_t n = count_[feature];
+            const auto length = static_cast<std::uint32_t>(lengths.words(n));
             using Key = std::remove_reference_t<decltype(lines->key[0])>;
             using Words = std::remove_reference_t<decltype(lines->words[0])>;
-            lines[number].key[in_line] = static_cast<Key>(order_[i] >> 32);
+            lines[number].key[in_line] = static_cast<Key>(scatter_(feature));
             lines[number].words[in_line] = static_cast<Words>(length);
-            place_[i] = {next, length == entry.slots ? 0 : count_[feature], 0};
+            place_[i] = {next, n, 0};
             count_[feature] = static_cast<std::uint32_t>(i);
             next += length;
         }
         for (const auto& [row, slot] : members_)
             for (std::size_t j = 0; j < row.size(); ++j)
-                put(entry, place_[count_[row.index[j]]], row.value[j], slot, words);
+                put(lengths, place_[count_[row.index[j]]], row.value[j], slot, words);
     }
 
     struct Place {
-        std::uint32_t first, size, filled;  // size 0: a whole row
+        std::uint32_t first, size, filled;
     };
 
-    static void put(const Entry& entry, Place& place, float value, std::uint32_t slot, std::uint32_t* words) {
+    static void put(const Lengths& lengths, Place& place, float value, std::uint32_t slot, std::uint32_t* words) {
         const auto weight = std::bit_cast<std::uint32_t>(value);
         std::uint32_t* list = words + place.first;
-        if (place.size == 0) {
-            list[slot] = weight;
+        const std::uint32_t n = place.filled++;
+        if (place.size >= lengths.fewest_mapped) {
+            list[slot / 32] |= 1u << (slot % 32);
+            list[lengths.bitmap + n] = weight;
             return;
         }
-        const std::uint32_t n = place.filled++;
         list[n] = weight;
         auto* slots = reinterpret_cast<std::byte*>(list + place.size);
         const auto slot8 = static_cast<std::uint8_t>(slot);
         const auto slot16 = static_cast<std::uint16_t>(slot);
-        if (entry.bits == 8)
+        if (lengths.bits == 8)
             std::memcpy(slots + n, &slot8, 1);
-        else if (entry.bits == 16)
+        else if (lengths.bits == 16)
             std::memcpy(slots + 2 * std::size_t{n}, &slot16, 2);
         else
             std::memcpy(slots + 4 * std::size_t{n}, &slot, 4);
@@ -244,7 +256,8 @@ private:
     std::vector<std::uint32_t> count_;  // per feature; while lists are written, its place
     std::vector<std::int32_t> seen_;
     std::vector<Member> members_;
-    std::vector<std::uint64_t> order_;
+    std::vector<std::uint32_t> line_start_;
+    std::vector<std::int32_t> order_;
     std::vector<Place> place_;
     std::int64_t columns_;
     Scatter scatter_;

@@ -3,6 +3,7 @@
 // There are offsets and no pointers, so that the arena can be written to a file and mapped again.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -109,10 +110,13 @@ inline Index make_index(const Layout& tree, const Rows& routing, const Rows& rew
     });
     Header header;
     header.bytes = whole_lines(sizeof(Header) + entries.size() * sizeof(Entry));
+    std::uint64_t reach = 0;
     for (Entry& entry : entries) {
         entry.at = header.bytes;
         header.bytes = whole_lines(header.bytes + entry.bytes());
+        reach = std::max(reach, entry.at + entry.reach());
     }
+    header.bytes = whole_lines(std::max(reach, header.bytes));
     header.columns = static_cast<std::uint64_t>(routing.columns);
     header.nodes = tree.nodes();
     header.arms = tree.arms();
@@ -135,10 +139,9 @@ inline Index make_index(const Layout& tree, const Rows& routing, const Rows& rew
 
 // What a directory entry must be, so that nothing is read outside of the arena whatever the chunk holds.
 inline bool fits(const Entry& entry, std::uint32_t slots, const Header& header) {
-    if (entry.slots != slots || entry.bits != bits_for(slots)) return false;
-    if (entry.at % line_bytes != 0 || entry.at > header.bytes) return false;
+    if (entry.slots != slots || entry.at % line_bytes != 0 || entry.at > header.bytes) return false;
     const std::uint64_t room = header.bytes - entry.at;
-    if (entry.words > room / sizeof(std::uint32_t) || entry.bytes() > room) return false;
+    if (entry.words > room / sizeof(std::uint32_t) || entry.reach() > room) return false;
     switch (entry.form) {
         case Entry::Form::empty:
             return true;

@@ -161,8 +161,13 @@ private:
 
     // frontier_ -> labels_: the children that have an eligible arm below them; leaves as they are.
     void expand(const Row& x, const Eligible& eligible) {
-        for (Visit& visit : frontier_)
-            if (at(visit).children > 0 && at(visit).chunk >= 0) visit.scored = plan(at(visit).chunk);
+        const std::span<const Node> nodes = model_.index.walk.nodes;
+        for (Visit& visit : frontier_) {
+            const Node& parent = at(visit);
+            if (parent.children == 0 || parent.chunk < 0) continue;
+            visit.scored = plan(parent.chunk);
+            for (std::int32_t i = 0; i < parent.size; i += 2) prefetch(&nodes[parent.child + i]);
+        }
         score(x);
         labels_.clear();
         for (const Visit& visit : frontier_) {
@@ -174,9 +179,10 @@ private:
             const float* routes = slots_.data() + visit.scored + parent.slot;
             const float* rewards = routes + parent.size;
             for (std::int32_t place = parent.child; place < parent.child + parent.children; ++place) {
-                const Node& child = model_.index.walk.nodes[place];
+                const Node& child = nodes[place];
                 const float route = *routes++, reward = *rewards++;
                 if (eligible.below(child.id, child.begin, child.end) == 0) continue;
+                if (child.chunk >= 0) prefetch(&model_.index.entries[child.chunk]);
                 const double own = log_route(child.id, route);
                 labels_.push_back({place, child.id, reward, own, visit.route + own, visit.scored});
             }
