@@ -307,6 +307,23 @@ void treetop::bind_engine(nb::module_& m) {
              "Effective arms of one context: is_node, id, log route, score.")
         .def("arm_below", &Engine::arm_below, "node"_a, "key"_a, "slot"_a, "eligible_kind"_a, "positions"_a.noconvert(),
              "mask"_a = nb::none(), "A uniform eligible arm below a node, and how many there are.");
+    m.attr("LAYOUT_VERSION") = Header::current;
+    m.def(
+        "crc32",
+        [](In<std::uint8_t> bytes, int threads) {
+            const auto all = std::as_bytes(view(bytes));
+            const nb::gil_scoped_release release;
+            return crc32(all, threads);
+        },
+        "bytes"_a.noconvert(), "threads"_a, "The same number as zlib.crc32, on several threads.");
+    m.def(
+        "instruction_sets",
+        [] {
+            std::vector<std::string> names;
+            for (const InstructionSet& set : instruction_sets()) names.emplace_back(set.name);
+            return names;
+        },
+        "What this machine has for the kernels, the one in use last unless TREETOP_SIMD names another.");
     m.def("choose", &bind_choose, "scores"_a.noconvert(), "is_node"_a.noconvert(), "id"_a.noconvert(), "k"_a,
           "explore"_a, "strategy"_a, "rate"_a, "key"_a,
           "Slots from scores: which candidate, its probability, whether drawn.");

@@ -33,8 +33,8 @@ struct Walk {
     };
 
     Arena memory;
-    std::span<const Node> nodes;  // the root in place 0, then block after block, each level by level
-    std::vector<Stretch> blocks;  // per block: the places of its nodes
+    std::span<const Node> nodes;       // the root in place 0, then block after block, each level by level
+    std::vector<Stretch> blocks;       // per block: the places of its nodes
     std::vector<std::int32_t> leaves;  // their ids, ascending
 };
 

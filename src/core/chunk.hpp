@@ -42,8 +42,8 @@ static_assert(sizeof(NarrowLine) == line_bytes && sizeof(WideLine) == line_bytes
 
 inline std::uint32_t bits_for(std::uint64_t slots) { return slots <= 0x100 ? 8 : slots <= 0x10000 ? 16 : 32; }
 
-// The lengths of the lists of a chunk. Up to 64 slots all lists have bits: one form is one branch less to foresee. Above,
-// the shorter form is taken, so that the two never share a length.
+// The lengths of the lists of a chunk. Up to 64 slots all lists have bits: one form is one branch less to foresee.
+// Above, the shorter form is taken, so that the two never share a length.
 struct Lengths {
     std::uint32_t bits;           // of a slot's number
     std::uint32_t bitmap;         // words of a bit per slot

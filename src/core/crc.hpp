@@ -28,8 +28,7 @@ inline constexpr auto crc_table = [] {
         table[0][n] = value;
     }
     for (std::uint32_t n = 0; n < 256; ++n)
-        for (std::size_t k = 1; k < 8; ++k)
-            table[k][n] = table[0][table[k - 1][n] & 0xff] ^ table[k - 1][n] >> 8;
+        for (std::size_t k = 1; k < 8; ++k) table[k][n] = table[0][table[k - 1][n] & 0xff] ^ table[k - 1][n] >> 8;
     return table;
 }();
 

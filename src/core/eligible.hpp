@@ -70,7 +70,8 @@ private:
     std::vector<std::int32_t> below_;    // eligible arms below every node
 };
 
-// The lists are sorted, so that counting and picking below a node cost a binary search and nothing is prepared per node.
+// The lists are sorted, so that counting and picking below a node cost a binary search and nothing is prepared per
+// node.
 struct Eligible {
     enum class Kind : std::int32_t { all = 0, only = 1, except = 2, mask = 3 };
     Kind kind = Kind::all;

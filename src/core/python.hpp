@@ -61,7 +61,8 @@ Array pack_bool(std::vector<std::uint8_t>&& data, Sizes... sizes) {
     return Array(reinterpret_cast<bool*>(kept->data()), {static_cast<std::size_t>(sizes)...}, owner);
 }
 
-inline Rows rows(const In<std::int64_t>& start, const In<std::int32_t>& index, const In<float>& value, std::int64_t columns) {
+inline Rows rows(const In<std::int64_t>& start, const In<std::int32_t>& index, const In<float>& value,
+                 std::int64_t columns) {
     return {view(start), view(index), view(value), columns};
 }
 

@@ -135,7 +135,7 @@ private:
         Chunk chunk;
         std::size_t scored, hits;
     };
-    static constexpr std::size_t group = 16;     // chunks whose memory is asked for together
+    static constexpr std::size_t group = 16;      // chunks whose memory is asked for together
     static constexpr std::size_t beyond = 65536;  // what a 16-bit slot can reach, so that damaged ones do no harm
 
     const Node& at(const Visit& visit) const { return model_.index.walk.nodes[visit.place]; }

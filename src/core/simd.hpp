@@ -208,8 +208,8 @@ inline void add_mapped(const std::uint32_t* list, std::uint32_t bitmap, float va
         for (std::uint32_t bit = 0; bit < 32; bit += 8) {
             const std::uint32_t eight = list[w] >> bit & 0xff, at = 32 * w + bit;
             const __m256i from = _mm256_cvtepu8_epi32(_mm_loadu_si64(spread[eight].data()));
-            const __m256i here = _mm256_cmpeq_epi32(
-                _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(eight)), lane), lane);
+            const __m256i here =
+                _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(eight)), lane), lane);
             const __m256 moved = _mm256_permutevar8x32_ps(_mm256_loadu_ps(weight), from);
             const __m256 product =
                 _mm256_and_ps(_mm256_mul_ps(_mm256_set1_ps(value), moved), _mm256_castsi256_ps(here));
