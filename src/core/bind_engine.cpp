@@ -3,6 +3,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -145,6 +147,43 @@ public:
                                pack_bool<Out2<bool>>(std::move(slots.explored), n, k));
     }
 
+    // One decision, for a context that is right as it is: arms, propensities, scores, explored, nodes. None for any
+    // other, which then goes the long way to be put in order or refused.
+    nb::object decide_one(nb::handle start, nb::handle index, nb::handle value, std::int64_t columns, std::int64_t key,
+                          std::int64_t k, std::int64_t explore, std::int64_t beam, double beta, std::int32_t strategy,
+                          double rate, const Mask* mask) const {
+        In<std::int32_t> indices;
+        In<float> values;
+        std::size_t n = 0;
+        if (columns != model_.columns - 1 || !nb::try_cast(index, indices, false) ||
+            !nb::try_cast(value, values, false) || !one_row(start, n) || n > indices.size() || n > values.size())
+            return nb::none();
+        const Row x{view(indices).first(n), view(values).first(n)};
+        for (std::size_t j = 0; j < n; ++j) {
+            const bool in_order = x.index[j] > (j > 0 ? x.index[j - 1] : -1);
+            if (!in_order || x.index[j] >= columns || !std::isfinite(x.value[j])) return nb::none();
+        }
+        check_slots(k, explore);
+        const Ask ask{k, explore, width_of(beam, beta), strategy_of(strategy, rate)};
+        const Allowed allowed{0, {}, {}, mask};
+        allowed.check(model_.tree, 1);
+        auto slots = std::make_unique<Slots>(1, static_cast<std::size_t>(k));
+        {
+            const nb::gil_scoped_release release;
+            auto decider = borrow();
+            decider->decide(x, ask, allowed[0], static_cast<std::uint64_t>(key), 0, *slots);
+            give_back(std::move(decider));
+        }
+        const auto filled = static_cast<std::size_t>(std::ranges::count_if(slots->arms, [](auto a) { return a >= 0; }));
+        Slots& out = *slots;
+        const nb::capsule owner(slots.release(), [](void* p) noexcept { delete static_cast<Slots*>(p); });
+        return nb::make_tuple(Out<std::int32_t>(out.arms.data(), {filled}, owner),
+                              Out<double>(out.propensities.data(), {filled}, owner),
+                              Out<float>(out.scores.data(), {filled}, owner),
+                              Out<bool>(reinterpret_cast<bool*>(out.explored.data()), {filled}, owner),
+                              Out<std::int32_t>(out.nodes.data(), {filled}, owner));
+    }
+
     auto search(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t wanted, std::int64_t beam,
                 double beta, std::int32_t eligible_kind, In<std::int32_t> positions, const Mask* mask) const {
         const Rows contexts = rows(start, index, value, model_.columns - 1);
@@ -191,6 +230,22 @@ public:
     }
 
 private:
+    // Whether the row pointers, of either width, are those of one row; and how long it is.
+    static bool one_row(nb::handle start, std::size_t& n) {
+        In<std::int32_t> narrow;
+        In<std::int64_t> wide;
+        std::int64_t first = -1, last = -1;
+        if (nb::try_cast(start, narrow, false) && narrow.size() == 2) {
+            first = narrow.data()[0];
+            last = narrow.data()[1];
+        } else if (nb::try_cast(start, wide, false) && wide.size() == 2) {
+            first = wide.data()[0];
+            last = wide.data()[1];
+        }
+        n = static_cast<std::size_t>(last);
+        return first == 0 && last >= 0;
+    }
+
     void check_node(std::int32_t node) const {
         if (node < 0 || node >= static_cast<std::int32_t>(model_.tree.nodes()))
             throw std::invalid_argument("node " + std::to_string(node) + " is outside [0, " +
@@ -302,6 +357,15 @@ void treetop::bind_engine(nb::module_& m) {
              "keys"_a.noconvert(), "k"_a, "explore"_a, "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "eligible_kind"_a,
              "positions"_a.noconvert(), "position_start"_a.noconvert(), "threads"_a, "mask"_a = nb::none(),
              "Decisions for rows of contexts: arms, nodes, propensities, scores, explored.")
+        .def(
+            "decide_one", &Engine::decide_one, "start"_a, "index"_a, "value"_a, "columns"_a, "key"_a, "k"_a,
+            "explore"_a, "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "mask"_a = nb::none(),
+            nb::sig("def decide_one(self, start: object, index: object, value: object, columns: int, key: int, k: int, "
+                    "explore: int, beam: int, beta: float, strategy: int, rate: float, mask: Mask | None = None) -> "
+                    "tuple[NDArray[numpy.int32], NDArray[numpy.float64], NDArray[numpy.float32], NDArray[numpy.bool_], "
+                    "NDArray[numpy.int32]] | None"),
+            "One decision for a context that is right as it is: arms, propensities, scores, explored, nodes; else "
+            "None.")
         .def("search", &Engine::search, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "wanted"_a,
              "beam"_a, "beta"_a, "eligible_kind"_a, "positions"_a.noconvert(), "mask"_a = nb::none(),
              "Effective arms of one context: is_node, id, log route, score.")

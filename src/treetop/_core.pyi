@@ -56,6 +56,11 @@ class Engine:
         Decisions for rows of contexts: arms, nodes, propensities, scores, explored.
         """
 
+    def decide_one(self, start: object, index: object, value: object, columns: int, key: int, k: int, explore: int, beam: int, beta: float, strategy: int, rate: float, mask: Mask | None = None) -> tuple[NDArray[numpy.int32], NDArray[numpy.float64], NDArray[numpy.float32], NDArray[numpy.bool_], NDArray[numpy.int32]] | None:
+        """
+        One decision for a context that is right as it is: arms, propensities, scores, explored, nodes; else None.
+        """
+
     def search(self, start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], wanted: int, beam: int, beta: float, eligible_kind: int, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], mask: Mask | None = None) -> tuple[Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')]]:
         """Effective arms of one context: is_node, id, log route, score."""
 
