@@ -229,7 +229,7 @@ def test_a_save_that_fails_leaves_the_old_model(
             return works(*words)
 
         monkeypatch.setattr(os, broken, fail)
-        monkeypatch.setattr("treetop.model._exchanged", lambda a, b: False)  # a system without that call
+        monkeypatch.setattr("treetop.modelfile._exchanged", lambda a, b: False)  # a system without that call
         with pytest.raises(OSError, match="No space left on device"):
             problem.model.save(saved)
         monkeypatch.setattr(os, broken, works)

@@ -15,6 +15,7 @@ ORDER = [
     "types",
     "tree",
     "routing",
+    "modelfile",
     "model",
     "search",
     "explore",

@@ -51,6 +51,20 @@ public:
         return search_(with_bias(x), width, wanted, eligible);
     }
 
+    // The cache lines of the layout that a search reads, in the order in which it reads them.
+    std::vector<const std::byte*> trace(const Row& x, const Width& width, std::size_t wanted,
+                                        const Eligible& eligible) {
+        std::vector<const std::byte*> lines;
+        search_.trace(&lines);
+        search(x, width, wanted, eligible);
+        search_.trace(nullptr);
+        return lines;
+    }
+
+    void routes(const Row& x, std::span<const std::int32_t> arms, double* out) {
+        search_.routes(with_bias(x), arms, out);
+    }
+
     void decide(const Row& x, const Ask& ask, const Eligible& eligible, std::uint64_t key, std::size_t row,
                 Slots& out) {
         const auto& candidates = search(x, ask.width, static_cast<std::size_t>(ask.k), eligible);
@@ -63,8 +77,7 @@ public:
             out.explored[at] = chosen[s].explored;
             out.propensities[at] = chosen[s].probability;
             if (candidate.node) {
-                const std::int32_t below =
-                    eligible.count(model_.tree.begin[candidate.id], model_.tree.end[candidate.id]);
+                const std::int32_t below = arms_below(candidate.id, eligible);
                 out.nodes[at] = candidate.id;
                 out.arms[at] = arm_below(candidate.id, eligible, derive(key, ~static_cast<std::uint64_t>(s)));
                 out.propensities[at] /= below;
@@ -72,10 +85,15 @@ public:
         }
     }
 
-    // A uniform eligible arm below a node (Algorithm 3, line 19).
+    // How many eligible arms are below a node.
+    std::int32_t arms_below(std::int32_t node, const Eligible& eligible) const {
+        return eligible.below(node, model_.tree.begin[node], model_.tree.end[node]);
+    }
+
+    // One of them, uniformly (Algorithm 3, line 19).
     std::int32_t arm_below(std::int32_t node, const Eligible& eligible, std::uint64_t key) const {
         const std::int32_t begin = model_.tree.begin[node], end = model_.tree.end[node];
-        const auto j = Stream(key).below(static_cast<std::uint64_t>(eligible.count(begin, end)));
+        const auto j = Stream(key).below(static_cast<std::uint64_t>(arms_below(node, eligible)));
         return model_.tree.arm_at[eligible.pick(begin, end, static_cast<std::int32_t>(j))];
     }
 

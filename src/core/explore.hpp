@@ -14,9 +14,9 @@
 
 namespace treetop {
 
-enum class Kind : std::int32_t { greedy = 0, igw = 1, boltzmann = 2, epsilon = 3 };
+enum class Kind : std::int32_t { greedy = 0, igw = 1, boltzmann = 2, epsilon = 3, thrifty = 4 };
 
-// One number says it all: IGW's gamma^2 / A', Boltzmann's beta log N, epsilon.
+// One number says it all: IGW's gamma^2 / A', Boltzmann's beta log N, epsilon, the share that may be spent.
 struct Strategy {
     Kind kind = Kind::greedy;
     double rate = 0;
@@ -89,6 +89,8 @@ private:
                 return draw_igw(all, best, std::sqrt(strategy.rate * left), stream);
             case Kind::boltzmann:
                 return draw_boltzmann(all, best, strategy.rate, stream);
+            case Kind::thrifty:
+                return draw_thrifty(all, best, strategy.rate, stream);
             case Kind::epsilon:
                 break;
             case Kind::greedy:
@@ -112,6 +114,30 @@ private:
         for (const std::int32_t i : in_play_)
             if (i != best) others += 1.0 / weight(i);
         return {best, 1.0 - others};
+    }
+
+    // The best, but for a chance epsilon of an arm drawn in proportion to its promise: as large as lets the draw cost
+    // at most `share` of the best score on average, within [rare, often].
+    Drawn draw_thrifty(std::span<const Candidate> all, std::int32_t best, double share, Stream& stream) {
+        constexpr double rare = 1e-3, often = 0.5;
+        const double top = all[best].score;
+        double total = 0, lost = 0;
+        for (const std::int32_t i : in_play_) {
+            total += all[i].promise;
+            lost += all[i].promise * (top - static_cast<double>(all[i].score));
+        }
+        const double spend = share * std::max(top, 0.0) * total;
+        const double epsilon = spend >= often * lost ? often : std::max(rare, spend / lost);
+        std::int32_t pick = best;
+        if (stream.uniform() < epsilon) {
+            double left = stream.uniform() * total;
+            for (const std::int32_t i : in_play_) {
+                pick = i;
+                if ((left -= all[i].promise) < 0) break;
+            }
+        }
+        const double drawn = epsilon * all[pick].promise / total;
+        return {pick, pick == best ? 1.0 - epsilon + drawn : drawn};
     }
 
     // Proportional to exp(rate * score) (Section 5), by inversion of the cumulative sum.

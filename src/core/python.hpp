@@ -58,7 +58,16 @@ Out<T> pack1(std::vector<T>&& data) {
     return pack<Out<T>>(std::move(data), n);
 }
 
-void bind_fit(nb::module_& m);   // bind_fit.cpp
-void bind_read(nb::module_& m);  // bind_read.cpp
+// vector<bool> has no storage to hand over: bytes go out under the type bool.
+template <class Array, class... Sizes>
+Array pack_bool(std::vector<std::uint8_t>&& data, Sizes... sizes) {
+    auto* kept = new std::vector<std::uint8_t>(std::move(data));
+    nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<std::uint8_t>*>(p); });
+    return Array(reinterpret_cast<bool*>(kept->data()), {static_cast<std::size_t>(sizes)...}, owner);
+}
+
+void bind_engine(nb::module_& m);  // bind_engine.cpp
+void bind_fit(nb::module_& m);     // bind_fit.cpp
+void bind_read(nb::module_& m);    // bind_read.cpp
 
 }  // namespace treetop

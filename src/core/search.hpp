@@ -4,13 +4,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "eligible.hpp"
 #include "index.hpp"
+#include "prior.hpp"
 #include "rows.hpp"
 #include "tree.hpp"
 
@@ -22,6 +25,7 @@ struct Candidate {
     bool node;
     float score;   // the reward model's estimate
     double route;  // log of the product of routing scores down to the leaf or node
+    float promise = 1;  // how much there is to learn from showing it
 };
 
 // Better: a higher score; on a tie single arms before nodes, then the lower id.
@@ -40,10 +44,19 @@ struct Width {
 struct Model {
     Layout tree;
     Index index;
+    Prior prior;
     bool geometric = false;
     Geometry geometry;
     std::int64_t columns = 0;  // features and the bias
 };
+
+inline void set_geometry(Model& model, const Rows& routing) {
+    model.geometry = make_geometry(routing);
+    for (std::size_t node = 0; node < model.geometry.radius.size(); ++node)
+        if (model.geometry.radius[node] < 0)
+            throw std::invalid_argument("routing row " + std::to_string(node) + ": radius " +
+                                        std::to_string(model.geometry.radius[node]) + " is negative");
+}
 
 inline Model make_model(std::span<const std::int32_t> parents, std::span<const std::int32_t> leaf_of,
                         const Rows& routing, const Rows& rewards, bool geometric, int threads) {
@@ -62,25 +75,38 @@ inline Model make_model(std::span<const std::int32_t> parents, std::span<const s
     validate(rewards, "rewards");
     model.columns = routing.columns;
     model.geometric = geometric;
-    if (geometric) model.geometry = make_geometry(routing);
-    for (std::size_t node = 0; node < model.geometry.radius.size(); ++node)
-        if (model.geometry.radius[node] < 0)
-            throw std::invalid_argument("routing row " + std::to_string(node) + ": radius " +
-                                        std::to_string(model.geometry.radius[node]) + " is negative");
+    if (geometric) set_geometry(model, routing);
     model.index = make_index(tree, routing, rewards, geometric, threads);
+    return model;
+}
+
+// From a layout that was written before. The routing rows are looked at only if routing is geometric.
+inline Model open_model(std::span<const std::int32_t> parents, std::span<const std::int32_t> leaf_of,
+                        const Rows& routing, bool geometric, std::span<const std::byte> layout) {
+    Model model;
+    model.tree = make_layout(parents, leaf_of);
+    if (routing.columns < 1) throw std::invalid_argument("routing lacks the column of the bias");
+    model.columns = routing.columns;
+    model.geometric = geometric;
+    model.index = open_index(model.tree, routing.columns, geometric, layout);
+    if (geometric) {
+        validate(routing, "routing");
+        if (routing.size() != model.tree.nodes())
+            throw std::invalid_argument(std::to_string(routing.size()) + " routing rows for " +
+                                        std::to_string(model.tree.nodes()) + " nodes");
+        set_geometry(model, routing);
+    }
     return model;
 }
 
 class Searcher {
 public:
-    explicit Searcher(const Model& model) : model_(model) {}
+    explicit Searcher(const Model& model) : model_(model), kernels_(chosen_kernels()), scatter_(model.columns) {}
 
     // The effective arms of [x; 1], at least `wanted` of them where there are that many eligible arms: too narrow a
     // search is repeated twice as wide until there are enough or all are single arms.
     const std::vector<Candidate>& operator()(const Row& x, Width width, std::size_t wanted, const Eligible& eligible) {
-        square_ = 0;
-        if (model_.geometric)
-            for (std::size_t j = 0; j + 1 < x.size(); ++j) square_ += static_cast<double>(x.value[j]) * x.value[j];
+        begin(x);
         for (int attempt = 1;; ++attempt) {
             const bool pruned = search(x, width, eligible);
             if (!pruned || found_.size() >= wanted) return found_;
@@ -93,8 +119,39 @@ public:
         }
     }
 
+    // The log routing scores of the leaves that hold the given arms, whatever a beam would keep; -1 stands for no arm.
+    void routes(const Row& x, std::span<const std::int32_t> arms, double* out) {
+        begin(x);
+        places_.clear();
+        for (const std::int32_t arm : arms)
+            if (arm >= 0) places_.push_back(model_.tree.position_of[arm]);
+        std::sort(places_.begin(), places_.end());
+        const auto leads = [&](const Visit& visit) {
+            const auto next = std::lower_bound(places_.begin(), places_.end(), at(visit).begin);
+            return next != places_.end() && *next < at(visit).end;
+        };
+        used_ = 0;
+        frontier_.assign(1, {0, 0, 0.0f, 0.0, 0.0, 0});
+        while (!places_.empty() && inner()) {
+            expand(x, {});
+            frontier_.clear();
+            std::copy_if(labels_.begin(), labels_.end(), std::back_inserter(frontier_), leads);
+        }
+        for (std::size_t i = 0; i < arms.size(); ++i) {
+            out[i] = std::numeric_limits<double>::quiet_NaN();
+            if (arms[i] < 0) continue;
+            const std::int32_t place = model_.tree.position_of[arms[i]];
+            for (const Visit& leaf : frontier_)
+                if (at(leaf).begin <= place && place < at(leaf).end) out[i] = leaf.route;
+        }
+    }
+
+    // Notes every cache line of the layout that is read from here on; nullptr stops it.
+    void trace(std::vector<const std::byte*>* lines) { trace_ = lines; }
+
 private:
     struct Visit {
+        std::int32_t place;  // in the walk
         std::int32_t node;
         float score;
         double own;          // log routing score of the node itself
@@ -102,19 +159,34 @@ private:
         std::size_t scored;  // where the scores of the node's own block begin in slots_
     };
     struct Job {
-        const Chunk* chunk;
-        std::size_t scored;
+        Chunk chunk;
+        std::size_t scored, hits;
     };
-    static constexpr std::size_t group = 16;  // chunks whose memory is asked for together
+    static constexpr std::size_t group = 16;      // chunks whose memory is asked for together
+    static constexpr std::size_t beyond = 65536;  // what a 16-bit slot can reach, so that damaged ones do no harm
+
+    const Node& at(const Visit& visit) const { return model_.index.walk.nodes[visit.place]; }
+
+    void begin(const Row& x) {
+        square_ = 0;
+        scattered_.clear();
+        for (const std::int32_t f : x.index) scattered_.push_back(scatter_(f));
+        if (model_.geometric)
+            for (std::size_t j = 0; j + 1 < x.size(); ++j) square_ += static_cast<double>(x.value[j]) * x.value[j];
+    }
+
+    bool inner() const {
+        return std::any_of(frontier_.begin(), frontier_.end(),
+                           [&](const Visit& visit) { return at(visit).children > 0; });
+    }
 
     // Level by level: Algorithm 2, or the adaptive search of Section 4. A leaf reached before the last level keeps its
     // place among the nodes that survive. Says whether any node was pruned.
     bool search(const Row& x, const Width& width, const Eligible& eligible) {
         found_.clear();
-        slots_.clear();
-        frontier_.assign(1, {0, 0.0f, 0.0, 0.0, 0});
-        const auto inner = [&](const Visit& visit) { return !model_.tree.leaf(visit.node); };
-        while (std::any_of(frontier_.begin(), frontier_.end(), inner)) {
+        used_ = 0;
+        frontier_.assign(1, {0, 0, 0.0f, 0.0, 0.0, 0});
+        while (inner()) {
             expand(x, eligible);
             if (width.beta < 0)
                 keep_best(width.beam);
@@ -128,27 +200,30 @@ private:
 
     // frontier_ -> labels_: the children that have an eligible arm below them; leaves as they are.
     void expand(const Row& x, const Eligible& eligible) {
-        const Blocks& blocks = model_.index.blocks;
+        const std::span<const Node> nodes = model_.index.walk.nodes;
         for (Visit& visit : frontier_) {
-            const std::int32_t block = blocks.of_children[visit.node];
-            if (block >= 0 && blocks.root[block] == visit.node)
-                visit.scored = plan(model_.index.inner[block], 2 * blocks.size(block));
+            const Node& parent = at(visit);
+            if (parent.children == 0 || parent.chunk < 0) continue;
+            visit.scored = plan(parent.chunk);
+            for (std::int32_t i = 0; i < parent.size; i += 2) prefetch(&nodes[parent.child + i]);
         }
         score(x);
         labels_.clear();
         for (const Visit& visit : frontier_) {
-            const std::int32_t block = blocks.of_children[visit.node];
-            if (block < 0) {
+            const Node& parent = at(visit);
+            if (parent.children == 0) {
                 labels_.push_back(visit);
                 continue;
             }
-            const float* routes = slots_.data() + visit.scored + blocks.slot[visit.node];
-            const float* rewards = routes + blocks.size(block);
-            for (const std::int32_t child : model_.tree.children(visit.node)) {
+            const float* routes = slots_.data() + visit.scored + parent.slot;
+            const float* rewards = routes + parent.size;
+            for (std::int32_t place = parent.child; place < parent.child + parent.children; ++place) {
+                const Node& child = nodes[place];
                 const float route = *routes++, reward = *rewards++;
-                if (eligible.count(model_.tree.begin[child], model_.tree.end[child]) == 0) continue;
-                const double own = log_route(child, route);
-                labels_.push_back({child, reward, own, visit.route + own, visit.scored});
+                if (eligible.below(child.id, child.begin, child.end) == 0) continue;
+                if (child.chunk >= 0) prefetch(&model_.index.entries[child.chunk]);
+                const double own = log_route(child.id, route);
+                labels_.push_back({place, child.id, reward, own, visit.route + own, visit.scored});
             }
         }
     }
@@ -191,53 +266,98 @@ private:
     }
 
     void keep(const Visit& visit, bool survives) {
-        if (survives)
+        if (survives) {
             frontier_.push_back(visit);
-        else
-            found_.push_back({visit.node, true, visit.score, visit.route});
+            return;
+        }
+        const float base = Prior::at(model_.prior.nodes, visit.route);
+        found_.push_back({visit.node, true, visit.score + base, visit.route, Prior::promise(base, 1)});
     }
 
     // The eligible arms of the surviving leaves.
     void add_arms(const Row& x, const Eligible& eligible) {
-        for (Visit& visit : frontier_)
-            visit.scored =
-                plan(model_.index.leaf[visit.node], model_.tree.end[visit.node] - model_.tree.begin[visit.node]);
+        for (Visit& visit : frontier_) {
+            visit.scored = plan(at(visit).chunk);
+            for (std::int32_t p = at(visit).begin; p < at(visit).end; p += 16) prefetch(model_.tree.arm_at.data() + p);
+        }
         score(x);
         for (const Visit& leaf : frontier_) {
-            const std::int32_t begin = model_.tree.begin[leaf.node], end = model_.tree.end[leaf.node];
-            for (std::int32_t p = begin; p < end; ++p)
-                if (eligible.kind == Eligible::Kind::all || eligible.contains(p))
-                    found_.push_back({model_.tree.arm_at[p], false, slots_[leaf.scored + (p - begin)], leaf.route});
+            const std::int32_t begin = at(leaf).begin;
+            const float* scores = slots_.data() + leaf.scored;
+            if (model_.prior.empty()) {
+                eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
+                    found_.push_back({model_.tree.arm_at[p], false, scores[p - begin], leaf.route});
+                });
+                continue;
+            }
+            const float base = Prior::at(model_.prior.arms, leaf.route);
+            eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
+                found_.push_back({model_.tree.arm_at[p], false, scores[p - begin] + base, leaf.route,
+                                  Prior::promise(base, model_.prior.doubt[p])});
+            });
         }
     }
 
     // Room for a chunk's scores, zeros at first; score() fills in what was planned.
-    std::size_t plan(const Chunk& chunk, std::size_t slots) {
-        const std::size_t scored = slots_.size();
-        slots_.resize(scored + slots, 0.0f);
-        if (!chunk.empty()) jobs_.push_back({&chunk, scored});
+    std::size_t plan(std::int32_t number) {
+        const Chunk chunk = model_.index.chunk(number);
+        const std::size_t scored = used_;
+        used_ += chunk.slots;
+        if (slots_.size() < used_ + beyond) slots_.resize(2 * used_ + beyond);
+        std::fill(slots_.data() + scored, slots_.data() + used_, 0.0f);
+        if (chunk.form != Entry::Form::empty) jobs_.push_back({chunk, scored, 0});
         return scored;
     }
 
-    void score(const Row& x) {
-        at_.resize(group * x.size());
+    void score(const Row& row) {
+        const Query x{row.index, row.value, scattered_, scatter_};
+        hits_.resize(group * x.size());
         for (std::size_t first = 0; first < jobs_.size(); first += group) {
             const auto jobs = std::span(jobs_).subspan(first, std::min(group, jobs_.size() - first));
-            for (const Job& job : jobs) job.chunk->ask(x);
-            for (std::size_t i = 0; i < jobs.size(); ++i) jobs[i].chunk->locate(x, at_.data() + i * x.size());
+            for (const Job& job : jobs) job.chunk.ask(x);
             for (std::size_t i = 0; i < jobs.size(); ++i)
-                jobs[i].chunk->accumulate(x, at_.data() + i * x.size(), slots_.data() + jobs[i].scored);
+                if (jobs[i].chunk.form != Entry::Form::own)
+                    jobs[i].hits = kernels_.locate(jobs[i].chunk, x, hits_.data() + i * x.size());
+            for (std::size_t i = 0; i < jobs.size(); ++i) {
+                const Hit* hits = hits_.data() + i * x.size();
+                if (trace_) note(jobs[i], x, hits);
+                if (jobs[i].chunk.form == Entry::Form::own)
+                    kernels_.add_own(jobs[i].chunk, x, slots_.data() + jobs[i].scored);
+                else
+                    kernels_.add(jobs[i].chunk, hits, jobs[i].hits, slots_.data() + jobs[i].scored);
+            }
         }
         jobs_.clear();
     }
 
+    void note(const Job& job, const Query& x, const Hit* hits) {
+        const auto stretch = [&](const std::uint32_t* words, std::size_t n) {
+            const auto* last = reinterpret_cast<const std::byte*>(words + n);
+            const auto* line = reinterpret_cast<const std::byte*>(words);
+            for (line -= reinterpret_cast<std::uintptr_t>(line) % line_bytes; line < last; line += line_bytes)
+                trace_->push_back(line);
+        };
+        for (std::size_t j = 0; j < x.size(); ++j)
+            if (job.chunk.form == Entry::Form::own)
+                stretch(job.chunk.words + std::size_t(x.index[j]) * job.chunk.slots, job.chunk.slots);
+            else
+                trace_->push_back(job.chunk.line(x, j));
+        for (std::size_t i = 0; i < job.hits; ++i) stretch(job.chunk.words + hits[i].first, hits[i].words);
+    }
+
     const Model& model_;
+    const Kernels& kernels_;
+    Scatter scatter_;
     double square_ = 0;  // |x|^2, for geometric routing
-    std::vector<float> slots_;
-    std::vector<std::uint32_t> at_;
+    std::vector<std::uint32_t> scattered_;
+    std::vector<float> slots_;  // scores by slot of all chunks so far, `used_` of them, and room
+    std::size_t used_ = 0;
+    std::vector<Hit> hits_;
     std::vector<Job> jobs_;
     std::vector<Visit> frontier_, labels_, order_;
+    std::vector<std::int32_t> places_;
     std::vector<Candidate> found_;
+    std::vector<const std::byte*>* trace_ = nullptr;
 };
 
 }  // namespace treetop

@@ -85,38 +85,4 @@ inline Layout make_layout(std::span<const std::int32_t> parents, std::span<const
     return tree;
 }
 
-// Which arms a request may see: all, only the listed positions, or all but the listed ones. The list is sorted, so that
-// counting and picking below a node cost a binary search and nothing is prepared per node.
-struct Eligible {
-    enum class Kind : std::int32_t { all = 0, only = 1, except = 2 };
-    Kind kind = Kind::all;
-    std::span<const std::int32_t> positions;
-
-    std::size_t rank(std::int32_t position) const {
-        return std::lower_bound(positions.begin(), positions.end(), position) - positions.begin();
-    }
-    std::int32_t count(std::int32_t begin, std::int32_t end) const {
-        if (kind == Kind::all) return end - begin;
-        const auto listed = static_cast<std::int32_t>(rank(end) - rank(begin));
-        return kind == Kind::only ? listed : end - begin - listed;
-    }
-    bool contains(std::int32_t position) const { return count(position, position + 1) == 1; }
-    // The j-th eligible position of [begin, end).
-    std::int32_t pick(std::int32_t begin, std::int32_t end, std::int32_t j) const {
-        if (kind == Kind::all) return begin + j;
-        const std::size_t first = rank(begin), last = rank(end);
-        if (kind == Kind::only) return positions[first + j];
-        // The j-th gap-free position: as many listed ones are skipped as lie at or before it.
-        std::size_t low = first, high = last;
-        while (low < high) {
-            const std::size_t middle = (low + high) / 2;
-            if (positions[middle] - begin - static_cast<std::int32_t>(middle - first) <= j)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        return begin + j + static_cast<std::int32_t>(low - first);
-    }
-};
-
 }  // namespace treetop

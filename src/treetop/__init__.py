@@ -10,7 +10,8 @@ from treetop.datasets import Dataset, Stream, load
 from treetop.explore import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy
 from treetop.flat import FlatModel, FlatPolicy
 from treetop.learn import Epochs, Linear, refit
-from treetop.model import Model, ModelFileError
+from treetop.model import Model
+from treetop.modelfile import ModelFileError
 from treetop.policy import Policy
 from treetop.search import Eligible
 from treetop.simulate import Run, run

@@ -23,6 +23,7 @@ from treetop import demo as demos
 from treetop import figures, lab, page, story
 from treetop import reproduce as reproducing
 from treetop import tune as tuning
+from treetop.ceiling import full_information
 from treetop.datasets import load
 from treetop.experiment import Plan, Settings, execute
 from treetop.report import table, write
@@ -50,8 +51,9 @@ Horizon = Annotated[
     int | None, typer.Option(help="Rounds, with replacement beyond the data; all rows if not given, or the paper's.")
 ]
 DataDir = Annotated[Path | None, typer.Option(help="Where the files of a set of the paper lie; here if not given.")]
-FirstEpoch = Annotated[int, typer.Option(help="Rounds before the first refit; --factor times as many before the next.")]
-Factor = Annotated[float, typer.Option(help="How the rounds seen grow from refit to refit.")]
+FIRST = "Rounds before the first refit, --factor times as many before the next: 4096 for paper, 1024 for treetop."
+FirstEpoch = Annotated[int | None, typer.Option(help=FIRST)]
+Factor = Annotated[float | None, typer.Option(help="How the rounds seen grow from refit to refit: 2 or 1.2.")]
 Loss = Annotated[str, typer.Option(help="Reward models: squared or absolute (the paper's LinearSVR).")]
 Split = Annotated[str, typer.Option(help="Tree: kmeans or cocluster.")]
 Observed = Annotated[str, typer.Option("--feedback", help=OBSERVED)]
@@ -194,7 +196,9 @@ def _store(result: dict[str, Any], path: Path) -> None:
 @app.command()
 def simulate(
     data: Annotated[str, typer.Argument(help=DATA)],
-    strategy: Annotated[list[str], typer.Option(help="igw, greedy, boltzmann or epsilon; repeatable.")] = ["igw"],  # noqa: B006
+    strategy: Annotated[
+        list[str] | None, typer.Option(help="igw, greedy, boltzmann, epsilon or thrifty; repeatable.")
+    ] = None,
     k: Slots = 5,
     explore: Explore = 3,
     beam: Beam = 10,
@@ -202,14 +206,22 @@ def simulate(
     init: Init = None,
     horizon: Horizon = None,
     seed: Seeds = [0],  # noqa: B006
-    first_epoch: FirstEpoch = 4096,
-    factor: Factor = 2.0,
+    first_epoch: FirstEpoch = None,
+    factor: Factor = None,
     c: Annotated[float, typer.Option("--igw-c", help="C of igw.")] = 1.0,
     beta: Annotated[float, typer.Option(help="beta of boltzmann.")] = 1.0,
     epsilon: Annotated[float, typer.Option(help="epsilon of epsilon.")] = 0.167,
     loss: Loss = "squared",
     split: Split = "kmeans",
-    learner: Annotated[str, typer.Option(help="paper: the faithful algorithm.")] = "paper",
+    learner: Annotated[
+        list[str], typer.Option(help="paper: the faithful algorithm; treetop: shares strength. Repeatable.")
+    ] = ["paper"],  # noqa: B006
+    warm: Annotated[
+        bool, typer.Option("--warm/--cold", help="Whether treetop learns the labels of the initialisation set.")
+    ] = True,
+    scenario: Annotated[str, typer.Option(help="stationary, new-arms, drift or half-init.")] = "stationary",
+    share: Annotated[float, typer.Option(help="share of thrifty.")] = 0.01,
+    ceiling: Annotated[bool, typer.Option(help="Adds what a learner that is shown every label gets.")] = False,
     feedback: Observed = "all",
     data_dir: DataDir = None,
     out: Out = None,
@@ -219,20 +231,25 @@ def simulate(
 
     Example: treetop simulate debian --strategy igw --strategy greedy --init 3000 --horizon 50000
     """
-    parameters = {"igw": {"C": c}, "boltzmann": {"beta": beta}, "epsilon": {"epsilon": epsilon}}
+    parameters = {
+        "igw": {"C": c}, "boltzmann": {"beta": beta}, "epsilon": {"epsilon": epsilon}, "thrifty": {"share": share}
+    }  # fmt: skip
     settings = tuple(
         Settings(
             name, parameters.get(name, {}), k, explore, beam, max_leaf, init, horizon, first_epoch, factor, loss, split,
-            learner, feedback,
+            learn, feedback, scenario, warm,
         )
-        for name in strategy
+        for learn in learner
+        for name in strategy or ["thrifty" if learn == "treetop" else "igw"]
     )  # fmt: skip
     plan = Plan(data, settings, tuple(seed))
     dataset = load(data, data_dir=data_dir)
     with _bars(as_json) as bar:
         records = execute(out, plan, bar, dataset=dataset, building=bar.building)
     facts = records[0].dataset
-    result = {"dataset": facts, "runs": [record.summary() for record in records]}
+    result: dict[str, Any] = {"dataset": facts, "runs": [record.summary() for record in records]}
+    if ceiling:
+        result["ceiling"] = full_information(dataset, k)
     if out:
         _store(result, out / "result.json")
         title = f"{facts['name']}: {facts['arms']:,} arms"
@@ -242,6 +259,9 @@ def simulate(
     else:
         console.print(f"{escape(str(facts['name']))}: {facts['arms']:,} arms", highlight=False, soft_wrap=True)
         console.print(table(records, k))
+        if ceiling:
+            best, rows = result["ceiling"]["mean_reward"], result["ceiling"]["rows"]
+            console.print(f"shown every label, ridge regression gets {best:.3f} on {rows:,} rows it has not seen")
 
 
 @app.command()
@@ -256,8 +276,8 @@ def tune(
     init: Init = None,
     horizon: Horizon = None,
     seed: Seeds = [0],  # noqa: B006
-    first_epoch: FirstEpoch = 4096,
-    factor: Factor = 2.0,
+    first_epoch: FirstEpoch = None,
+    factor: Factor = None,
     loss: Loss = "squared",
     split: Split = "kmeans",
     feedback: Observed = "all",

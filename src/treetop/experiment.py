@@ -21,18 +21,22 @@ import numpy as np
 
 from treetop import store
 from treetop.datasets import Dataset, Stream, load
-from treetop.explore import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy
+from treetop.explore import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy, Thrifty
 from treetop.feedback import Observer, parse
-from treetop.learn import Epochs, Linear
+from treetop.learn import Epochs, Learner, Linear
 from treetop.model import Model
 from treetop.policy import Policy
+from treetop.pooled import Labelled, Pooled
+from treetop.scenario import SCENARIOS, Scenario
 from treetop.simulate import Building, Labels, Progress, Run, World, begin, curve, run
-from treetop.types import Floats, whole
+from treetop.types import Feedback, Floats, whole
 
 STRATEGIES: dict[str, type[Any]] = {
-    "igw": IGW, "greedy": Greedy, "boltzmann": Boltzmann, "epsilon": EpsilonGreedy
+    "igw": IGW, "greedy": Greedy, "boltzmann": Boltzmann, "epsilon": EpsilonGreedy, "thrifty": Thrifty
 }  # fmt: skip
 BLOCKS = 200
+LEARNERS = ("paper", "treetop")
+EPOCHS = {"paper": (4096, 2.0), "treetop": (1024, 1.2)}  # rounds before the first refit, and from one to the next
 Worlds = Callable[[int], World]  # a seed -> where the rewards of its runs come from
 
 
@@ -58,17 +62,23 @@ class Settings:
     max_leaf: int | None = None
     init: int | None = None
     horizon: int | None = None
-    first_epoch: int = 4096
-    factor: float = 2.0
+    first_epoch: int | None = None
+    factor: float | None = None
     loss: str = "squared"
     split: str = "kmeans"
     learner: str = "paper"
     feedback: str = "all"
+    scenario: str = "stationary"
+    warm: bool = True
 
     def __post_init__(self) -> None:
-        if self.learner != "paper":
-            raise ValueError(f"learner is {self.learner!r}; it must be paper")
-        self.policy(nodes=1), self.epochs(), self.regressor()
+        if self.learner not in LEARNERS:
+            raise ValueError(f"learner is {self.learner!r}; it must be one of {', '.join(LEARNERS)}")
+        if self.scenario not in SCENARIOS:
+            raise ValueError(f"scenario is {self.scenario!r}; it must be one of {', '.join(SCENARIOS)}")
+        if self.learner != "paper" and self.loss != "squared":
+            raise ValueError(f"loss={self.loss!r} is for the learner paper, not for {self.learner}")
+        self.policy(nodes=1), self.epochs()
 
     def made_strategy(self) -> Strategy:
         """The strategy; the theorems' gamma gets its c from the feedback unless it is given."""
@@ -91,15 +101,20 @@ class Settings:
         return parse(self.feedback)
 
     def epochs(self) -> Epochs:
-        return Epochs.geometric(self.first_epoch, self.factor)
+        first, factor = EPOCHS[self.learner]
+        return Epochs.geometric(self.first_epoch or first, self.factor or factor)
 
-    def regressor(self) -> Linear:
-        return Linear(loss=self.loss)
+    def regressor(self, known: Labelled | None = None) -> Learner:
+        return Linear(loss=self.loss) if self.learner == "paper" else Pooled(known=known)
 
     def resolved(self, dataset: Dataset) -> Settings:
         """The same with what depends on the data filled in."""
         init, horizon, max_leaf = dataset.sizes(self.init, self.horizon, self.max_leaf)
-        return replace(self, init=init, horizon=horizon, max_leaf=max_leaf)
+        first, factor = EPOCHS[self.learner]
+        return replace(
+            self, init=init, horizon=horizon, max_leaf=max_leaf, first_epoch=self.first_epoch or first,
+            factor=self.factor or factor,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -228,9 +243,19 @@ def _labels(dataset: Dataset) -> Worlds:
 
 
 def _begin(
-    dataset: Dataset, building: Building | None, init: int, horizon: int, leaf: int, split: str, seed: int
-) -> tuple[Stream, Model]:
-    return begin(dataset, init, horizon, leaf, seed, building, split=split)
+    dataset: Dataset, building: Building | None, init: int, horizon: int, leaf: int, split: str, name: str, seed: int
+) -> tuple[Stream, Model, Scenario | None]:
+    scenario = Scenario.of(name, dataset.n_arms, horizon, seed)
+    return *begin(dataset, init, horizon, leaf, seed, building, scenario, split=split), scenario
+
+
+def _learner(settings: Settings, stream: Stream, model: Model) -> tuple[Learner, Model]:
+    """The learner, and the first model: a warm treetop learner has learned the labels of the initialisation set."""
+    if settings.learner == "paper" or not settings.warm:
+        return settings.regressor(), model
+    known = Labelled.of(model.tree, stream.X_init, stream.Y_init, beam=settings.beam or model.tree.n_nodes)
+    learner = settings.regressor(known)
+    return learner, replace(learner.learn(model, Feedback.none(model.n_features, settings.k)), epoch=model.epoch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,20 +264,24 @@ class _Table:
 
     plan: Plan
     dataset: Dataset
-    begin: Callable[..., tuple[Stream, Model]]
+    begin: Callable[..., tuple[Stream, Model, Scenario | None]]
     worlds: Worlds
     progress: Bars | None
 
     def play(self, asked: Settings, seed: int, kept: store.Folder | None = None, index: int = 0) -> Record:
         settings = asked.resolved(self.dataset)
-        stream, model = self.begin(settings.init, settings.horizon, settings.max_leaf, settings.split, seed)
+        stream, model, scenario = self.begin(
+            settings.init, settings.horizon, settings.max_leaf, settings.split, settings.scenario, seed
+        )
+        regressor, model = _learner(settings, stream, model)
         world, now = self.worlds(seed), versions()
         past = kept.saved(index, now) if kept else None
         played = run(
             stream, model, settings.policy(model.tree.n_nodes), name=settings.strategy, seed=seed,
-            epochs=settings.epochs(), regressor=settings.regressor(), feedback=settings.observer(), world=world,
+            epochs=settings.epochs(), regressor=regressor, feedback=settings.observer(), world=world,
             progress=self._bar(asked, seed, len(stream.rows), past.done if past else 0), resume=past,
             save=(lambda history: kept.save(index, history, now)) if kept else None,
+            scenario=scenario,
         )  # fmt: skip
         return _record(self.dataset, settings, played, world.regret(stream.rows, played.history.arms), now)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from treetop.explore import IGW, Strategy, batch_keys, check, checked, choose, event_name
+from treetop.explore import IGW, Strategy, batch_keys, check, choose, event_name, first_draw
 from treetop.learn import Linear
 from treetop.policy import MAX_SLOTS, expect, one_row
 from treetop.types import (
@@ -181,13 +181,13 @@ class FlatPolicy:
         row = one_row(x, expect(model, FlatModel, self).n_features)
         arms = _in_play(model, eligible, exclude)
         found = _candidates(arms, model.scores(row)[0])
-        p = checked(self.strategy.probabilities(found.score.astype(np.float64), model.n_seen), len(found))
-        return Explanation(found.is_node, found.id, found.route, found.score, p)
+        p = first_draw(self.strategy, found, model.n_seen)
+        return Explanation(found.is_node, found.id, found.route, found.score, found.promise, p)
 
 
 def _candidates(arms: Ints, scores: Singles) -> Candidates:
     single: Bools = np.zeros(len(arms), np.bool_)
-    return Candidates(single, arms, np.ones(len(arms)), np.ascontiguousarray(scores[arms]))
+    return Candidates(single, arms, np.ones(len(arms)), np.ascontiguousarray(scores[arms]), np.ones(len(arms), np.float32))
 
 
 def _in_play(model: FlatModel, eligible: Arms | None, exclude: Arms | None) -> Ints:

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +20,14 @@ from treetop.types import Feedback, Fitted, Floats, Ints, Longs, Matrix, Rows, S
 LOSSES = {"squared": 0, "absolute": 2}
 PASSES, EXACT_UP_TO = 1000, 64  # of coordinate descent, at most; samples of least squares that are solved exactly
 SOLVER = 1  # changes with src/core/solve.hpp whenever that gives other weights, to the bit
+
+
+class Learner(Protocol):
+    """Anything that makes the next model from the last one and all past feedback."""
+
+    def learn(
+        self, model: Model, feedback: Feedback, progress: Callable[[int, int], object] | None = None
+    ) -> Model: ...
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,12 @@ class Linear:
         settings = (SOLVER, self.loss, float(self.cost), float(self.tolerance), PASSES, EXACT_UP_TO)
         return int.from_bytes(hashlib.blake2b(repr(settings).encode(), digest_size=8).digest(), "little", signed=True)
 
+    def learn(self, model: Model, feedback: Feedback, progress: Callable[[int, int], object] | None = None) -> Model:
+        """The faithful learner: a regressor per node and per arm, each on its own samples."""
+        found = samples(feedback, model)
+        rewards = self.solve(feedback.contexts, *found, before=model.reward_rows, progress=progress)
+        return Model(model.tree, model.route_rows, rewards, model.epoch + 1, len(feedback), model.geometric)
+
     def fit(self, X: Matrix, y: Any) -> Linear:
         contexts = as_rows(X)
         target = as_singles(y, "targets")
@@ -100,17 +114,17 @@ def samples(feedback: Feedback, model: Model) -> tuple[Longs, Ints, Singles]:
     Row g of the model's `rewards` owns samples start[g]:start[g + 1].
     """
     tree = model.tree
-    _check_fits(feedback, model)
+    check_fits(feedback, model)
     t, slot = np.nonzero(feedback.observed)
     arm, node, reward = (a[t, slot] for a in (feedback.arms, feedback.nodes, feedback.rewards))
     through = node >= 0
     group = np.concatenate([node[through], tree.n_nodes + arm])
-    start, order = _by_group(group, tree.n_nodes + tree.n_arms)
+    start, order = by_group(group, tree.n_nodes + tree.n_arms)
     context = np.concatenate([t[through], t]).astype(np.int32)
     return start, context[order], np.concatenate([reward[through], reward])[order]
 
 
-def _by_group(group: Ints, groups: int) -> tuple[Longs, Ints]:
+def by_group(group: Ints, groups: int) -> tuple[Longs, Ints]:
     """Where each group begins, and the samples group by group, each in its order: a counting sort, as scipy does it."""
     n = len(group)
     one_a_row = sp.csr_matrix((np.ones(n, np.int8), group, np.arange(n + 1)), shape=(n, groups))
@@ -118,7 +132,7 @@ def _by_group(group: Ints, groups: int) -> tuple[Longs, Ints]:
     return sorted_.indptr.astype(np.int64), sorted_.indices.astype(np.int32)
 
 
-def _check_fits(feedback: Feedback, model: Model) -> None:
+def check_fits(feedback: Feedback, model: Model) -> None:
     tree, arms, nodes = model.tree, feedback.arms, feedback.nodes
     if feedback.contexts.columns != model.n_features:
         raise ValueError(f"feedback has {feedback.contexts.columns} features; the model has {model.n_features}")
@@ -136,7 +150,7 @@ def _check_fits(feedback: Feedback, model: Model) -> None:
 def refit(
     model: Any,
     feedback: Feedback,
-    regressor: Linear | None = None,
+    regressor: Learner | None = None,
     *,
     progress: Callable[[int, int], object] | None = None,
 ) -> Any:
@@ -157,22 +171,21 @@ def refit(
     """
     if not isinstance(feedback, Feedback):
         raise TypeError(f"feedback must be a Feedback, not {type(feedback).__name__}")
-    if not (regressor is None or isinstance(regressor, Linear)):
-        raise TypeError(f"regressor must be a Linear, not {regressor!r}")
+    if not (regressor is None or callable(getattr(regressor, "learn", None))) or isinstance(regressor, type):
+        raise TypeError(f"regressor must be a Linear or Pooled, not {regressor!r}")
     if not callable(getattr(model, "refit", None)) and not isinstance(model, Model):
         raise TypeError(f"{type(model).__name__} is not a model that can be refitted")
     if not isinstance(model, Model):
         if regressor is not None:
             raise ValueError(f"{type(model).__name__} has an oracle of its own; regressor={regressor!r} is not for it")
         return model.refit(feedback)
-    found = samples(feedback, model)
-    rewards = (regressor or Linear()).solve(feedback.contexts, *found, before=model.reward_rows, progress=progress)
     if len(feedback) < model.n_seen:
         warnings.warn(
             f"the feedback has {len(feedback)} rounds, the model has seen {model.n_seen}: the others are forgotten",
             stacklevel=2,
         )
-    return Model(model.tree, model.route_rows, rewards, model.epoch + 1, len(feedback), model.geometric)
+    learned: Model = (regressor or Linear()).learn(model, feedback, progress)
+    return learned
 
 
 @dataclass(frozen=True)

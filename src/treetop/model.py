@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import shutil
 import tempfile
-import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,22 +15,28 @@ import numpy as np
 import scipy.sparse as sp
 
 from treetop import _core
+from treetop.modelfile import (
+    FORMAT,
+    MANIFEST,
+    SERVING,
+    VERSION,
+    ModelFileError,
+    foreign,
+    forget_pages,
+    identity,
+    map_layout,
+    read_array,
+    read_manifest,
+    signature,
+    swap,
+    sync_folder,
+    write_array,
+    write_layout,
+    write_synced,
+)
 from treetop.routing import fit_routing, geometric_routing
 from treetop.tree import Tree
-from treetop.types import Fitted, Matrix, Rows, as_rows, whole
-
-FORMAT, VERSION, MANIFEST = "treetop-model", 2, "manifest.json"
-READABLE = (1, VERSION)  # version 1 knows no OPTIONAL files
-FILES = {
-    "parents": "int32", "leaf_of": "int32",
-    "routing_start": "int64", "routing_index": "int32", "routing_value": "float32",
-    "rewards_start": "int64", "rewards_index": "int32", "rewards_value": "float32",
-}  # fmt: skip
-OPTIONAL = {"rewards_prints": "int64"}  # what the rewards were fitted from, where that is known
-
-
-class ModelFileError(ValueError):
-    """A model folder that cannot be trusted: truncated, corrupt, foreign, or written by a newer version."""
+from treetop.types import Fitted, Ints, Matrix, Rows, Singles, as_rows, whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +57,8 @@ class Model:
     epoch: int = 0
     n_seen: int = 0
     geometric: bool = False
+    prior: Singles | None = None  # mean rewards by routing score that scores start from: of arms, then of nodes
+    trials: Ints | None = None  # how often each arm was tried
 
     def __post_init__(self) -> None:
         nodes, arms = self.tree.n_nodes, self.tree.n_arms
@@ -75,9 +81,10 @@ class Model:
         whole("n_seen", self.n_seen, 0, 2**62)
         if not isinstance(self.geometric, bool):
             raise TypeError(f"geometric must be True or False, not {self.geometric!r}")
-        radius = self.route_rows.value[self.route_rows.index == self.n_features]
-        if self.geometric and (radius < 0).any():
-            raise ValueError(f"routing: the radius {radius.min():g} in the last column must be at least 0")
+        if self.geometric:
+            radius = self.route_rows.value[self.route_rows.index == self.n_features]
+            if (radius < 0).any():
+                raise ValueError(f"routing: the radius {radius.min():g} in the last column must be at least 0")
 
     @classmethod
     def initial(cls, tree: Tree, X: Matrix, Y: Matrix, **routing: Any) -> Model:
@@ -126,16 +133,32 @@ class Model:
 
     @cached_property
     def engine(self) -> _core.Engine:
-        """The weights in the order in which a decision reads them; made at the first decision, shared by threads."""
+        """The weights in the order in which a decision reads them; shared by threads.
+
+        A loaded model has them in a memory-mapped file, any other makes them at its first decision.
+        """
         r, w = self.route_rows, self.reward_rows
-        return _core.Engine(
-            self.tree.parents, self.tree.leaf_of, r.start, r.index, r.value, w.start, w.index, w.value,
-            r.columns, self.geometric, 0,
-        )  # fmt: skip
+        if (layout := self.__dict__.get("layout")) is not None:
+            return self._with_prior(
+                _core.Engine(
+                    self.tree.parents, self.tree.leaf_of, r.start, r.index, r.value, r.columns, self.geometric, layout
+                )
+            )
+        return self._with_prior(
+            _core.Engine(
+                self.tree.parents, self.tree.leaf_of, r.start, r.index, r.value, w.start, w.index, w.value,
+                r.columns, self.geometric, 0,
+            )  # fmt: skip
+        )
+
+    def _with_prior(self, engine: _core.Engine) -> _core.Engine:
+        if self.prior is not None and self.trials is not None:
+            engine.start_from(self.prior, self.trials)
+        return engine
 
     def __getstate__(self) -> dict[str, Any]:
         """To be pickled: without what is made again on first use."""
-        made = ("engine", "routing", "rewards")
+        made = ("engine", "routing", "rewards", "layout")
         return {name: value for name, value in self.__dict__.items() if name not in made}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -146,24 +169,28 @@ class Model:
         return f"Model(epoch {self.epoch}, {self.n_seen:,} rounds seen, {self.tree}, {weights:,} weights)"
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the model beside `folder` and renames it into place; an older model there is replaced."""
+        """Writes the model beside `folder` and renames it into place; an older model there is replaced.
+
+        The folder holds the plain arrays and the serving layout, which is made for it if no decision has made it yet.
+        """
         target = Path(folder)
-        if target.exists() and (what := _foreign(target)):
+        if target.exists() and (what := foreign(target)):
             raise FileExistsError(f"{target} {what}; nothing was written")
         target.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
         try:
             fresh = work / "new"
             fresh.mkdir()
-            files = {name: _write(fresh / f"{name}.npy", array) for name, array in self._arrays().items()}
+            files = {name: write_array(fresh / f"{name}.npy", array) for name, array in self._arrays().items()}
+            layout = write_layout(fresh / SERVING, self.engine.layout(), files)
             manifest = {
                 "format": FORMAT, "version": VERSION, "epoch": self.epoch, "n_seen": self.n_seen,
-                "geometric": self.geometric, "columns": self.route_rows.columns, "files": files,
+                "geometric": self.geometric, "columns": self.route_rows.columns, "files": files, "serving": layout,
             }  # fmt: skip
-            signed = {**manifest, "crc32": _signature(manifest)}
-            _write_synced(fresh / MANIFEST, json.dumps(signed, indent=1).encode())
+            signed = {**manifest, "crc32": signature(manifest)}
+            write_synced(fresh / MANIFEST, json.dumps(signed, indent=1).encode())
             sync_folder(fresh)
-            _swap(fresh, target, work / "old")
+            swap(fresh, target, work / "old")
             sync_folder(target.parent)
         finally:
             shutil.rmtree(work, ignore_errors=True)
@@ -176,25 +203,29 @@ class Model:
             "routing_start": r.start, "routing_index": r.index, "routing_value": r.value,
             "rewards_start": w.start, "rewards_index": w.index, "rewards_value": w.value,
             **prints,
+            **{name: array for name in ("prior", "trials") if (array := getattr(self, name)) is not None},
         }  # fmt: skip
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Model:
-        """Opens a saved model: sizes, checksums and indices are checked, the arrays stay memory-mapped."""
+        """Opens a saved model: sizes, checksums and indices are checked, arrays and layout stay memory-mapped.
+
+        Several processes that load one folder share its memory.
+        """
         source = Path(folder)
         for _ in range(100):
-            before = _identity(source)
+            before = identity(source)
             try:
-                return cls._open(source, _read_manifest(source))
+                return cls._open(source, read_manifest(source))
             except ModelFileError:
-                if _identity(source) == before:
+                if identity(source) == before:
                     raise  # otherwise a newer model took its place while this one was being read
         raise ModelFileError(f"{source}: replaced again and again while it was being read")
 
     @classmethod
     def _open(cls, source: Path, manifest: dict[str, Any]) -> Model:
         try:
-            arrays = {name: _read(source / f"{name}.npy", facts) for name, facts in manifest["files"].items()}
+            arrays = {name: read_array(source / f"{name}.npy", facts) for name, facts in manifest["files"].items()}
             columns = whole("columns", manifest["columns"], 1)
             rows = {
                 kind: Rows(arrays[f"{kind}_start"], arrays[f"{kind}_index"], arrays[f"{kind}_value"], columns)
@@ -203,129 +234,17 @@ class Model:
             tree, rewards = Tree(arrays["parents"], arrays["leaf_of"]), rows["rewards"]
             if "rewards_prints" in arrays:
                 rewards = Fitted(rewards.start, rewards.index, rewards.value, columns, arrays["rewards_prints"])
-            return cls(tree, rows["routing"], rewards, manifest["epoch"], manifest["n_seen"], manifest["geometric"])
+            model = cls(
+                tree, rows["routing"], rewards, manifest["epoch"], manifest["n_seen"], manifest["geometric"],
+                arrays.get("prior"), arrays.get("trials"),
+            )  # fmt: skip
+            for array in arrays.values():
+                forget_pages(array)
+            if (layout := map_layout(source, manifest)) is not None:
+                model.__dict__["layout"] = layout
+                _ = model.engine  # which checks the layout
+            return model
         except ModelFileError:
             raise
         except (KeyError, TypeError, ValueError, OSError) as error:
             raise ModelFileError(f"{source}: not a valid model: {error}") from error
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    """What was renamed in a folder stays renamed after a power cut."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _write(path: Path, array: np.ndarray[Any, Any]) -> dict[str, Any]:
-    with path.open("wb") as file:
-        np.save(file, array, allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
-    return {"bytes": path.stat().st_size, "crc32": _checksum(path), "dtype": str(array.dtype), "shape": [*array.shape]}
-
-
-def _foreign(folder: Path) -> str:
-    """Why a folder may not be replaced: it is not a model, or holds what no model has."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-    except (ValueError, OSError, RecursionError):
-        manifest = None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        return "exists and is not a saved model"
-    others = {path.name for path in folder.iterdir()} - {MANIFEST, *(f"{name}.npy" for name in FILES | OPTIONAL)}
-    return f"holds {min(others)!r} beside a saved model" if others else ""
-
-
-def _exchanged(a: Path, b: Path) -> bool:
-    """Whether the system could give each folder the other's name in one step (Linux can)."""
-    try:
-        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-    except (AttributeError, OSError):
-        return False
-    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    return bool(renameat2(here, os.fsencode(a), here, os.fsencode(b), exchange) == 0)
-
-
-def _swap(fresh: Path, target: Path, old: Path) -> None:
-    """Renames into place, in one step where the system can; if it fails, what was there is there again."""
-    if target.exists():
-        if _exchanged(fresh, target):
-            return
-        os.rename(target, old)
-    try:
-        os.rename(fresh, target)
-    except OSError:
-        if old.exists():
-            os.rename(old, target)
-        raise
-
-
-def _signature(manifest: dict[str, Any]) -> int:
-    """A checksum of what the manifest says, however it is laid out."""
-    return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
-
-
-def _checksum(path: Path) -> int:
-    value = 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 22):
-            value = zlib.crc32(block, value)
-    return value
-
-
-def _identity(source: Path) -> tuple[int, ...]:
-    """Tells one saved model from the next in its place, even where their contents are equal."""
-    try:
-        facts = (source / MANIFEST).stat()
-    except OSError:
-        return ()
-    return facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns
-
-
-def _read_manifest(source: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads((source / MANIFEST).read_bytes())
-    except FileNotFoundError:
-        raise ModelFileError(f"{source}: no {MANIFEST}: not a saved model, or not all of it") from None
-    except (ValueError, OSError, RecursionError) as error:
-        raise ModelFileError(f"{source}: {MANIFEST} cannot be read: {error}") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ModelFileError(f"{source}: {MANIFEST} is not of the format {FORMAT!r}")
-    if manifest.get("version") not in READABLE:
-        known = " and ".join(map(str, READABLE))
-        raise ModelFileError(f"{source}: format version {manifest.get('version')!r}; this software reads {known}")
-    if manifest.pop("crc32", None) != _signature(manifest):
-        raise ModelFileError(f"{source}: {MANIFEST} does not have its own checksum; it is corrupt")
-    files = manifest.get("files")
-    if not isinstance(files, dict) or set(files) - OPTIONAL.keys() != FILES.keys():
-        raise ModelFileError(f"{source}: {MANIFEST} must list the files {', '.join(FILES)}")
-    return manifest
-
-
-def _read(path: Path, facts: dict[str, Any]) -> np.ndarray[Any, Any]:
-    if not path.is_file():
-        raise ModelFileError(f"{path}: missing")
-    if path.stat().st_size != facts["bytes"]:
-        raise ModelFileError(f"{path}: {path.stat().st_size} bytes; {facts['bytes']} were written")
-    if _checksum(path) != facts["crc32"]:
-        raise ModelFileError(f"{path}: checksum differs from the manifest's; the file is corrupt")
-    try:
-        array: np.ndarray[Any, Any] = np.lib.format.open_memmap(path, mode="r")  # one array, and no pickle
-    except (TypeError, ValueError, OSError, OverflowError) as error:
-        raise ModelFileError(f"{path}: {error}") from error
-    if [*array.shape] != facts["shape"] or str(array.dtype) != facts["dtype"]:
-        raise ModelFileError(f"{path}: holds {array.dtype} {array.shape}, the manifest says {facts}")
-    wanted = (FILES | OPTIONAL)[path.stem]
-    if array.ndim != 1 or str(array.dtype) != wanted:
-        raise ModelFileError(f"{path}: holds {array.dtype} {array.shape}; a list of {wanted} is needed")
-    return array

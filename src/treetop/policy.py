@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
+import scipy.sparse as sp
 
-from treetop.explore import IGW, Strategy, batch_keys, check, checked, choose, event_key, event_name, is_native
+from treetop.explore import IGW, Strategy, batch_keys, check, choose, event_key, event_name, first_draw, is_native
 from treetop.model import Model
-from treetop.search import Eligible, search
+from treetop.search import ALL, Eligible, search
 from treetop.types import Arms, Decision, Decisions, Explanation, Matrix, Rows, as_rows, real, whole
 
 MAX_SLOTS = 65_536
+CSR = (sp.csr_matrix, sp.csr_array)
 M = TypeVar("M")
 
 
@@ -66,10 +68,12 @@ class Policy:
         arms, a boolean mask over all arms, or a prepared Eligible; `exclude` a list or set of arms. Fewer than k
         eligible arms give a shorter decision, none an error.
         """
-        row = one_row(x, expect(model, Model, self).n_features)
         name = uuid.uuid4().hex if event_id is None else event_name(event_id)
+        allowed = _allowed(expect(model, Model, self), eligible, exclude, 1)
+        if (quick := self._decide_quickly(model, x, name, allowed)) is not None:
+            return quick
+        row = one_row(x, model.n_features)
         keys = np.array([event_key(name)], np.int64)
-        allowed = _allowed(model, eligible, exclude, 1)
         arms, nodes, propensities, scores, explored = self._run(model, row, keys, allowed, 1)
         n = self.k if arms[0, -1] >= 0 else int((arms[0] >= 0).sum())
         return Decision(
@@ -112,8 +116,25 @@ class Policy:
         row = one_row(x, expect(model, Model, self).n_features)
         allowed = _allowed(model, eligible, exclude, 1).row(0)
         found = search(model, row, self.beam, self.beta, self.k, allowed)
-        p = checked(self.strategy.probabilities(found.score.astype(np.float64), model.n_seen), len(found))
-        return Explanation(found.is_node, found.id, found.route, found.score, p)
+        p = first_draw(self.strategy, found, model.n_seen)
+        return Explanation(found.is_node, found.id, found.route, found.score, found.promise, p)
+
+    def _decide_quickly(self, model: Model, x: Any, name: str, allowed: Eligible) -> Decision | None:
+        """The decision for a row that the core can read as it is; None for whatever has to be looked at first."""
+        if type(x) in CSR:
+            arrays, columns = (x.indptr, x.indices, x.data), x.shape[-1]
+        elif type(x) is Rows:
+            arrays, columns = (x.start, x.index, x.value), x.columns
+        else:
+            return None
+        if not is_native(self.strategy) or (allowed.kind != ALL and allowed.mask is None):
+            return None
+        kind, rate = self.strategy.native(model.n_seen)  # type: ignore[attr-defined]
+        out = model.engine.decide_one(
+            *arrays, columns, event_key(name), self.k, self.explore, self.beam, -1.0 if self.beta is None else self.beta,
+            kind, rate, allowed.mask,
+        )  # fmt: skip
+        return None if out is None else Decision(name, model.epoch, *out)
 
     def _run(self, model: Model, x: Rows, keys: Any, allowed: Eligible, threads: int) -> tuple[Any, ...]:
         if not is_native(self.strategy):
@@ -122,6 +143,7 @@ class Policy:
         return model.engine.decide(
             x.start, x.index, x.value, keys, self.k, self.explore, self.beam, -1.0 if self.beta is None else self.beta,
             kind, rate, allowed.kind, allowed.positions, allowed.start, threads,
+            allowed.mask,
         )  # fmt: skip
 
     def _run_slowly(self, model: Model, x: Rows, keys: Any, allowed: Eligible) -> tuple[Any, ...]:
@@ -139,7 +161,7 @@ class Policy:
                 if found.is_node[candidate]:
                     nodes[i, slot] = found.id[candidate]
                     arms[i, slot], below = model.engine.arm_below(
-                        int(found.id[candidate]), key, slot, mine.kind, mine.positions
+                        int(found.id[candidate]), key, slot, mine.kind, mine.positions, mine.mask
                     )
                 propensities[i, slot] = p[slot] / below
             scores[i, : len(chosen)] = found.score[chosen]
@@ -162,7 +184,7 @@ def one_row(x: Matrix, n_features: int) -> Rows:
 
 
 def _allowed(model: Model, eligible: Arms | Eligible | None, exclude: Arms | None, contexts: int) -> Eligible:
-    allowed = Eligible.of(model.tree, eligible, exclude)
+    allowed = Eligible.listed(model.tree, eligible, exclude)
     if len(allowed.start) and len(allowed.start) != contexts + 1:
         raise ValueError(f"the mask has {len(allowed.start) - 1} rows for {contexts} contexts")
     return allowed

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from treetop import _core
 from treetop.model import Model
 from treetop.tree import Tree
 from treetop.types import Arms, Candidates, Ints, Longs, Rows, as_indices
@@ -20,17 +21,28 @@ NO_ROWS = np.zeros(0, np.int64)
 class Eligible:
     """The arms a request may see, as sorted tree positions: all, only the listed ones, or all except those.
 
-    Made once, it serves any number of decisions on the same tree. With `start`, one list per row of a batch.
+    Prepared once with `Eligible.of`, it has a bit per position and a count per node (`mask`), so that any number of
+    decisions on the same tree cost hardly more than without it. With `start`, one list per row of a batch.
     """
 
     kind: int = ALL
     positions: Ints = field(default_factory=lambda: NOTHING)
     start: Longs = field(default_factory=lambda: NO_ROWS)
     arm_at: Ints = field(default_factory=lambda: NOTHING)  # the tree's: what the positions mean
+    mask: _core.Mask | None = None
 
     @classmethod
     def of(cls, tree: Tree, eligible: Arms | Eligible | None = None, exclude: Arms | None = None) -> Eligible:
         """From ids or a boolean mask (one row per context in a batch: a two-dimensional mask) and ids to leave out."""
+        listed = cls.listed(tree, eligible, exclude)
+        if listed.kind == ALL or len(listed.start) or listed.mask is not None:
+            return listed
+        mask = _core.Mask(tree.begin, tree.end, listed.positions, tree.n_arms, listed.kind == ONLY)
+        return replace(listed, mask=mask)
+
+    @classmethod
+    def listed(cls, tree: Tree, eligible: Arms | Eligible | None = None, exclude: Arms | None = None) -> Eligible:
+        """The same without the preparation, for a single decision."""
         if isinstance(eligible, Eligible):
             if exclude is not None:
                 raise ValueError("exclude cannot be added to a prepared Eligible; prepare it with the exclusion")
@@ -90,10 +102,18 @@ def _positions(tree: Tree, arms: Arms | None, what: str) -> Ints:
 
 def search(model: Model, x: Rows, beam: int, beta: float | None, wanted: int, eligible: Eligible) -> Candidates:
     """The effective arms of one context, in canonical order; at least `wanted` where that many arms are eligible."""
-    is_node, ids, route, score = model.engine.search(
-        x.start, x.index, x.value, wanted, beam, -1.0 if beta is None else beta, eligible.kind, eligible.positions
+    is_node, ids, route, score, promise = model.engine.search(
+        x.start,
+        x.index,
+        x.value,
+        wanted,
+        beam,
+        -1.0 if beta is None else beta,
+        eligible.kind,
+        eligible.positions,
+        eligible.mask,
     )
     if not (finite := np.isfinite(score)).all():
         raise ValueError(f"a score is {score[~finite][0]}: the context is too large for the weights of the model")
     order = np.lexsort((ids, is_node))
-    return Candidates(is_node[order], ids[order], np.exp(route[order]), score[order])
+    return Candidates(is_node[order], ids[order], np.exp(route[order]), score[order], promise[order])

@@ -7,14 +7,16 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 
 from treetop.datasets import Dataset, Stream
 from treetop.feedback import All, Observer, uniforms
-from treetop.learn import Epochs, Linear, refit
+from treetop.learn import Epochs, Learner, Linear, refit
 from treetop.model import Model
+from treetop.scenario import Scenario, Shifting
 from treetop.tree import Tree
 from treetop.types import Bools, Feedback, Floats, Ints, Longs, Rows, Singles
 
@@ -147,10 +149,13 @@ def begin(
     max_leaf: int,
     seed: int,
     building: Building | None = None,
+    scenario: Scenario | None = None,
     **tree: Any,
 ) -> tuple[Stream, Model]:
     """The shuffled stream, and the model of epoch 0: the initialisation set gives tree and routing, nothing else."""
     stream = Stream.draw(dataset, init, horizon, seed)
+    if scenario:
+        stream = scenario.initial(stream)
     tree_seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
     shown: dict[str, Any] = {name: partial(building, name) if building else None for name in ("tree", "routing")}
     built = Tree.from_labels(
@@ -167,18 +172,20 @@ def run(
     name: str = "",
     seed: int = 0,
     epochs: Epochs | None = None,
-    regressor: Linear | None = None,
+    regressor: Learner | None = None,
     progress: Progress | None = None,
     feedback: Observer | None = None,
     world: World | None = None,
     resume: History | None = None,
     save: Callable[[History], None] | None = None,
+    scenario: Scenario | None = None,
 ) -> Run:
     """Plays the whole stream with one policy, starting from `model`; refits at the epochs' ends on all past feedback.
 
     `policy` and `model` are Policy and Model, or FlatPolicy and FlatModel. `feedback` says which slots are observed
     (all), `world` what they bring (the dataset's labels). `save` gets the history after every epoch but the last; with
     what it got as `resume`, the run goes on from there and ends the same: a refit knows nothing but the history.
+    `scenario` says what changes half-way (see `Scenario.of`).
     """
     began = time.perf_counter() - (resume.seconds if resume else 0.0)
     horizon = len(stream.rows)
@@ -186,7 +193,10 @@ def run(
     past = _continued(resume, horizon, policy.k, refits)
     if past.done:  # the model of the epochs that need not be played again
         model = replace(model, epoch=model.epoch + refits.index(past.done))
-    game = _Game(stream, policy, seed, world or Labels(stream.dataset.Y), feedback or All(), past, progress)
+    rewards: World = world or Labels(stream.dataset.Y)
+    if scenario:
+        rewards = Shifting(rewards, scenario)
+    game = _Game(stream, policy, seed, rewards, feedback or All(), past, progress, scenario)
     for first, end in zip([0, *refits], [*refits, horizon], strict=True):
         if first < past.done:
             continue
@@ -215,6 +225,7 @@ class _Game:
     observer: Observer
     past: History
     progress: Progress | None
+    scenario: Scenario | None = None
 
     def seen(self, n: int) -> Feedback:
         return self.past.learned_from(self.stream.X, n, self.world.reward_range)
@@ -222,9 +233,13 @@ class _Game:
     def play(self, model: Any, first: int, end: int) -> None:
         """Rounds first to end with one model, written to the history."""
         past, slots = self.past, np.arange(self.policy.k)
-        for a in range(first, end, BLOCK):
-            b = min(a + BLOCK, end)
-            d = self.policy.decide_batch(model, self.stream.X.slice(a, b), seed=self.seed, first_row=a)
+        change = self.scenario.change if self.scenario else first
+        cuts = sorted({*range(first, end, BLOCK), *([change] if first < change < end else []), end})
+        for a, b in pairwise(cuts):
+            eligible = self.scenario.eligible(a) if self.scenario else None
+            d = self.policy.decide_batch(
+                model, self.stream.X.slice(a, b), seed=self.seed, first_row=a, eligible=eligible
+            )
             rewards = self.world.rewards(self.stream.rows[a:b], d.arms, a)
             draws = uniforms("feedback", self.seed, a, np.broadcast_to(slots, rewards.shape))
             past.arms[a:b], past.nodes[a:b], past.explored[a:b] = d.arms, d.nodes, d.explored
@@ -256,10 +271,10 @@ def curve(values: Floats, refits: list[int]) -> list[tuple[int, float]]:
     return [(int(t), round(float(v), 6)) for t, v in zip(at, values[at - 1], strict=True)]
 
 
-def _settings(policy: Any, refits: list[int], regressor: Linear | None) -> dict[str, Any]:
-    learner = regressor or Linear()
+def _settings(policy: Any, refits: list[int], regressor: Learner | None) -> dict[str, Any]:
+    learner: Any = regressor or Linear()
     return {
         "k": policy.k, "explore": policy.explore, "beam": getattr(policy, "beam", None),
         "parameters": asdict(policy.strategy) if hasattr(policy.strategy, "__dataclass_fields__") else {},
-        "loss": learner.loss, "cost": learner.cost, "refits": refits,
+        "loss": getattr(learner, "loss", "squared"), "cost": learner.cost, "refits": refits,
     }  # fmt: skip

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from treetop.model import sync_folder
+from treetop.modelfile import sync_folder
 from treetop.simulate import History
 
 PLAN, RUNS, STATE = "plan.json", "runs.jsonl", "state"

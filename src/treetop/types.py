@@ -199,6 +199,7 @@ class Candidates:
     id: Ints
     route: Floats
     score: Singles
+    promise: Singles  # how much there is to learn from showing it, for strategies that ask
 
     def __len__(self) -> int:
         return len(self.id)
@@ -335,6 +336,12 @@ class Feedback:
     def of(cls, contexts: Matrix, shown: Decision | Decisions, rewards: Any) -> Feedback:
         """What came of decisions: one context and one row of rewards for each."""
         return cls(contexts, shown.arms, shown.nodes, rewards)
+
+    @classmethod
+    def none(cls, features: int, k: int) -> Feedback:
+        """No rounds at all."""
+        empty = Rows(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), features)
+        return cls(empty, np.zeros((0, k), np.int32), None, np.zeros((0, k), np.float32))
 
     @property
     def observed(self) -> Bools:

@@ -1,0 +1,431 @@
+// Deciding, for Python: the engine, prepared masks, and the draw by itself.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "decide.hpp"
+#include "python.hpp"
+
+namespace nb = nanobind;
+using namespace treetop;
+using namespace nb::literals;
+
+namespace {
+
+constexpr std::int64_t max_slots = 65536, max_int = std::numeric_limits<std::int32_t>::max();
+
+Strategy strategy_of(std::int32_t kind, double rate) {
+    within("strategy", kind, 0, 4);
+    const Strategy strategy{static_cast<Kind>(kind), rate};
+    within("rate", rate, 0.0, strategy.kind == Kind::epsilon || strategy.kind == Kind::thrifty ? 1.0 : 1e300);
+    return strategy;
+}
+
+Width width_of(std::int64_t beam, double beta) {
+    within<std::int64_t>("beam", beam, 1, max_int);
+    within("beta", beta, -1.0, 1.0);
+    return {beam, beta};
+}
+
+void check_slots(std::int64_t k, std::int64_t explore) {
+    within<std::int64_t>("k", k, 1, max_slots);
+    within<std::int64_t>("explore", explore, 0, k);
+}
+
+// What the rows of a call may see: nothing said, one list for all, a list per row, or a prepared mask.
+struct Allowed {
+    std::int32_t kind;
+    std::span<const std::int32_t> listed;
+    std::span<const std::int64_t> start;
+    const Mask* mask = nullptr;
+
+    Eligible operator[](std::size_t i) const {
+        if (mask) return {Eligible::Kind::mask, {}, mask};
+        if (kind == 0) return {};  // the lists are then neither looked at nor checked
+        const auto mine = start.empty() ? listed : listed.subspan(start[i], start[i + 1] - start[i]);
+        return {static_cast<Eligible::Kind>(kind), mine};
+    }
+
+    void check(const Layout& tree, std::size_t rows) const {
+        within("eligible_kind", kind, 0, 2);
+        if (mask && (mask->arms() != tree.arms() || mask->nodes() != tree.nodes()))
+            throw std::invalid_argument("the mask is for " + std::to_string(mask->arms()) + " arms and " +
+                                        std::to_string(mask->nodes()) + " nodes, the model has " +
+                                        std::to_string(tree.arms()) + " and " + std::to_string(tree.nodes()));
+        if (kind == 0 && !mask) return;
+        if (!start.empty() && (start.size() != rows + 1 || start.front() != 0 ||
+                               start.back() != static_cast<std::int64_t>(listed.size())))
+            throw std::invalid_argument("eligible lists do not fit " + std::to_string(rows) + " contexts");
+        const std::size_t lists = start.empty() ? 1 : rows;
+        for (std::size_t i = 0; i < lists; ++i) {
+            if (!start.empty() && (start[i + 1] < start[i] || start[i + 1] > start.back()))
+                throw std::invalid_argument("eligible lists do not fit: row " + std::to_string(i));
+            const Eligible allowed = (*this)[i];
+            check_list(allowed.positions, tree);
+            if (allowed.count(0, static_cast<std::int32_t>(tree.arms())) == 0)
+                throw std::invalid_argument("row " + std::to_string(i) + ": none of the " +
+                                            std::to_string(tree.arms()) + " arms is eligible");
+        }
+    }
+
+    static void check_list(std::span<const std::int32_t> listed, const Layout& tree) {
+        const auto arms = static_cast<std::int32_t>(tree.arms());
+        for (std::size_t i = 0; i < listed.size(); ++i) {
+            if (listed[i] < 0 || listed[i] >= arms)
+                throw std::invalid_argument("position " + std::to_string(listed[i]) + " is outside [0, " +
+                                            std::to_string(arms) + ")");
+            if (i > 0 && listed[i] <= listed[i - 1])
+                throw std::invalid_argument("positions must rise strictly: " + std::to_string(listed[i]) + " after " +
+                                            std::to_string(listed[i - 1]));
+        }
+    }
+};
+
+// A model ready to decide. Read-only after construction, so that any number of threads may call it at once; each call
+// borrows scratch space from a pool.
+class Engine {
+public:
+    Engine(In<std::int32_t> parents, In<std::int32_t> leaf_of, In<std::int64_t> route_start,
+           In<std::int32_t> route_index, In<float> route_value, In<std::int64_t> reward_start,
+           In<std::int32_t> reward_index, In<float> reward_value, std::int64_t columns, bool geometric, int threads) {
+        const Rows routing = rows(route_start, route_index, route_value, columns);
+        const Rows rewards = rows(reward_start, reward_index, reward_value, columns);
+        const auto up = view(parents), leaves = view(leaf_of);
+        const nb::gil_scoped_release release;
+        model_ = make_model(up, leaves, routing, rewards, geometric, threads);
+    }
+
+    Engine(In<std::int32_t> parents, In<std::int32_t> leaf_of, In<std::int64_t> route_start,
+           In<std::int32_t> route_index, In<float> route_value, std::int64_t columns, bool geometric,
+           In<std::uint8_t> layout)
+        : mapped_(layout) {
+        const Rows routing = rows(route_start, route_index, route_value, columns);
+        const auto up = view(parents), leaves = view(leaf_of);
+        const auto bytes = std::as_bytes(view(layout));
+        const nb::gil_scoped_release release;
+        model_ = open_model(up, leaves, routing, geometric, bytes);
+    }
+
+    // To be called before the engine is shared: what scores start from, and how often each arm was tried.
+    void start_from(In<float> prior, In<std::int32_t> trials) {
+        model_.prior = make_prior(model_.tree, view(prior), view(trials));
+    }
+
+    // (n, k) log routing scores of the leaves of given arms; NaN where there is no arm (-1).
+    auto routes(In<std::int64_t> start, In<std::int32_t> index, In<float> value, In<std::int32_t> arms, std::int64_t k,
+                int threads) const {
+        const Rows contexts = rows(start, index, value, model_.columns - 1);
+        const auto asked = view(arms);
+        const std::size_t n = contexts.size();
+        within<std::int64_t>("k", k, 1, max_int);
+        if (asked.size() != n * static_cast<std::size_t>(k))
+            throw std::invalid_argument(std::to_string(asked.size()) + " arms for " + std::to_string(n) +
+                                        " contexts with " + std::to_string(k) + " each");
+        std::vector<double> out(asked.size());
+        {
+            const nb::gil_scoped_release release;
+            validate(contexts, "context");
+            for (const std::int32_t arm : asked)
+                within<std::int64_t>("an arm", arm, -1, static_cast<std::int64_t>(model_.tree.arms()) - 1);
+            std::vector<std::unique_ptr<Decider>> deciders(worker_count(threads, n));
+            for (auto& decider : deciders) decider = borrow();
+            parallel_for(n, threads, 16, [&](int worker, std::size_t i) {
+                const std::size_t at = i * static_cast<std::size_t>(k);
+                deciders[worker]->routes(contexts[i], asked.subspan(at, static_cast<std::size_t>(k)), out.data() + at);
+            });
+            for (auto& decider : deciders) give_back(std::move(decider));
+        }
+        return pack<Out2<double>>(std::move(out), n, k);
+    }
+
+    // The whole layout, as it is written to a file.
+    std::span<const std::byte> layout() const { return model_.index.arena.bytes(); }
+
+    auto decide(In<std::int64_t> start, In<std::int32_t> index, In<float> value, In<std::int64_t> keys, std::int64_t k,
+                std::int64_t explore, std::int64_t beam, double beta, std::int32_t strategy, double rate,
+                std::int32_t eligible_kind, In<std::int32_t> positions, In<std::int64_t> position_start, int threads,
+                const Mask* mask) const {
+        const Rows contexts = rows(start, index, value, model_.columns - 1);
+        const auto key = view(keys);
+        check_slots(k, explore);
+        const Ask ask{k, explore, width_of(beam, beta), strategy_of(strategy, rate)};
+        const Allowed allowed{eligible_kind, view(positions), view(position_start), mask};
+        const std::size_t n = contexts.size();
+        Slots slots(n, static_cast<std::size_t>(k));
+        {
+            const nb::gil_scoped_release release;
+            check(contexts, key.size(), allowed);
+            std::vector<std::unique_ptr<Decider>> deciders(worker_count(threads, n));
+            for (auto& decider : deciders) decider = borrow();
+            parallel_for(n, threads, 16, [&](int worker, std::size_t i) {
+                deciders[worker]->decide(contexts[i], ask, allowed[i], static_cast<std::uint64_t>(key[i]), i, slots);
+            });
+            for (auto& decider : deciders) give_back(std::move(decider));
+        }
+        return std::make_tuple(pack<Out2<std::int32_t>>(std::move(slots.arms), n, k),
+                               pack<Out2<std::int32_t>>(std::move(slots.nodes), n, k),
+                               pack<Out2<double>>(std::move(slots.propensities), n, k),
+                               pack<Out2<float>>(std::move(slots.scores), n, k),
+                               pack_bool<Out2<bool>>(std::move(slots.explored), n, k));
+    }
+
+    // One decision, for a context that is right as it is: arms, propensities, scores, explored, nodes. None for any
+    // other, which then goes the long way to be put in order or refused.
+    nb::object decide_one(nb::handle start, nb::handle index, nb::handle value, std::int64_t columns, std::int64_t key,
+                          std::int64_t k, std::int64_t explore, std::int64_t beam, double beta, std::int32_t strategy,
+                          double rate, const Mask* mask) const {
+        In<std::int32_t> indices;
+        In<float> values;
+        std::size_t n = 0;
+        if (columns != model_.columns - 1 || !nb::try_cast(index, indices, false) ||
+            !nb::try_cast(value, values, false) || !one_row(start, n) || n > indices.size() || n > values.size())
+            return nb::none();
+        const Row x{view(indices).first(n), view(values).first(n)};
+        for (std::size_t j = 0; j < n; ++j) {
+            const bool in_order = x.index[j] > (j > 0 ? x.index[j - 1] : -1);
+            if (!in_order || x.index[j] >= columns || !std::isfinite(x.value[j])) return nb::none();
+        }
+        check_slots(k, explore);
+        const Ask ask{k, explore, width_of(beam, beta), strategy_of(strategy, rate)};
+        const Allowed allowed{0, {}, {}, mask};
+        allowed.check(model_.tree, 1);
+        auto slots = std::make_unique<Slots>(1, static_cast<std::size_t>(k));
+        {
+            const nb::gil_scoped_release release;
+            auto decider = borrow();
+            decider->decide(x, ask, allowed[0], static_cast<std::uint64_t>(key), 0, *slots);
+            give_back(std::move(decider));
+        }
+        const auto filled = static_cast<std::size_t>(std::ranges::count_if(slots->arms, [](auto a) { return a >= 0; }));
+        Slots& out = *slots;
+        const nb::capsule owner(slots.release(), [](void* p) noexcept { delete static_cast<Slots*>(p); });
+        return nb::make_tuple(Out<std::int32_t>(out.arms.data(), {filled}, owner),
+                              Out<double>(out.propensities.data(), {filled}, owner),
+                              Out<float>(out.scores.data(), {filled}, owner),
+                              Out<bool>(reinterpret_cast<bool*>(out.explored.data()), {filled}, owner),
+                              Out<std::int32_t>(out.nodes.data(), {filled}, owner));
+    }
+
+    auto search(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t wanted, std::int64_t beam,
+                double beta, std::int32_t eligible_kind, In<std::int32_t> positions, const Mask* mask) const {
+        const Rows contexts = rows(start, index, value, model_.columns - 1);
+        const Allowed allowed{eligible_kind, view(positions), {}, mask};
+        const Width width = width_of(beam, beta);
+        within<std::int64_t>("wanted", wanted, 0, max_int);
+        std::vector<std::uint8_t> is_node;
+        std::vector<std::int32_t> id;
+        std::vector<double> route;
+        std::vector<float> score, promise;
+        {
+            const nb::gil_scoped_release release;
+            check(contexts, 1, allowed);
+            auto decider = borrow();
+            for (const Candidate& c :
+                 decider->search(contexts[0], width, static_cast<std::size_t>(wanted), allowed[0])) {
+                is_node.push_back(c.node);
+                id.push_back(c.id);
+                route.push_back(c.route);
+                score.push_back(c.score);
+                promise.push_back(c.promise);
+            }
+            give_back(std::move(decider));
+        }
+        const std::size_t n = id.size();
+        return std::make_tuple(pack_bool<Out<bool>>(std::move(is_node), n), pack1(std::move(id)),
+                               pack1(std::move(route)), pack1(std::move(score)), pack1(std::move(promise)));
+    }
+
+    // A uniform eligible arm below `node`, and how many there are.
+    std::tuple<std::int32_t, std::int32_t> arm_below(std::int32_t node, std::int64_t key, std::int64_t slot,
+                                                     std::int32_t eligible_kind, In<std::int32_t> positions,
+                                                     const Mask* mask) const {
+        const Allowed allowed{eligible_kind, view(positions), {}, mask};
+        check_node(node);
+        within("eligible_kind", eligible_kind, 0, 2);
+        allowed.check_list(allowed.listed, model_.tree);
+        auto decider = borrow();
+        const std::int32_t below = decider->arms_below(node, allowed[0]);
+        if (below == 0) throw std::invalid_argument("no eligible arm below node " + std::to_string(node));
+        const std::int32_t arm = decider->arm_below(
+            node, allowed[0], derive(static_cast<std::uint64_t>(key), ~static_cast<std::uint64_t>(slot)));
+        give_back(std::move(decider));
+        return {arm, below};
+    }
+
+private:
+    // Whether the row pointers, of either width, are those of one row; and how long it is.
+    static bool one_row(nb::handle start, std::size_t& n) {
+        In<std::int32_t> narrow;
+        In<std::int64_t> wide;
+        std::int64_t first = -1, last = -1;
+        if (nb::try_cast(start, narrow, false) && narrow.size() == 2) {
+            first = narrow.data()[0];
+            last = narrow.data()[1];
+        } else if (nb::try_cast(start, wide, false) && wide.size() == 2) {
+            first = wide.data()[0];
+            last = wide.data()[1];
+        }
+        n = static_cast<std::size_t>(last);
+        return first == 0 && last >= 0;
+    }
+
+    void check_node(std::int32_t node) const {
+        if (node < 0 || node >= static_cast<std::int32_t>(model_.tree.nodes()))
+            throw std::invalid_argument("node " + std::to_string(node) + " is outside [0, " +
+                                        std::to_string(model_.tree.nodes()) + ")");
+    }
+
+    void check(const Rows& contexts, std::size_t keys, const Allowed& allowed) const {
+        if (contexts.size() != keys)
+            throw std::invalid_argument(std::to_string(contexts.size()) + " contexts, but " + std::to_string(keys) +
+                                        " keys");
+        validate(contexts, "context");
+        allowed.check(model_.tree, keys);
+    }
+
+    std::unique_ptr<Decider> borrow() const {
+        const std::lock_guard<std::mutex> lock(guard_);
+        if (idle_.empty()) return std::make_unique<Decider>(model_);
+        auto decider = std::move(idle_.back());
+        idle_.pop_back();
+        return decider;
+    }
+
+    void give_back(std::unique_ptr<Decider> decider) const {
+        const std::lock_guard<std::mutex> lock(guard_);
+        idle_.push_back(std::move(decider));
+    }
+
+    In<std::uint8_t> mapped_;  // keeps the memory of a borrowed layout
+    Model model_;
+    mutable std::mutex guard_;
+    mutable std::vector<std::unique_ptr<Decider>> idle_;
+};
+
+void make_mask(Mask* self, In<std::int32_t> begin, In<std::int32_t> end, In<std::int32_t> positions, std::int64_t arms,
+               bool listed) {
+    within<std::int64_t>("arms", arms, 1, max_int);
+    if (begin.size() != end.size()) throw std::invalid_argument("begin and end must have one length");
+    const auto check = [&](std::int32_t value, const char* what, std::int64_t high) {
+        if (value < 0 || value > high)
+            throw std::invalid_argument(std::string(what) + " " + std::to_string(value) + " is outside [0, " +
+                                        std::to_string(high) + "]");
+    };
+    for (std::size_t node = 0; node < begin.size(); ++node) {
+        check(end.data()[node], "end", arms);
+        check(begin.data()[node], "begin", end.data()[node]);
+    }
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+        check(positions.data()[i], "position", arms - 1);
+        if (i > 0 && positions.data()[i] <= positions.data()[i - 1])
+            throw std::invalid_argument("positions must rise strictly: " + std::to_string(positions.data()[i]));
+    }
+    new (self) Mask(static_cast<std::size_t>(arms), view(begin), view(end), view(positions), listed);
+}
+
+std::int32_t below(const Mask& mask, std::int32_t node) {
+    within("node", node, 0, static_cast<std::int32_t>(mask.nodes()) - 1);
+    return mask.below(node);
+}
+
+auto bind_choose(In<float> scores, In<bool> is_node, In<std::int32_t> id, std::int64_t k, std::int64_t explore,
+                 std::int32_t strategy, double rate, std::int64_t key) {
+    if (is_node.size() != scores.size() || id.size() != scores.size())
+        throw std::invalid_argument("scores, is_node and id must have one length");
+    check_slots(k, explore);
+    const Strategy how = strategy_of(strategy, rate);
+    const auto* node = reinterpret_cast<const std::uint8_t*>(is_node.data());  // bytes may be other than 0 and 1
+    std::vector<Candidate> candidates;
+    for (std::size_t i = 0; i < scores.size(); ++i)
+        candidates.push_back({id.data()[i], node[i] != 0, scores.data()[i], 0});
+    Explorer explorer;
+    std::vector<std::int32_t> chosen;
+    std::vector<double> probability;
+    std::vector<std::uint8_t> explored;
+    for (const Choice& c : explorer(candidates, k, explore, how, static_cast<std::uint64_t>(key))) {
+        chosen.push_back(c.candidate);
+        probability.push_back(c.probability);
+        explored.push_back(c.explored);
+    }
+    const std::size_t n = chosen.size();
+    return std::make_tuple(pack1(std::move(chosen)), pack1(std::move(probability)),
+                           pack_bool<Out<bool>>(std::move(explored), n));
+}
+
+}  // namespace
+
+void treetop::bind_engine(nb::module_& m) {
+    nb::class_<Mask>(m, "Mask", "A set of positions with counts per node, prepared once for many decisions.")
+        .def("__init__", &make_mask, "begin"_a.noconvert(), "end"_a.noconvert(), "positions"_a.noconvert(), "arms"_a,
+             "listed"_a)
+        .def("below", &below, "node"_a, "How many eligible arms are below a node.");
+    nb::class_<Engine>(m, "Engine")
+        .def(nb::init<In<std::int32_t>, In<std::int32_t>, In<std::int64_t>, In<std::int32_t>, In<float>,
+                      In<std::int64_t>, In<std::int32_t>, In<float>, std::int64_t, bool, int>(),
+             "parents"_a.noconvert(), "leaf_of"_a.noconvert(), "route_start"_a.noconvert(), "route_index"_a.noconvert(),
+             "route_value"_a.noconvert(), "reward_start"_a.noconvert(), "reward_index"_a.noconvert(),
+             "reward_value"_a.noconvert(), "columns"_a, "geometric"_a, "threads"_a)
+        .def(nb::init<In<std::int32_t>, In<std::int32_t>, In<std::int64_t>, In<std::int32_t>, In<float>, std::int64_t,
+                      bool, In<std::uint8_t>>(),
+             "parents"_a.noconvert(), "leaf_of"_a.noconvert(), "route_start"_a.noconvert(), "route_index"_a.noconvert(),
+             "route_value"_a.noconvert(), "columns"_a, "geometric"_a, "layout"_a.noconvert())
+        .def(
+            "layout",
+            [](nb::pointer_and_handle<Engine> self) {
+                const auto bytes = self.p->layout();
+                return Out<const std::uint8_t>(bytes.data(), {bytes.size()}, self.h);
+            },
+            "The serving layout as it is written to a file; memory of the engine.")
+        .def("start_from", &Engine::start_from, "prior"_a.noconvert(), "trials"_a.noconvert(),
+             "What scores start from; to be called before the engine is shared.")
+        .def("routes", &Engine::routes, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
+             "arms"_a.noconvert(), "k"_a, "threads"_a, "Log routing scores of the leaves of given arms.")
+        .def("decide", &Engine::decide, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
+             "keys"_a.noconvert(), "k"_a, "explore"_a, "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "eligible_kind"_a,
+             "positions"_a.noconvert(), "position_start"_a.noconvert(), "threads"_a, "mask"_a = nb::none(),
+             "Decisions for rows of contexts: arms, nodes, propensities, scores, explored.")
+        .def(
+            "decide_one", &Engine::decide_one, "start"_a, "index"_a, "value"_a, "columns"_a, "key"_a, "k"_a,
+            "explore"_a, "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "mask"_a = nb::none(),
+            nb::sig("def decide_one(self, start: object, index: object, value: object, columns: int, key: int, k: int, "
+                    "explore: int, beam: int, beta: float, strategy: int, rate: float, mask: Mask | None = None) -> "
+                    "tuple[NDArray[numpy.int32], NDArray[numpy.float64], NDArray[numpy.float32], NDArray[numpy.bool_], "
+                    "NDArray[numpy.int32]] | None"),
+            "One decision for a context that is right as it is: arms, propensities, scores, explored, nodes; else "
+            "None.")
+        .def("search", &Engine::search, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "wanted"_a,
+             "beam"_a, "beta"_a, "eligible_kind"_a, "positions"_a.noconvert(), "mask"_a = nb::none(),
+             "Effective arms of one context: is_node, id, log route, score, promise.")
+        .def("arm_below", &Engine::arm_below, "node"_a, "key"_a, "slot"_a, "eligible_kind"_a, "positions"_a.noconvert(),
+             "mask"_a = nb::none(), "A uniform eligible arm below a node, and how many there are.");
+    m.attr("LAYOUT_VERSION") = Header::current;
+    m.def(
+        "crc32",
+        [](In<std::uint8_t> bytes, int threads) {
+            const auto all = std::as_bytes(view(bytes));
+            const nb::gil_scoped_release release;
+            return crc32(all, threads);
+        },
+        "bytes"_a.noconvert(), "threads"_a, "The same number as zlib.crc32, on several threads.");
+    m.def(
+        "instruction_sets",
+        [] {
+            std::vector<std::string> names;
+            for (const InstructionSet& set : instruction_sets()) names.emplace_back(set.name);
+            return names;
+        },
+        "What this machine has for the kernels, the one in use last unless TREETOP_SIMD names another.");
+    m.def("choose", &bind_choose, "scores"_a.noconvert(), "is_node"_a.noconvert(), "id"_a.noconvert(), "k"_a,
+          "explore"_a, "strategy"_a, "rate"_a, "key"_a,
+          "Slots from scores: which candidate, its probability, whether drawn.");
+}

@@ -1,0 +1,142 @@
+// Which arms a request may see: all, only those at some positions, all but those, or a prepared mask. Knows positions
+// and nodes, not what they stand for.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace treetop {
+
+// One bit per position, prepared once for any number of decisions: counts per node, and per 512 positions for the rest.
+class Mask {
+public:
+    Mask(std::size_t arms, std::span<const std::int32_t> begin, std::span<const std::int32_t> end,
+         std::span<const std::int32_t> positions, bool listed)
+        : arms_(arms), bits_(arms / 64 + 1, 0), before_(bits_.size() / stride + 2, 0), below_(begin.size()) {
+        if (!listed)
+            for (std::size_t p = 0; p < arms; ++p) bits_[p / 64] |= std::uint64_t{1} << (p % 64);
+        for (const std::int32_t p : positions) bits_[p / 64] ^= std::uint64_t{1} << (p % 64);
+        std::uint32_t sum = 0;
+        for (std::size_t w = 0; w < bits_.size(); ++w) {
+            if (w % stride == 0) before_[w / stride] = sum;
+            sum += static_cast<std::uint32_t>(std::popcount(bits_[w]));
+        }
+        for (std::size_t b = (bits_.size() - 1) / stride + 1; b < before_.size(); ++b) before_[b] = sum;
+        for (std::size_t node = 0; node < begin.size(); ++node) below_[node] = count(begin[node], end[node]);
+    }
+
+    std::size_t arms() const { return arms_; }
+    std::size_t nodes() const { return below_.size(); }
+    std::int32_t below(std::int32_t node) const { return below_[node]; }
+    std::uint64_t word(std::size_t w) const { return bits_[w]; }
+    std::int32_t count(std::int32_t begin, std::int32_t end) const {
+        return static_cast<std::int32_t>(rank(end) - rank(begin));
+    }
+    // The j-th eligible position at or after `begin`; there must be one.
+    std::int32_t pick(std::int32_t begin, std::int32_t j) const {
+        std::uint32_t wanted = rank(begin) + static_cast<std::uint32_t>(j);
+        const auto block = std::upper_bound(before_.begin(), before_.end(), wanted) - before_.begin() - 1;
+        wanted -= before_[block];
+        std::size_t w = static_cast<std::size_t>(block) * stride;
+        for (; wanted >= static_cast<std::uint32_t>(std::popcount(bits_[w])); ++w)
+            wanted -= static_cast<std::uint32_t>(std::popcount(bits_[w]));
+        std::uint64_t word = bits_[w];
+        for (; wanted > 0; --wanted) word &= word - 1;
+        return static_cast<std::int32_t>(w * 64) + std::countr_zero(word);
+    }
+
+private:
+    static constexpr std::size_t stride = 8;
+
+    // Eligible positions before `position`.
+    std::uint32_t rank(std::int32_t position) const {
+        const std::size_t last = static_cast<std::size_t>(position) / 64;
+        std::uint32_t sum = before_[last / stride];
+        for (std::size_t w = last / stride * stride; w < last; ++w)
+            sum += static_cast<std::uint32_t>(std::popcount(bits_[w]));
+        const std::uint64_t low = (std::uint64_t{1} << (position % 64)) - 1;
+        return sum + static_cast<std::uint32_t>(std::popcount(bits_[last] & low));
+    }
+
+    std::size_t arms_;
+    std::vector<std::uint64_t> bits_;
+    std::vector<std::uint32_t> before_;  // eligible positions before every stride of words
+    std::vector<std::int32_t> below_;    // eligible arms below every node
+};
+
+// The lists are sorted, so that counting and picking below a node cost a binary search and nothing is prepared per
+// node.
+struct Eligible {
+    enum class Kind : std::int32_t { all = 0, only = 1, except = 2, mask = 3 };
+    Kind kind = Kind::all;
+    std::span<const std::int32_t> positions;
+    const Mask* mask = nullptr;
+
+    std::size_t rank(std::int32_t position) const {
+        return std::lower_bound(positions.begin(), positions.end(), position) - positions.begin();
+    }
+    std::int32_t count(std::int32_t begin, std::int32_t end) const {
+        if (kind == Kind::all) return end - begin;
+        if (kind == Kind::mask) return mask->count(begin, end);
+        const auto listed = static_cast<std::int32_t>(rank(end) - rank(begin));
+        return kind == Kind::only ? listed : end - begin - listed;
+    }
+    // The same for a node with these positions below it.
+    std::int32_t below(std::int32_t node, std::int32_t begin, std::int32_t end) const {
+        return kind == Kind::mask ? mask->below(node) : count(begin, end);
+    }
+    // The j-th eligible position of [begin, end).
+    std::int32_t pick(std::int32_t begin, std::int32_t end, std::int32_t j) const {
+        if (kind == Kind::all) return begin + j;
+        if (kind == Kind::mask) return mask->pick(begin, j);
+        const std::size_t first = rank(begin), last = rank(end);
+        if (kind == Kind::only) return positions[first + j];
+        // The j-th gap-free position: as many listed ones are skipped as lie at or before it.
+        std::size_t low = first, high = last;
+        while (low < high) {
+            const std::size_t middle = (low + high) / 2;
+            if (positions[middle] - begin - static_cast<std::int32_t>(middle - first) <= j)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        return begin + j + static_cast<std::int32_t>(low - first);
+    }
+    // Calls visit(position) for the eligible positions of [begin, end), ascending.
+    template <class Visit>
+    void each(std::int32_t begin, std::int32_t end, Visit&& visit) const {
+        if (kind == Kind::mask) return each_bit(begin, end, visit);
+        if (kind == Kind::only) {
+            for (std::size_t i = rank(begin); i < positions.size() && positions[i] < end; ++i) visit(positions[i]);
+            return;
+        }
+        std::size_t next = kind == Kind::all ? positions.size() : rank(begin);
+        for (std::int32_t p = begin; p < end; ++p) {
+            if (next < positions.size() && positions[next] == p)
+                ++next;
+            else
+                visit(p);
+        }
+    }
+
+private:
+    template <class Visit>
+    void each_bit(std::int32_t begin, std::int32_t end, Visit&& visit) const {
+        for (std::int32_t p = begin; p < end; p = (p / 64 + 1) * 64) {
+            std::uint64_t word = mask->word(static_cast<std::size_t>(p) / 64) & ~std::uint64_t{0} << (p % 64);
+            for (; word != 0; word &= word - 1) {
+                const std::int32_t position = p / 64 * 64 + std::countr_zero(word);
+                if (position >= end) return;
+                visit(position);
+            }
+        }
+    }
+};
+
+}  // namespace treetop

@@ -1,0 +1,60 @@
+// What a score starts from before the reward model's own weights, and how little is known about an arm.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tree.hpp"
+
+namespace treetop {
+
+// The mean reward by routing score, pooled over all arms and over all pruned nodes. Empty: everything starts from 0.
+struct Prior {
+    std::vector<float> arms, nodes;  // means at evenly spaced values of slack(route), linear in between
+    std::vector<float> doubt;        // of each arm, in tree order: 1 / (1 + trials)
+    static constexpr double widest = 4;
+    static constexpr float least = 1e-3f;
+
+    bool empty() const { return arms.empty(); }
+
+    // The cube root of -log g: for linear routing on one level, 1 - w.[x; 1].
+    static double slack(double route) { return std::min(std::cbrt(-route), widest); }
+
+    static float at(const std::vector<float>& table, double route) {
+        if (table.empty()) return 0;
+        const double place = slack(route) / widest * static_cast<double>(table.size() - 1);
+        const auto i = std::min(static_cast<std::size_t>(place), table.size() - 2);
+        const auto part = static_cast<float>(place - static_cast<double>(i));
+        return table[i] + part * (table[i + 1] - table[i]);
+    }
+
+    // How much there is to learn from a trial: a mean reward of at least `least`, times the doubt.
+    static float promise(float mean, float doubt) { return std::max(mean, least) * doubt; }
+};
+
+// `tables`: as many means for arms, then for nodes; `trials`: of each arm by id. Both empty: no prior.
+inline Prior make_prior(const Layout& tree, std::span<const float> tables, std::span<const std::int32_t> trials) {
+    Prior prior;
+    if (tables.empty() && trials.empty()) return prior;
+    if (tables.size() % 2 != 0 || tables.size() < 4 || trials.size() != tree.arms())
+        throw std::invalid_argument("a prior of " + std::to_string(tables.size()) + " means and trials of " +
+                                    std::to_string(trials.size()) + " arms do not fit " + std::to_string(tree.arms()) +
+                                    " arms");
+    for (const float mean : tables)
+        if (!std::isfinite(mean)) throw std::invalid_argument("a mean of the prior is " + std::to_string(mean));
+    for (const std::int32_t n : trials)
+        if (n < 0) throw std::invalid_argument("an arm has " + std::to_string(n) + " trials");
+    const auto half = static_cast<std::ptrdiff_t>(tables.size() / 2);
+    prior.arms.assign(tables.begin(), tables.begin() + half);
+    prior.nodes.assign(tables.begin() + half, tables.end());
+    prior.doubt.reserve(tree.arms());
+    for (const std::int32_t arm : tree.arm_at) prior.doubt.push_back(1.0f / (1.0f + static_cast<float>(trials[arm])));
+    return prior;
+}
+
+}  // namespace treetop

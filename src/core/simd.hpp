@@ -1,0 +1,287 @@
+// A chunk as the kernels see it, and the kernels for every instruction set of x86-64 that pays; other machines have the
+// plain one. The widest that the machine has is taken; TREETOP_SIMD names another.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "chunk.hpp"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define TREETOP_X86 1
+#include <immintrin.h>
+#endif
+
+namespace treetop {
+
+// Hidden latency is most of the speed: what will be read soon is asked for now, into the second-level cache, which
+// takes more requests at a time than the first. The empty statement keeps the compiler from taking a function that does
+// nothing else for one that does nothing.
+inline void prefetch(const void* address) {
+#if defined(__GNUC__)
+    __builtin_prefetch(address, 0, 2);
+    __asm__ volatile("");
+#else
+    (void)address;
+#endif
+}
+
+// [x; 1] with its features scattered as the index lines have them.
+struct Query {
+    std::span<const std::int32_t> index;
+    std::span<const float> value;
+    std::span<const std::uint32_t> scattered;
+    Scatter scatter;
+    std::size_t size() const { return index.size(); }
+};
+
+struct Chunk {
+    const std::byte* lines = nullptr;
+    const std::uint32_t* words = nullptr;
+    std::uint64_t n_words = 0;
+    std::uint32_t n_lines = 0, slots = 0;
+    Entry::Form form = Entry::Form::empty;
+
+    Chunk(const Arena& arena, const Entry& entry)
+        : lines(arena.at(entry.at)),
+          words(reinterpret_cast<const std::uint32_t*>(lines + entry.lines * line_bytes)),
+          n_words(entry.words),
+          n_lines(entry.lines),
+          slots(entry.slots),
+          form(entry.form) {}
+
+    const std::byte* line(const Query& x, std::size_t j) const {
+        return lines + std::size_t{x.scatter.line(x.scattered[j], n_lines)} * line_bytes;
+    }
+
+    // Asks for what is read first.
+    void ask(const Query& x) const {
+        if (form == Entry::Form::own)
+            for (const std::int32_t f : x.index)
+                for (std::uint32_t s = 0; s < slots; s += 16) prefetch(words + std::size_t(f) * slots + s);
+        else
+            for (std::size_t j = 0; j < x.size(); ++j) prefetch(line(x, j));
+    }
+};
+
+// A list of weights for a feature of the context, and the feature's value.
+struct Hit {
+    std::uint32_t first, words;
+    float value;
+};
+
+struct Kernels {
+    std::size_t (*locate)(const Chunk&, const Query&, Hit*);
+    void (*add)(const Chunk&, const Hit*, std::size_t, float*);
+    void (*add_own)(const Chunk&, const Query&, float*);
+};
+
+#ifdef TREETOP_X86
+// Ones before place i, zeros from there on: before + 20 - i.
+inline constexpr auto before = [] {
+    std::array<std::uint8_t, 56> bytes{};
+    for (int i = 0; i < 20; ++i) bytes[i] = 0xff;
+    return bytes;
+}();
+
+// The sum of the lengths before place i of a line.
+inline std::uint32_t words_before(const std::byte* line, unsigned i) {
+    const auto* mask = before.data() + NarrowLine::keys - i;
+    const __m128i zero = _mm_setzero_si128();
+    const __m128i head = _mm_and_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(line + 44)),
+                                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(mask)));
+    const __m128i tail =
+        _mm_and_si128(_mm_loadu_si32(line + 60), _mm_loadu_si128(reinterpret_cast<const __m128i*>(mask + 16)));
+    const __m128i sum = _mm_add_epi64(_mm_sad_epu8(head, zero), _mm_sad_epu8(tail, zero));
+    return static_cast<std::uint32_t>(_mm_cvtsi128_si32(sum) + _mm_extract_epi16(sum, 4));
+}
+
+// The list of the place that the lowest bit of `found` stands for: its length, 0 if there is none, and where it begins.
+inline std::uint32_t list_at(const std::byte* line, std::uint32_t found, std::uint32_t& first) {
+    const auto* narrow = reinterpret_cast<const NarrowLine*>(line);
+    const auto i = static_cast<unsigned>(std::countr_zero(found | 1u << (NarrowLine::keys - 1)));
+    first = narrow->base + words_before(line, i);
+    return narrow->words[i] & (0u - (found != 0));
+}
+
+// Four at a time; the slots are filled up with zeros, and so are here the weights.
+inline void add_few8(const float* weights, std::uint32_t words, float value, float* score) {
+    const std::uint32_t n = words * 4 / 5;
+    const auto* slot = reinterpret_cast<const std::uint8_t*>(weights + n);
+    alignas(16) static constexpr std::uint32_t kept[8] = {~0u, ~0u, ~0u, ~0u};
+    for (std::uint32_t i = 0; i < n; i += 4) {
+        const __m128 mask = _mm_loadu_ps(reinterpret_cast<const float*>(kept) + 4 - std::min(4u, n - i));
+        alignas(16) float product[4];
+        _mm_store_ps(product, _mm_mul_ps(_mm_set1_ps(value), _mm_and_ps(_mm_loadu_ps(weights + i), mask)));
+        for (std::uint32_t k = 0; k < 4; ++k) score[slot[i + k]] += product[k];
+    }
+}
+#else
+inline void add_few8(const float* weights, std::uint32_t words, float value, float* score) {
+    const std::uint32_t n = words * 4 / 5;
+    const auto* slot = reinterpret_cast<const std::uint8_t*>(weights + n);
+    for (std::uint32_t i = 0; i < n; ++i) score[slot[i]] += value * weights[i];
+}
+#endif
+
+inline std::uint32_t find_wide(const std::byte* line, std::uint32_t scattered, std::uint32_t& first) {
+    const auto* wide = reinterpret_cast<const WideLine*>(line);
+    first = wide->base;
+    for (std::size_t i = 0; i < WideLine::keys; first += wide->words[i++])
+        if (wide->key[i] == scattered) return wide->words[i];
+    return 0;
+}
+
+#ifdef TREETOP_X86
+
+// For every byte: the number of set bits before each bit, and in all.
+inline constexpr auto spread = [] {
+    std::array<std::array<std::uint8_t, 9>, 256> table{};
+    for (unsigned byte = 0; byte < 256; ++byte)
+        for (unsigned bit = 0; bit < 8; ++bit)
+            table[byte][bit + 1] = static_cast<std::uint8_t>(table[byte][bit] + (byte >> bit & 1));
+    return table;
+}();
+#endif
+
+namespace plain {
+// The length of a feature's list, 0 if there is none, and where it begins. Of several places with the key only the
+// first can be a feature's, since those that hold nothing come last.
+inline std::uint32_t find_narrow(const std::byte* line, std::uint32_t scattered, std::uint32_t& first) {
+#ifdef TREETOP_X86
+    const __m128i key = _mm_set1_epi16(static_cast<short>(scattered));
+    const auto equal = [&](int offset) {
+        return _mm_cmpeq_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(line + offset)), key);
+    };
+    const auto low = static_cast<unsigned>(_mm_movemask_epi8(_mm_packs_epi16(equal(4), equal(20))));
+    const auto high = static_cast<unsigned>(_mm_movemask_epi8(_mm_packs_epi16(equal(36), _mm_setzero_si128())));
+    const unsigned found = low | (high & 0xf) << 16;
+    return list_at(line, found, first);
+#else
+    const auto* narrow = reinterpret_cast<const NarrowLine*>(line);
+    first = narrow->base;
+    for (std::size_t i = 0; i < NarrowLine::keys; first += narrow->words[i++])
+        if (narrow->key[i] == static_cast<std::uint16_t>(scattered)) return narrow->words[i];
+    return 0;
+#endif
+}
+
+// A list of bits, 32 to a word, and of the weights of those that are set.
+inline void add_mapped(const std::uint32_t* list, std::uint32_t bitmap, float value, float* score) {
+    const auto* weight = reinterpret_cast<const float*>(list + bitmap);
+    for (std::uint32_t w = 0; w < bitmap; ++w)
+        for (std::uint32_t set = list[w]; set != 0; set &= set - 1)
+            score[32 * w + static_cast<std::uint32_t>(std::countr_zero(set))] += value * *weight++;
+}
+#include "kernels.hpp"
+}  // namespace plain
+
+#ifdef TREETOP_X86
+#pragma GCC push_options
+#pragma GCC target("avx2")
+namespace avx2 {
+inline std::uint32_t find_narrow(const std::byte* line, std::uint32_t scattered, std::uint32_t& first) {
+    const __m256i key = _mm256_set1_epi16(static_cast<short>(scattered));
+    const __m256i most = _mm256_cmpeq_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(line + 4)), key);
+    const __m128i last = _mm_cmpeq_epi16(_mm_loadu_si64(line + 36), _mm256_castsi256_si128(key));
+    const __m128i both = _mm_packs_epi16(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+    const auto low = static_cast<std::uint32_t>(_mm_movemask_epi8(both));
+    const auto high = static_cast<std::uint32_t>(_mm_movemask_epi8(_mm_packs_epi16(last, last))) & 0xf;
+    return list_at(line, low | high << 16, first);
+}
+
+// Eight slots at a time: their weights are moved to where their bits are. The number of steps is the chunk's, so that
+// there is nothing to foresee.
+inline void add_mapped(const std::uint32_t* list, std::uint32_t bitmap, float value, float* score) {
+    const auto* weight = reinterpret_cast<const float*>(list + bitmap);
+    const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    for (std::uint32_t w = 0; w < bitmap; ++w)
+        for (std::uint32_t bit = 0; bit < 32; bit += 8) {
+            const std::uint32_t eight = list[w] >> bit & 0xff, at = 32 * w + bit;
+            const __m256i from = _mm256_cvtepu8_epi32(_mm_loadu_si64(spread[eight].data()));
+            const __m256i here =
+                _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(eight)), lane), lane);
+            const __m256 moved = _mm256_permutevar8x32_ps(_mm256_loadu_ps(weight), from);
+            const __m256 product =
+                _mm256_and_ps(_mm256_mul_ps(_mm256_set1_ps(value), moved), _mm256_castsi256_ps(here));
+            _mm256_storeu_ps(score + at, _mm256_add_ps(_mm256_loadu_ps(score + at), product));
+            weight += spread[eight][8];
+        }
+}
+#include "kernels.hpp"
+}  // namespace avx2
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,popcnt,prefer-vector-width=512")
+namespace avx512 {
+inline std::uint32_t find_narrow(const std::byte* line, std::uint32_t scattered, std::uint32_t& first) {
+    const __m512i all = _mm512_load_si512(line);
+    const auto equal = _mm512_cmpeq_epi16_mask(all, _mm512_set1_epi16(static_cast<short>(scattered)));
+    const std::uint32_t found = equal >> 2 & 0xfffff;
+    return list_at(line, found, first);
+}
+
+// Sixteen slots at a time.
+inline void add_mapped(const std::uint32_t* list, std::uint32_t bitmap, float value, float* score) {
+    const auto* weight = reinterpret_cast<const float*>(list + bitmap);
+    const __m512 factor = _mm512_set1_ps(value);
+    for (std::uint32_t w = 0; w < bitmap; ++w)
+        for (std::uint32_t bit = 0; bit < 32; bit += 16) {
+            const auto sixteen = static_cast<__mmask16>(list[w] >> bit);
+            const std::uint32_t at = 32 * w + bit;
+            const __m512 product = _mm512_mul_ps(factor, _mm512_maskz_expandloadu_ps(sixteen, weight));
+            const __m512 sum = _mm512_loadu_ps(score + at);
+            _mm512_storeu_ps(score + at, _mm512_mask_add_ps(sum, sixteen, sum, product));
+            weight += _mm_popcnt_u32(sixteen);
+        }
+}
+#include "kernels.hpp"
+}  // namespace avx512
+#pragma GCC pop_options
+#endif
+
+struct InstructionSet {
+    const char* name;
+    const Kernels* kernels;
+};
+
+// What this machine has, the widest last.
+inline std::vector<InstructionSet> instruction_sets() {
+    std::vector<InstructionSet> sets{{"baseline", &plain::kernels}};
+#ifdef TREETOP_X86
+    if (__builtin_cpu_supports("avx2")) sets.push_back({"avx2", &avx2::kernels});
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+        sets.push_back({"avx512", &avx512::kernels});
+#endif
+    return sets;
+}
+
+inline InstructionSet named_set(const std::string& name) {
+    std::string known;
+    for (const InstructionSet& set : instruction_sets()) {
+        if (set.name == name) return set;
+        known += (known.empty() ? "" : ", ") + std::string(set.name);
+    }
+    throw std::invalid_argument("TREETOP_SIMD is '" + name + "'; this machine has " + known);
+}
+
+// Read once per process, when the first engine is made.
+inline const Kernels& chosen_kernels() {
+    static const InstructionSet chosen = [] {
+        const char* wanted = std::getenv("TREETOP_SIMD");
+        return wanted && *wanted ? named_set(wanted) : instruction_sets().back();
+    }();
+    return *chosen.kernels;
+}
+
+}  // namespace treetop

@@ -1,0 +1,205 @@
+"""The files of a saved model: arrays, the serving layout, a signed manifest. Knows bytes and checksums, no weights.
+
+A folder holds one `.npy` file per array (the exchange format) and, beside them, the layout that decisions read. The
+manifest has the size and checksum of every file and a checksum of itself; the layout is bound to the arrays it was made
+from, so that a folder with other arrays in it never serves an old layout.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import warnings
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treetop import _core
+from treetop.types import whole
+
+FORMAT, VERSION, MANIFEST, SERVING = "treetop-model", 2, "manifest.json", "serving.bin"
+READABLE = (1, VERSION)  # version 1 knows no OPTIONAL files
+PIECE = 1 << 23  # large aligned writes: where the system can, the file is then cached, and mapped, in huge pages
+FILES = {
+    "parents": "int32", "leaf_of": "int32",
+    "routing_start": "int64", "routing_index": "int32", "routing_value": "float32",
+    "rewards_start": "int64", "rewards_index": "int32", "rewards_value": "float32",
+}  # fmt: skip
+# What the rewards were fitted from; what scores start from; how often each arm was tried: where that is known.
+OPTIONAL = {"rewards_prints": "int64", "prior": "float32", "trials": "int32"}
+
+
+class ModelFileError(ValueError):
+    """A model folder that cannot be trusted: truncated, corrupt, foreign, or written by a newer version."""
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """What was renamed in a folder stays renamed after a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_array(path: Path, array: NDArray[Any]) -> dict[str, Any]:
+    with path.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
+    return {"bytes": path.stat().st_size, "crc32": checksum(path), "dtype": str(array.dtype), "shape": [*array.shape]}
+
+
+def foreign(folder: Path) -> str:
+    """Why a folder may not be replaced: it is not a model, or holds what no model has."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+    except (ValueError, OSError, RecursionError):
+        manifest = None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        return "exists and is not a saved model"
+    others = {path.name for path in folder.iterdir()} - {MANIFEST, SERVING, *(f"{name}.npy" for name in FILES | OPTIONAL)}
+    return f"holds {min(others)!r} beside a saved model" if others else ""
+
+
+def _exchanged(a: Path, b: Path) -> bool:
+    """Whether the system could give each folder the other's name in one step (Linux can)."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return bool(renameat2(here, os.fsencode(a), here, os.fsencode(b), exchange) == 0)
+
+
+def swap(fresh: Path, target: Path, old: Path) -> None:
+    """Renames into place, in one step where the system can; if it fails, what was there is there again."""
+    if target.exists():
+        if _exchanged(fresh, target):
+            return
+        os.rename(target, old)
+    try:
+        os.rename(fresh, target)
+    except OSError:
+        if old.exists():
+            os.rename(old, target)
+        raise
+
+
+def signature(manifest: dict[str, Any]) -> int:
+    """A checksum of what the manifest says, however it is laid out."""
+    return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
+
+
+def checksum(path: Path) -> int:
+    """zlib's CRC-32 of a file, on all cores."""
+    if path.stat().st_size == 0:
+        return 0
+    return _core.crc32(np.memmap(path, np.uint8, mode="r"), 0)
+
+
+def identity(source: Path) -> tuple[int, ...]:
+    """Tells one saved model from the next in its place, even where their contents are equal."""
+    try:
+        facts = (source / MANIFEST).stat()
+    except OSError:
+        return ()
+    return facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns
+
+
+def read_manifest(source: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((source / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        raise ModelFileError(f"{source}: no {MANIFEST}: not a saved model, or not all of it") from None
+    except (ValueError, OSError, RecursionError) as error:
+        raise ModelFileError(f"{source}: {MANIFEST} cannot be read: {error}") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise ModelFileError(f"{source}: {MANIFEST} is not of the format {FORMAT!r}")
+    if manifest.get("version") not in READABLE:
+        known = " and ".join(map(str, READABLE))
+        raise ModelFileError(f"{source}: format version {manifest.get('version')!r}; this software reads {known}")
+    if manifest.pop("crc32", None) != signature(manifest):
+        raise ModelFileError(f"{source}: {MANIFEST} does not have its own checksum; it is corrupt")
+    files = manifest.get("files")
+    if not isinstance(files, dict) or set(files) - OPTIONAL.keys() != FILES.keys():
+        raise ModelFileError(f"{source}: {MANIFEST} must list the files {', '.join(FILES)}")
+    return manifest
+
+
+def _check(path: Path, facts: dict[str, Any]) -> None:
+    if not path.is_file():
+        raise ModelFileError(f"{path}: missing")
+    if path.stat().st_size != facts["bytes"]:
+        raise ModelFileError(f"{path}: {path.stat().st_size} bytes; {facts['bytes']} were written")
+    if checksum(path) != facts["crc32"]:
+        raise ModelFileError(f"{path}: checksum differs from the manifest's; the file is corrupt")
+
+
+def read_array(path: Path, facts: dict[str, Any]) -> NDArray[Any]:
+    """An array, memory-mapped, after its size and checksum were compared."""
+    _check(path, facts)
+    try:
+        array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")  # one array, and no pickle
+    except (TypeError, ValueError, OSError, OverflowError) as error:
+        raise ModelFileError(f"{path}: {error}") from error
+    if [*array.shape] != facts["shape"] or str(array.dtype) != facts["dtype"]:
+        raise ModelFileError(f"{path}: holds {array.dtype} {array.shape}, the manifest says {facts}")
+    wanted = (FILES | OPTIONAL)[path.stem]
+    if array.ndim != 1 or str(array.dtype) != wanted:
+        raise ModelFileError(f"{path}: holds {array.dtype} {array.shape}; a list of {wanted} is needed")
+    return array
+
+
+def write_layout(path: Path, layout: NDArray[np.uint8], arrays: dict[str, Any]) -> dict[str, Any]:
+    """Writes the serving layout; `arrays` are the facts about the arrays that it was made from."""
+    with path.open("wb", buffering=0) as file:
+        for first in range(0, len(layout), PIECE):
+            left = layout[first : first + PIECE].data
+            while left:
+                left = left[file.write(left) :]
+        os.fsync(file.fileno())
+    return {
+        "version": _core.LAYOUT_VERSION, "bytes": len(layout), "crc32": _core.crc32(layout, 0), "of": signature(arrays),
+    }  # fmt: skip
+
+
+def map_layout(source: Path, manifest: dict[str, Any]) -> NDArray[np.uint8] | None:
+    """The serving layout, memory-mapped; None where it has to be made again, with a warning that says why.
+
+    A layout that is there but damaged is an error, as it is for every other file.
+    """
+    facts, path = manifest.get("serving"), source / SERVING
+    if facts is None:
+        return None
+    if facts["of"] != signature(manifest["files"]):
+        why = "was made from other arrays"
+    elif facts["version"] != _core.LAYOUT_VERSION:
+        why = f"has version {facts['version']!r}; this software reads {_core.LAYOUT_VERSION}"
+    elif not path.exists():
+        why = "is missing"
+    else:
+        whole(f"the size of {SERVING}", facts["bytes"], 1, 2**62)
+        _check(path, facts)
+        return np.memmap(path, np.uint8, mode="r")
+    warnings.warn(f"{path} {why}; the first decision makes the layout again", stacklevel=5)
+    return None
+
+
+def forget_pages(array: NDArray[Any]) -> None:
+    """Lets go of the pages of a memory-mapped array that were looked at; they stay in the system's cache."""
+    mapped = getattr(array, "_mmap", None)
+    if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)

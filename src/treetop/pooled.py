@@ -1,0 +1,186 @@
+"""A learner that shares strength, beyond the paper: the mean reward by routing score, pooled over all arms, and a
+regressor per arm for what that leaves unexplained.
+
+An arm that was never tried is judged by where it stands in the beam, and labelled rows may serve as samples. Pruned
+nodes get the mean reward of arms drawn through nodes; they have no regressors, so a tree may change between refits.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from treetop.learn import Linear, by_group, check_fits
+from treetop.model import Model
+from treetop.search import Eligible, search
+from treetop.tree import labelled
+from treetop.types import Feedback, Floats, Ints, Matrix, Rows, Singles, as_rows, real, whole
+
+KNOTS, WIDEST = 65, 4.0  # of the prior's tables, over the slack of a route; the core reads them the same way
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Labelled rows as samples of arms: those that routing leads to, with the label as the reward.
+
+    Routing that was fitted on the same rows would flatter them: each row is routed by what was fitted on the other
+    folds. `weight` is how many arms of a beam a sample stands for; 0 for a label that the beam missed.
+
+    >>> from treetop.tree import Tree
+    >>> X, Y = np.tile(np.eye(4, dtype=np.float32), (8, 1)), np.tile(np.eye(4, dtype=np.float32), (8, 1))
+    >>> tree = Tree.from_labels(X, Y, max_leaf=2)
+    >>> known = Labelled.of(tree, X, Y, beam=1)
+    >>> float(known.reward.sum()), len(known.contexts)
+    (32.0, 32)
+    """
+
+    contexts: Rows
+    row: Ints
+    arm: Ints
+    reward: Singles
+    route: Floats
+    weight: Floats
+
+    @classmethod
+    def of(cls, tree: object, X: Matrix, Y: Matrix, beam: int = 10, folds: int = 2, negatives: int = 64, seed: int = 0
+           ) -> Labelled:  # fmt: skip
+        """From the rows a tree was made of; at most about `negatives` arms without the label are kept of a row."""
+        contexts, labels = labelled(X, Y)
+        whole("folds", folds, 2, max(2, labels.shape[0]))
+        whole("negatives", negatives, 1)
+        rng = np.random.default_rng(whole("seed", seed, 0))
+        fold = rng.permutation(labels.shape[0]) % folds
+        rows = contexts.csr()
+        parts = []
+        for f in range(folds):
+            others, mine = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
+            if len(others) and len(mine):
+                model = Model.initial(tree, rows[others], labels[others], tolerance=0.1)  # type: ignore[arg-type]
+                parts += [_of_row(model, contexts, labels, int(i), beam, negatives, rng) for i in mine]
+        row, arm, reward, route, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return cls(contexts, row.astype(np.int32), arm.astype(np.int32), reward.astype(np.float32), route, weight)
+
+
+def _of_row(
+    model: Model, contexts: Rows, labels: sp.csr_matrix, i: int, beam: int, negatives: int, rng: np.random.Generator
+) -> tuple[Floats, ...]:
+    """Row number, arms, rewards, log routes and weights of one row."""
+    x = contexts.row(i)
+    found = search(model, x, beam, None, 1, Eligible.of(model.tree))
+    mine = labels.indices[labels.indptr[i] : labels.indptr[i + 1]]
+    led = found.id[~found.is_node]
+    right = np.isin(led, mine)
+    chance = min(1.0, negatives / max(1, int((~right).sum())))
+    kept = right | (rng.random(len(led)) < chance)
+    missed = np.setdiff1d(mine, led)
+    arm = np.concatenate([led[kept], missed]).astype(np.int32)
+    reward = np.concatenate([right[kept], np.ones(len(missed))])
+    weight = np.concatenate([np.where(right[kept], 1.0, 1 / chance), np.zeros(len(missed))])
+    route = model.engine.routes(x.start, x.index, x.value, arm, max(1, len(arm)), 1)[0] if len(arm) else np.zeros(0)
+    return np.full(len(arm), float(i)), arm.astype(np.float64), reward, route, weight
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """Expected reward = (mean reward of arms with that routing score) + (the arm's own linear function of [x; 1]).
+
+    The arm's function is ridge regression of what the pooled mean leaves over, so that with few samples it stays near
+    0. `known` adds labelled rows, which the first `window` new samples of an arm push out: at most that many samples
+    of an arm count, the latest ones, so that what is forgotten is what an arm has seen enough of since.
+
+    >>> from treetop.tree import Tree
+    >>> from treetop.learn import refit
+    >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
+    >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
+    >>> monday = Feedback(X, arms=[[0], [1], [2], [3]], nodes=None, rewards=[[1], [1], [0], [float("nan")]])
+    >>> refit(model, monday, Pooled()).trials.tolist()
+    [1, 1, 1, 0]
+    """
+
+    cost: float = 1.0
+    tolerance: float = 0.1
+    window: int = 8192
+    known: Labelled | None = None
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        real("cost", self.cost, 1e-12, 1e12)
+        real("tolerance", self.tolerance, 1e-12, 1e3)
+        whole("window", self.window, 1)
+        if not (self.known is None or isinstance(self.known, Labelled)):
+            raise TypeError(f"known must be a Labelled, not {type(self.known).__name__}")
+
+    def learn(self, model: Model, feedback: Feedback, progress: Callable[[int, int], object] | None = None) -> Model:
+        check_fits(feedback, model)
+        x, tree = feedback.contexts, model.tree
+        routes = model.engine.routes(
+            x.start, x.index, x.value, np.ascontiguousarray(feedback.arms).reshape(-1), max(1, feedback.arms.shape[1]),
+            self.threads,
+        )  # fmt: skip
+        t, slot = np.nonzero(feedback.observed)
+        arm, reward, route = feedback.arms[t, slot], feedback.rewards[t, slot], routes[t, slot]
+        through = reward[feedback.nodes[t, slot] >= 0]
+        contexts, weight = x, np.ones(len(t))
+        if self.known is not None:  # before the rounds, as it was
+            known = self.known
+            contexts = as_rows(sp.vstack([known.contexts.csr(), x.csr()], format="csr"))
+            t = np.concatenate([known.row, t + len(known.contexts)])
+            arm, reward = np.concatenate([known.arm, arm]), np.concatenate([known.reward, reward])
+            route, weight = np.concatenate([known.route, route]), np.concatenate([known.weight, weight])
+        slack = np.minimum(np.cbrt(-route), WIDEST)
+        means = pooled_means(slack, reward, weight)
+        left = (reward - interpolate(means, slack)).astype(np.float32)
+        start, order = _latest(*by_group(tree.n_nodes + arm, tree.n_nodes + tree.n_arms), self.window)
+        solver = Linear(cost=self.cost, tolerance=self.tolerance, threads=self.threads)
+        rewards = solver.solve(
+            contexts, start, t.astype(np.int32)[order], left[order], before=model.reward_rows, progress=progress
+        )
+        nodes = np.full(KNOTS, through.mean() if len(through) else 0.0)
+        return replace(
+            model, reward_rows=rewards, epoch=model.epoch + 1, n_seen=len(feedback),
+            prior=np.concatenate([means, nodes]).astype(np.float32),
+            trials=np.bincount(arm, minlength=tree.n_arms).astype(np.int32),
+        )  # fmt: skip
+
+
+def interpolate(table: Floats, slack: Floats) -> Floats:
+    """A table over evenly spaced slacks in [0, WIDEST], linear in between."""
+    return np.interp(slack, np.linspace(0, WIDEST, len(table)), table)
+
+
+def pooled_means(slack: Floats, reward: Floats, weight: Floats) -> Floats:
+    """Mean reward over slack at KNOTS places: each sample counts for the two places around it; never rising."""
+    place = slack / WIDEST * (KNOTS - 1)
+    i = np.minimum(place.astype(np.int64), KNOTS - 2)
+    part = place - i
+    total, mass = np.zeros(KNOTS), np.zeros(KNOTS)
+    for at, share in ((i, weight * (1 - part)), (i + 1, weight * part)):
+        total += np.bincount(at, share * reward, KNOTS)
+        mass += np.bincount(at, share, KNOTS)
+    return _never_rising(total, mass)
+
+
+def _never_rising(total: Floats, mass: Floats) -> Floats:
+    """The weighted least-squares fit of means that never rise (pool adjacent violators); no data: as before it."""
+    blocks: list[list[float]] = []  # total, mass, places
+    for y, w in zip(total, mass, strict=True):
+        blocks.append([y, w, 1])
+        while len(blocks) > 1 and blocks[-1][1] * blocks[-2][0] <= blocks[-1][0] * blocks[-2][1]:
+            y, w, n = blocks.pop()
+            blocks[-1] = [blocks[-1][0] + y, blocks[-1][1] + w, blocks[-1][2] + n]
+    return np.concatenate([np.full(int(n), y / w if w > 0 else 0.0) for y, w, n in blocks])
+
+
+def _latest(start: np.ndarray, order: Ints, window: int) -> tuple[np.ndarray, Ints]:
+    """At most the last `window` samples of every group."""
+    size = np.diff(start)
+    if len(size) == 0 or size.max() <= window:
+        return start, order
+    kept = np.minimum(size, window)
+    first = np.repeat(start[1:] - kept, kept)
+    new = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)
+    return new, order[first + np.arange(len(first)) - np.repeat(new[:-1], kept)]
