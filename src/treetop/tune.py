@@ -5,7 +5,7 @@ Runs are played one after another: deciding and refitting use all cores already,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ DECADES = [float(f"1e{e}") for e in range(-7, 8)]
 # Ten steps on the logarithmic scale are the fewest that meet the paper's 0.167 = 10^(-7/9).
 SHARES = [float(f"{e:.4g}") for e in np.logspace(-7, 0, 10)]
 PARAMETER = {"igw": "C", "boltzmann": "beta", "epsilon": "epsilon", "greedy": None}
+FOUND = {"igw": 1.0, "boltzmann": 1.0, "epsilon": 0.167}  # the best of the paper's grids on eurlex-4k
 GRIDS: dict[str, dict[str, list[float]]] = {
     "paper": {"igw": DECADES, "boltzmann": DECADES, "epsilon": SHARES},
     "small": {"igw": [0.01, 1.0, 100.0], "boltzmann": [0.1, 1.0, 10.0], "epsilon": [0.01, 0.1668, 1.0]},
@@ -48,6 +49,29 @@ def grid(strategy: str, size: str = "paper") -> list[dict[str, float]]:
         raise ValueError(f"grid is {size!r}; it must be one of {', '.join(GRIDS)}")
     name = PARAMETER[strategy]
     return [{}] if name is None else [{name: value} for value in GRIDS[size][strategy]]
+
+
+def climb(strategy: str, score: Callable[[dict[str, float]], float], size: str = "paper") -> dict[str, float]:
+    """The best of a grid by steps to the better neighbour, from the paper's own value; ties stay.
+
+    With one peak it is that of the whole grid for three or four tries instead of fifteen.
+
+    >>> climb("igw", lambda tried: -abs(tried["C"] - 100))
+    {'C': 100.0}
+    """
+    values = grid(strategy, size)
+    known: dict[int, float] = {}
+
+    def at(i: int) -> float:
+        if i not in known:
+            known[i] = score(values[i]) if 0 <= i < len(values) else -np.inf
+        return known[i]
+
+    name = PARAMETER[strategy]
+    here = 0 if name is None else min(range(len(values)), key=lambda i: abs(values[i][name] - FOUND[strategy]))
+    while (best := max((here, here + 1, here - 1), key=at)) != here:
+        here = best
+    return values[here]
 
 
 def plan(data: str, strategies: Sequence[str], size: str, seeds: Sequence[int], **common: Any) -> Plan:
