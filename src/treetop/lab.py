@@ -241,7 +241,11 @@ class Lab:
 
 
 def named(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What tells one dataset from another in a chapter's data."""
+    """What tells one dataset from another in a chapter's data.
+
+    >>> named({"name": "debian", "arms": 34773, "rows": 53413})
+    {'name': 'debian', 'synthetic': False, 'arms': 34773}
+    """
     return {"name": facts["name"], "synthetic": bool(facts.get("synthetic")), "arms": facts["arms"]}
 
 

@@ -92,7 +92,12 @@ class Story:
 
 
 def html(story: Story, picture: Callable[[Panel, str], bytes] | None = svg) -> str:
-    """The page. `picture` draws a panel for a theme; without matplotlib, or with None, the tables stand alone."""
+    """The page. `picture` draws a panel for a theme; without matplotlib, or with None, the tables stand alone.
+
+    >>> text = html(Story("A title", "A lead.", (), None, (), (), {}, {}, {}))
+    >>> text.startswith("<!doctype html>"), "A lead." in text
+    (True, True)
+    """
     body = [
         f"<header><h1>{escape(story.title)}</h1><p class='lead'>{escape(story.lead)}</p>{_contents(story)}</header>",
         _cards(story.datasets),

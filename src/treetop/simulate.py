@@ -107,7 +107,15 @@ class History:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What one strategy collected: mean reward a round, the curve of it, and the history to look at."""
+    """What one strategy collected: mean reward a round, the curve of it, and the history to look at.
+
+    >>> from treetop.datasets import load
+    >>> from treetop.policy import Policy
+    >>> data = load("synthetic:arms=50,features=30,rows=200,init=100")
+    >>> played = run(*begin(data, init=100, horizon=200, max_leaf=10, seed=0), Policy(), name="igw")
+    >>> played.rounds, played.history.arms.shape, played.summary()["strategy"]
+    (200, (200, 5), 'igw')
+    """
 
     strategy: str
     seed: int
@@ -140,7 +148,14 @@ class Run:
 
 
 def begin(dataset: Dataset, init: int, horizon: int, max_leaf: int, seed: int, **tree: Any) -> tuple[Stream, Model]:
-    """The shuffled stream, and the model of epoch 0: the initialisation set gives tree and routing, nothing else."""
+    """The shuffled stream, and the model of epoch 0: the initialisation set gives tree and routing, nothing else.
+
+    >>> from treetop.datasets import load
+    >>> data = load("synthetic:arms=50,features=30,rows=200,init=100")
+    >>> stream, model = begin(data, init=100, horizon=150, max_leaf=10, seed=0)
+    >>> len(stream.rows), model.epoch
+    (150, 0)
+    """
     stream = Stream.draw(dataset, init, horizon, seed)
     tree_seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
     built = Tree.from_labels(stream.X_init, stream.Y_init, max_leaf=max_leaf, seed=tree_seed, **tree)
@@ -167,6 +182,13 @@ def run(
     `policy` and `model` are Policy and Model, or FlatPolicy and FlatModel. `feedback` says which slots are observed
     (all), `world` what they bring (the dataset's labels). `save` gets the history after every epoch but the last; with
     what it got as `resume`, the run goes on from there and ends the same: a refit knows nothing but the history.
+
+    >>> from treetop.datasets import load
+    >>> from treetop.policy import Policy
+    >>> data = load("synthetic:arms=50,features=30,rows=200,init=100")
+    >>> stream, model = begin(data, init=100, horizon=200, max_leaf=10, seed=0)
+    >>> run(stream, model, Policy(k=5, explore=3), epochs=Epochs.doubling(64)).settings["refits"]
+    [64, 128]
     """
     began = time.perf_counter() - (resume.seconds if resume else 0.0)
     horizon = len(stream.rows)
@@ -238,7 +260,11 @@ def _continued(resume: History | None, horizon: int, k: int, refits: list[int]) 
 
 
 def curve(values: Floats, refits: list[int]) -> list[tuple[int, float]]:
-    """A number a round at evenly spaced rounds, at every refit and at the end."""
+    """A number a round at evenly spaced rounds, at every refit and at the end.
+
+    >>> curve(np.array([1.0, 0.5, 0.25]), refits=[2])
+    [(1, 1.0), (2, 0.5), (3, 0.25)]
+    """
     n = len(values)
     at = np.unique([*np.linspace(1, n, min(n, CURVE_POINTS)).astype(int), *refits, n])
     return [(int(t), round(float(v), 6)) for t, v in zip(at, values[at - 1], strict=True)]

@@ -75,13 +75,23 @@ def climb(strategy: str, score: Callable[[dict[str, float]], float], size: str =
 
 
 def plan(data: str, strategies: Sequence[str], size: str, seeds: Sequence[int], **common: Any) -> Plan:
-    """Every point of the grid of every strategy, with settings in common."""
+    """Every point of the grid of every strategy, with settings in common.
+
+    >>> len(plan("debian", ["igw", "greedy"], "paper", seeds=[0, 1]).runs())  # 15 values of C and one greedy, twice
+    32
+    """
     asked = [Settings(name, point, **common) for name in strategies for point in grid(name, size)]
     return Plan(data, tuple(asked), tuple(seeds))
 
 
 def points(asked: Plan, records: Sequence[Record]) -> list[Point]:
-    """One point for each of the plan's settings, in their order; the best of each strategy is marked."""
+    """One point for each of the plan's settings, in their order; the best of each strategy is marked.
+
+    >>> from treetop.experiment import execute
+    >>> asked = plan("synthetic:arms=50,features=30,rows=200,init=100", ["igw"], "small", [0, 1], max_leaf=10)
+    >>> sum(point.best for point in points(asked, execute(None, asked)))
+    1
+    """
     size = len(asked.settings)
     by_setting = [records[i::size] for i in range(size)]
     means = [float(np.mean([record.mean_reward for record in mine])) for mine in by_setting]
@@ -102,6 +112,11 @@ def _point(settings: Settings, mine: Sequence[Record], mean: float, best: bool) 
 
 
 def summary(found: Sequence[Point]) -> dict[str, Any]:
-    """What `treetop tune --json` prints of them."""
+    """What `treetop tune --json` prints of them.
+
+    >>> point = Point("igw", {"C": 1.0}, mean_reward=0.8, low=0.7, high=0.9, seconds=1.0, best=True)
+    >>> summary([point])["best"]
+    {'igw': {'C': 1.0, 'mean_reward': 0.8}}
+    """
     best = {point.strategy: {**point.parameters, "mean_reward": point.mean_reward} for point in found if point.best}
     return {"best": best, "points": [asdict(point) for point in found]}
