@@ -204,6 +204,7 @@ FOLDERS: dict[str, tuple[tuple[str, str], ...]] = {
         ("*_tstSplit.txt or tst_split.txt", r"{stem}tst_?split\.txt"),
     ),
 }
+NOT_DATA = "filter_labels_"  # pairs of row and label that the repository leaves out of its scores
 BESIDE = "tfidf-attnxml"  # where PECOS keeps the features, next to the labels
 
 
@@ -232,7 +233,8 @@ def find(folder: Path, stem: str | None = None) -> Found | None:
     ...     find(Path(folder)).form
     'pair'
     """
-    files = [path for place in (folder / BESIDE, folder) for path in sorted(place.glob("*")) if path.is_file()]
+    there = [path for place in (folder / BESIDE, folder) for path in sorted(place.glob("*")) if path.is_file()]
+    files = [path for path in there if not path.name.startswith(NOT_DATA)]
     matches = {form: _match(form, files, stem) for form in FOLDERS}
     complete = [form for form, slots in matches.items() if all(slots)]
     if complete:
