@@ -283,6 +283,9 @@ def times(*ms: float) -> dict[str, Any]:
         ("realizable", realizable(0.7, igw=3), 5, "holds", "all arms: 0.70, b: 0.70"),
         ("realizable", realizable(1.01, igw=3), 5, "does not hold", "all arms: 1.01"),
         ("inference", times(1.0, 20.0), 6, "holds", "all arms take 20x"),
+        ("inference", times(1.0, 0.9, 20.0), 6, "holds", "all arms take 20x"),
+        ("inference", times(1.0, 0.8, 20.0), 6, "does not hold", "all arms take 20x"),
+        ("inference", times(1.0, 0.9), 6, "does not hold", "all arms take 1x"),
         ("inference", times(1.0, 0.5), 6, "does not hold", "all arms take"),
     ],
 )

@@ -121,7 +121,7 @@ def win_draw_loss(lab: Lab) -> Chapter:
         "wdl", "Win/draw/loss (Table 2)",
         "Row against column. The rule is that of Bietti et al. 2018 at 5 %, on mean rewards over seeds and the rounds "
         "of one run; the paired test compares what both collected in the same 200 blocks of the same streams."
-        + (f" Of the datasets, {len(synthetic)} are synthetic: {', '.join(synthetic)}." if synthetic else ""),
+        + (f" Made up, not real, are: {', '.join(synthetic)}." if synthetic else ""),
         tuple(sheets), tuple(panels), {"cells": _cells(ours), "datasets": [named(lab.facts(s)) for s in lab.data]},
         lab.settings(),
     )  # fmt: skip
