@@ -208,12 +208,24 @@ def test_the_documentation_has_every_claim_and_is_filled_by_the_script(done: Lab
     copy.write_text(text)
     script = root / "scripts" / "fill_experiments.py"
     for _ in range(2):  # once more changes nothing
-        subprocess.run([sys.executable, str(script), str(done.out), str(copy)], check=True)
+        subprocess.run([sys.executable, str(script), str(copy), str(done.out)], check=True)
         filled = copy.read_text()
         for name in TARGETS:
             assert all(sheet.markdown() in filled for sheet in chapter(done, name).sheets)
         assert claims(done.out).markdown().split("\n\n", 1)[1] in filled
         assert filled.count("<!-- end -->") == text.count("<!-- end -->")
+
+
+def test_the_documentation_says_what_the_committed_results_say(tmp_path: Path) -> None:
+    root = Path(__file__).parents[1]
+    copy = tmp_path / "experiments.md"
+    copy.write_text((root / "docs" / "experiments.md").read_text())
+    folders = [str(root / "docs" / "results" / name) for name in ("paper", "large")]
+    subprocess.run([sys.executable, str(root / "scripts" / "fill_experiments.py"), str(copy), *folders], check=True)
+    assert copy.read_text() == (root / "docs" / "experiments.md").read_text()
+    claims = copy.read_text().split("<!-- claims -->")[1].split("<!-- end -->")[0]
+    sets = ("eurlex57k", "debian", "like amazoncat-13k", "like wiki10-31k", "like amazon-670k")
+    assert all(name in claims for name in sets)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,8 @@ a:hover { text-decoration: underline; }
 .card dd { margin: 0; text-align: right; font-variant-numeric: tabular-nums; }
 .badge { display: inline-block; border: 1px solid currentColor; border-radius: 99px; padding: 0 9px; font-size: 0.78rem;
   font-weight: 600; white-space: nowrap; color: var(--soft); vertical-align: 1px; }
-.some { white-space: normal; border-radius: 10px; } .good { color: var(--good); } .bad { color: var(--bad); } .none { color: var(--soft); }
+.some { white-space: normal; border-radius: 10px; }
+.good { color: var(--good); } .bad { color: var(--bad); } .none { color: var(--soft); }
 .panels { display: grid; gap: 18px 26px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 380px), 1fr));
   margin: 18px 0; }
 figure { margin: 0; min-width: 0; }
