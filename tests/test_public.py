@@ -71,8 +71,9 @@ def test_every_public_name_and_its_methods_have_an_example(name: str) -> None:
     assert examples(public) or any(map(examples, mine.values())), "neither the class nor a method has an example"
 
 
-def test_the_readmes_session_runs() -> None:
-    result = doctest.testfile(str(ROOT / "README.md"), module_relative=False, optionflags=doctest.ELLIPSIS)
+@pytest.mark.parametrize("page", ["README.md", "docs/experiments.md"])
+def test_the_sessions_of_the_pages_run(page: str) -> None:
+    result = doctest.testfile(str(ROOT / page), module_relative=False, optionflags=doctest.ELLIPSIS)
     assert result.attempted >= 8
     assert result.failed == 0
 
