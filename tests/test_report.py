@@ -17,7 +17,7 @@ from treetop.evaluate import Series, Tally, tally, votes
 from treetop.page import Story, html
 from treetop.report import Chapter, Line, Panel, Sheet, curves, grid, grid_sheet, last_fifth, means, number
 
-VOID = {"meta", "img", "source", "br", "link", "input", "hr"}
+VOID = {"wbr", "meta", "img", "source", "br", "link", "input", "hr"}
 
 
 class Page(HTMLParser):
