@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "treetop"
 
 ORDER = [
     "errors",
+    "checks",
     "types",
     "tree",
     "routing",

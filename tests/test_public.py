@@ -1,7 +1,13 @@
 """The front of the package: which names are public, and that the README's session runs as printed."""
 
 import doctest
+import importlib
+import inspect
+import pkgutil
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import treetop
 
@@ -18,8 +24,56 @@ def test_the_list_of_public_names() -> None:
     assert all(getattr(treetop, name).__doc__ for name in PUBLIC)
 
 
-def test_the_readmes_session_runs() -> None:
-    result = doctest.testfile(str(ROOT / "README.md"), module_relative=False, optionflags=doctest.ELLIPSIS)
+# Commands have their examples in --help, which test_cli.py asks for; timings differ from run to run.
+WITHOUT_EXAMPLES = {"cli", "bench"}
+MODULES = [
+    info.name
+    for info in pkgutil.iter_modules(treetop.__path__)
+    if not info.ispkg and not info.name.startswith("_") and info.name not in WITHOUT_EXAMPLES
+]
+
+
+def examples(thing: Any) -> list[str]:
+    """The lines of code that a docstring shows, which pytest runs (--doctest-modules)."""
+    return [example.source for example in doctest.DocTestParser().get_examples(thing.__doc__ or "")]
+
+
+def calls(name: str, lines: list[str]) -> bool:
+    return any(f"{name}(" in line for line in lines)
+
+
+def methods(kind: type) -> dict[str, Any]:
+    found = {name: getattr(made, "__func__", made) for name, made in vars(kind).items() if not name.startswith("_")}
+    return {name: made for name, made in found.items() if inspect.isfunction(made)}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_public_function_has_an_example_that_calls_it(name: str) -> None:
+    module = importlib.import_module(f"treetop.{name}")
+    mine = {
+        what: made
+        for what, made in vars(module).items()
+        if inspect.isfunction(made) and made.__module__ == module.__name__ and not what.startswith("_")
+    }
+    assert [what for what, made in mine.items() if not calls(what, examples(made))] == []
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_and_its_methods_have_an_example(name: str) -> None:
+    """A method's example may stand in the docstring of its class; its own says in words what it does."""
+    public = getattr(treetop, name)
+    if not inspect.isclass(public):
+        assert calls(name, examples(public))
+        return
+    mine = methods(public)
+    assert [what for what, made in mine.items() if not made.__doc__] == []
+    assert [what for what, made in mine.items() if not calls(what, examples(public) + examples(made))] == []
+    assert examples(public) or any(map(examples, mine.values())), "neither the class nor a method has an example"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/experiments.md"])
+def test_the_sessions_of_the_pages_run(page: str) -> None:
+    result = doctest.testfile(str(ROOT / page), module_relative=False, optionflags=doctest.ELLIPSIS)
     assert result.attempted >= 8
     assert result.failed == 0
 

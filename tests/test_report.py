@@ -17,7 +17,7 @@ from treetop.evaluate import Series, Tally, tally, votes
 from treetop.page import Story, html
 from treetop.report import Chapter, Line, Panel, Sheet, curves, grid, grid_sheet, last_fifth, means, number
 
-VOID = {"meta", "img", "source", "br", "link", "input", "hr"}
+VOID = {"wbr", "meta", "img", "source", "br", "link", "input", "hr"}
 
 
 class Page(HTMLParser):
@@ -245,8 +245,14 @@ def flat_and_tree(name: str, tree: float, **more: Any) -> dict[str, Any]:
     return {"datasets": [{"name": name, "mean_beam": tree, "mean_all": 1.0, "all": "512"} | more]}
 
 
-def realizable(**regret: float) -> dict[str, Any]:
-    return {"variants": [{"name": "d", "variant": "flat", "prefix": "", "regret": regret}]}
+def realizable(slope: float = 0.5, **regret: float) -> dict[str, Any]:
+    row = {"name": "d", "prefix": "", "exponent": {"igw": slope}}
+    other = {"greedy": 1.0, "igw": 2.0}
+    return {"variants": [{**row, "variant": "all arms", "regret": regret}, {**row, "variant": "b", "regret": other}]}
+
+
+def alone(found: dict[str, Any]) -> dict[str, Any]:
+    return {"variants": found["variants"][:1]}
 
 
 def times(*ms: float) -> dict[str, Any]:
@@ -271,10 +277,16 @@ def times(*ms: float) -> dict[str, Any]:
             "not measured",
             "x (synthetic): 2.000 against",
         ),
-        ("realizable", realizable(igw=1, greedy=2), 4, "holds", "IGW-topk 1, Greedy 2"),
+        ("realizable", alone(realizable(igw=1, greedy=2)), 4, "holds", "IGW-topk 1, Greedy 2"),
+        ("realizable", realizable(igw=1, greedy=2), 4, "holds for all arms, not otherwise", "Greedy 1, IGW-topk 2"),
         ("realizable", realizable(igw=3, greedy=2), 4, "does not hold", "Greedy 2, IGW-topk 3"),
-        ("inference", times(1.0, 20.0), 5, "holds", "all arms take 20x"),
-        ("inference", times(1.0, 0.5), 5, "does not hold", "all arms take"),
+        ("realizable", realizable(0.7, igw=3), 5, "holds", "all arms: 0.70, b: 0.70"),
+        ("realizable", realizable(1.01, igw=3), 5, "does not hold", "all arms: 1.01"),
+        ("inference", times(1.0, 20.0), 6, "holds", "all arms take 20x"),
+        ("inference", times(1.0, 0.9, 20.0), 6, "holds", "all arms take 20x"),
+        ("inference", times(1.0, 0.8, 20.0), 6, "does not hold", "all arms take 20x"),
+        ("inference", times(1.0, 0.9), 6, "does not hold", "all arms take 1x"),
+        ("inference", times(1.0, 0.5), 6, "does not hold", "all arms take"),
     ],
 )
 def test_claims(name: str, data: dict[str, Any], row: int, verdict: str, words: str) -> None:

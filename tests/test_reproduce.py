@@ -107,6 +107,30 @@ def test_the_realizable_setting_has_both_variants_with_tuned_parameters(done: La
     assert all(np.diff(y).min() > -1e-3 for y in regret), "cumulative regret falls"
 
 
+def test_parameters_are_tuned_over_the_rounds_played_and_those_runs_are_used_again(done: Lab) -> None:
+    tuned = chapter(done, "realizable").settings["tuned"]["all arms"]
+    mine = [r for r in runs(done) if r["regret_checkpoints"] and r["settings"]["beam"] is None]
+    assert len({r["settings"]["horizon"] for r in mine}) == 1
+    for style, parameters in tuned.items():
+        tried = [r for r in mine if r["strategy"] == style and r["seed"] == 0]
+        best = max(tried, key=lambda r: r["mean_reward"])
+        assert len(tried) == 3, "the whole grid, each once"
+        assert {name: best["settings"]["parameters"][name] for name in parameters} == parameters
+
+
+def test_sigma_is_a_flag(small: Path, tmp_path: Path) -> None:
+    words = ["--quick", "--data", str(small), "--horizon", "100", "--out", str(tmp_path)]
+    for more in ([], ["--sigma", "3"]):
+        call("reproduce", "realizable", *words, *more)
+    assert "Gaussian noise of 3;" in (tmp_path / "realizable.md").read_text()
+    assert "--sigma 3" in (tmp_path / "reproduce.json").read_text()
+    worlds = [json.loads(file.read_text())["plan"]["world"] for file in tmp_path.rglob("plan.json")]
+    assert worlds.count("realizable:sigma=3") == worlds.count("realizable:sigma=0.1") == len(worlds) / 2
+    refused = shell("reproduce", "realizable", *words, "--sigma", "-1")
+    assert refused.returncode == 2
+    assert "sigma is -1.0; it must be finite and lie in [0, inf]" in " ".join(refused.stderr.split())
+
+
 def test_inference_times_are_in_the_paper_s_layout(done: Lab) -> None:
     rows = chapter(done, "inference").data["rows"]
     assert rows[0]["beam"] == "10"
@@ -168,8 +192,8 @@ def test_the_command_line(small: Path, tmp_path: Path) -> None:
     assert "X-Boltzmann-topk" in text
     assert "treetop report" in text
     markdown = call("reproduce", "claims", "--out", str(tmp_path)).output
-    assert markdown.count("not measured") == 3
-    assert len(json.loads(call("reproduce", "claims", "--out", str(tmp_path), "--json").stdout)) == 6
+    assert markdown.count("not measured") == 4
+    assert len(json.loads(call("reproduce", "claims", "--out", str(tmp_path), "--json").stdout)) == 7
     assert (tmp_path / "claims.md").is_file()
 
 
@@ -184,12 +208,24 @@ def test_the_documentation_has_every_claim_and_is_filled_by_the_script(done: Lab
     copy.write_text(text)
     script = root / "scripts" / "fill_experiments.py"
     for _ in range(2):  # once more changes nothing
-        subprocess.run([sys.executable, str(script), str(done.out), str(copy)], check=True)
+        subprocess.run([sys.executable, str(script), str(copy), str(done.out)], check=True)
         filled = copy.read_text()
         for name in TARGETS:
             assert all(sheet.markdown() in filled for sheet in chapter(done, name).sheets)
         assert claims(done.out).markdown().split("\n\n", 1)[1] in filled
         assert filled.count("<!-- end -->") == text.count("<!-- end -->")
+
+
+def test_the_documentation_says_what_the_committed_results_say(tmp_path: Path) -> None:
+    root = Path(__file__).parents[1]
+    copy = tmp_path / "experiments.md"
+    copy.write_text((root / "docs" / "experiments.md").read_text())
+    folders = [str(root / "docs" / "results" / name) for name in ("paper", "large")]
+    subprocess.run([sys.executable, str(root / "scripts" / "fill_experiments.py"), str(copy), *folders], check=True)
+    assert copy.read_text() == (root / "docs" / "experiments.md").read_text()
+    claims = copy.read_text().split("<!-- claims -->")[1].split("<!-- end -->")[0]
+    sets = ("eurlex57k", "debian", "like amazoncat-13k", "like wiki10-31k", "like amazon-670k")
+    assert all(name in claims for name in sets)
 
 
 @pytest.mark.parametrize(

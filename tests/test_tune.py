@@ -1,6 +1,7 @@
 """The search for hyper-parameters: the paper's grids, the best of each strategy, taken up again like any plan."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -70,3 +71,21 @@ def test_mistakes_are_named() -> None:
         tune.grid("magic")
     with pytest.raises(ValueError, match="grid is 'huge'; it must be one of paper, small"):
         tune.grid("igw", "huge")
+
+
+@pytest.mark.parametrize(("strategy", "peak"), [("igw", 1e5), ("igw", 1e-7), ("boltzmann", 1e7), ("epsilon", 1.0)])
+def test_climbing_finds_the_peak_of_the_grid_in_few_tries(strategy: str, peak: float) -> None:
+    name = tune.PARAMETER[strategy]
+    assert name
+    tried: list[float] = []
+
+    def score(point: dict[str, float]) -> float:
+        tried.append(point[name])
+        return -abs(math.log(point[name] / peak))
+
+    assert tune.climb(strategy, score) == {name: peak}
+    assert len(tried) == len(set(tried)) <= 2 + abs(math.log10(peak)) + 1
+
+
+def test_greedy_has_nothing_to_climb() -> None:
+    assert tune.climb("greedy", lambda point: 0.0) == {}

@@ -61,11 +61,14 @@ private:
         in_play_.resize(all.size());
         place_.resize(all.size());
         top_.resize(all.size());
+        score_.resize(all.size());
+        weighed_against_ = -1;
         for (std::size_t i = 0; i < all.size(); ++i) {
             if (!std::isfinite(all[i].score))
                 throw std::invalid_argument("the score of " + std::string(all[i].node ? "node " : "arm ") +
                                             std::to_string(all[i].id) + " is " + std::to_string(all[i].score));
             in_play_[i] = place_[i] = top_[i] = static_cast<std::int32_t>(i);
+            score_[i] = all[i].score;
         }
         std::partial_sort(top_.begin(), top_.begin() + slots, top_.end(),
                           [&](std::int32_t a, std::int32_t b) { return better(all[a], all[b]); });
@@ -76,9 +79,15 @@ private:
     void take(std::int32_t candidate, double probability, bool explored) {
         const std::int32_t hole = place_[candidate], moved = in_play_.back();
         in_play_[hole] = moved;
+        score_[hole] = score_.back();
         place_[moved] = hole;
         place_[candidate] = -1;
         in_play_.pop_back();
+        score_.pop_back();
+        if (weighed_against_ >= 0) {
+            weight_[hole] = weight_.back();
+            weight_.pop_back();
+        }
         chosen_.push_back({candidate, probability, explored});
     }
 
@@ -86,9 +95,9 @@ private:
         const auto left = static_cast<double>(in_play_.size());
         switch (strategy.kind) {
             case Kind::igw:
-                return draw_igw(all, best, std::sqrt(strategy.rate * left), stream);
+                return draw_igw(best, std::sqrt(strategy.rate * left), stream);
             case Kind::boltzmann:
-                return draw_boltzmann(all, best, strategy.rate, stream);
+                return draw_boltzmann(best, strategy.rate, stream);
             case Kind::thrifty:
                 return draw_thrifty(all, best, strategy.rate, stream);
             case Kind::epsilon:
@@ -103,16 +112,18 @@ private:
     }
 
     // Section 3.2 by rejection: uniform among the A' in play, accepted with A' / (A' + gamma gap), otherwise the best.
-    Drawn draw_igw(std::span<const Candidate> all, std::int32_t best, double gamma, Stream& stream) {
+    Drawn draw_igw(std::int32_t best, double gamma, Stream& stream) {
         const auto left = static_cast<double>(in_play_.size());
-        const auto weight = [&](std::int32_t i) {
-            return left + gamma * (static_cast<double>(all[best].score) - static_cast<double>(all[i].score));
-        };
-        const std::int32_t pick = in_play_[stream.below(in_play_.size())];
-        if (pick != best && stream.uniform() * weight(pick) < left) return {pick, 1.0 / weight(pick)};
+        const std::size_t place = place_[best];
+        const double top = score_[place];
+        const std::size_t pick = stream.below(in_play_.size());
+        const double weight = left + gamma * (top - score_[pick]);
+        if (pick != place && stream.uniform() * weight < left) return {in_play_[pick], 1.0 / weight};
+        weight_.resize(score_.size());  // quotients first, then their sum: the first loop runs several at a time
+        for (std::size_t i = 0; i < score_.size(); ++i) weight_[i] = 1.0 / (left + gamma * (top - score_[i]));
         double others = 0;
-        for (const std::int32_t i : in_play_)
-            if (i != best) others += 1.0 / weight(i);
+        for (std::size_t i = 0; i < place; ++i) others += weight_[i];
+        for (std::size_t i = place + 1; i < weight_.size(); ++i) others += weight_[i];
         return {best, 1.0 - others};
     }
 
@@ -141,13 +152,15 @@ private:
     }
 
     // Proportional to exp(rate * score) (Section 5), by inversion of the cumulative sum.
-    Drawn draw_boltzmann(std::span<const Candidate> all, std::int32_t best, double rate, Stream& stream) {
-        weight_.resize(in_play_.size());
-        double total = 0;
-        for (std::size_t i = 0; i < in_play_.size(); ++i) {
-            weight_[i] = std::exp(rate * (static_cast<double>(all[in_play_[i]].score) - all[best].score));
-            total += weight_[i];
+    Drawn draw_boltzmann(std::int32_t best, double rate, Stream& stream) {
+        if (weighed_against_ != best) {
+            const double top = score_[place_[best]];
+            weight_.resize(score_.size());
+            for (std::size_t i = 0; i < score_.size(); ++i) weight_[i] = std::exp(rate * (score_[i] - top));
+            weighed_against_ = best;
         }
+        double total = 0;
+        for (const double weight : weight_) total += weight;
         double left = stream.uniform() * total;
         std::size_t i = 0, last = 0;
         for (; i < in_play_.size(); ++i) {
@@ -161,7 +174,9 @@ private:
     std::vector<std::int32_t> in_play_;  // unordered; place_ says where each candidate stands, -1 once taken
     std::vector<std::int32_t> place_;
     std::vector<std::int32_t> top_;
-    std::vector<double> weight_;
+    std::vector<double> score_;          // of the candidates in play, in their order
+    std::vector<double> weight_;         // likewise; kept from draw to draw while weighed_against_ is the best in play
+    std::int32_t weighed_against_ = -1;  // -1 where weights are not kept
     std::vector<Choice> chosen_;
 };
 

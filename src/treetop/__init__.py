@@ -1,9 +1,9 @@
 """treetop: top-k contextual bandits over millions of arms.
 
-Reading order, which is the path of a decision: types, tree, routing, model, search, explore, policy; then learn, flat;
-then read, presets, synthetic, datasets, feedback and simulate, which play the loop; store, experiment, realizable and
-tune, which play it many times; evaluate, report, figures, page, claims, story, lab, inference and reproduce, which
-compare it with the paper; demo, bench and cli, which show it.
+Reading order, which is the path of a decision: checks, types, tree, routing, model, search, explore, policy; then
+learn, flat; then read, presets, synthetic, datasets, feedback and simulate, which play the loop; store, experiment,
+realizable and tune, which play it many times; evaluate, report, figures, page, claims, story, lab, inference and
+reproduce, which compare it with the paper; demo, bench and cli, which show it.
 """
 
 from treetop.datasets import Dataset, Stream, load

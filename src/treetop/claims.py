@@ -25,6 +25,8 @@ TABLE2 = {
 # Figure 3(b): amazon-3m, k = 5, r = 3; its last row is a beam of all leaves.
 FIGURE3B = {"10": 7.85, "30": 12.84, "100": 27.83, "all": 799.06}
 
+NOISE = 0.15  # of a median on a machine that does other things too
+
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "not measured"
 Found = tuple[str, str]  # what was measured, and the verdict
 Data = Mapping[str, Any]
@@ -124,10 +126,21 @@ def _lowest_regret(data: Data) -> Found:
     for row in data["variants"]:
         regret = row["regret"]
         order = sorted(regret, key=lambda style: regret[style])
-        best.append(order[0] == "igw")
         values = ", ".join(f"{paper_name(s, row['prefix'])} {number(regret[s])}" for s in order)
         each.append(f"{row['variant']}, {labelled(row)}: {values}")
-    return "; ".join(each), (HOLDS if all(best) else FAILS) if best else UNKNOWN
+        best += [row["variant"]] * (order[0] == "igw")
+    if len(best) == len(each):
+        return "; ".join(each), HOLDS if best else UNKNOWN
+    return "; ".join(each), f"holds for {best[0]}, not otherwise" if best else FAILS
+
+
+def _sublinear(data: Data) -> Found:
+    """Theorem 1 is about all arms; the other variants are told beside it."""
+    known = {row["variant"]: row["exponent"]["igw"] for row in data["variants"] if row["exponent"].get("igw")}
+    if (flat := known.get("all arms")) is None:
+        return "", UNKNOWN
+    each = ", ".join(f"{name}: {slope:.2f}" for name, slope in known.items())
+    return f"regret of IGW grows as t to the power of, {each}", HOLDS if flat < 1 else FAILS
 
 
 def _inference(data: Data) -> Found:
@@ -135,10 +148,10 @@ def _inference(data: Data) -> Found:
     if len(rows) < 2:
         return "", UNKNOWN
     each = ", ".join(f"b={row['beam']}: {row['median_ms']:.3g}" for row in rows)
-    rising = all(a["median_ms"] < b["median_ms"] for a, b in pairwise(rows))
+    rising = all((1 - NOISE) * a["median_ms"] < b["median_ms"] for a, b in pairwise(rows))
     factor = rows[-1]["median_ms"] / rows[0]["median_ms"]
     text = f"{labelled(data)}, {data['arms']:,} arms, median ms: {each}; all arms take {factor:.0f}x"
-    return text, HOLDS if rising and rows[0]["median_ms"] <= FIGURE3B["10"] else FAILS
+    return text, HOLDS if rising and factor > 1 and rows[0]["median_ms"] <= FIGURE3B["10"] else FAILS
 
 
 CLAIMS = (
@@ -168,6 +181,12 @@ CLAIMS = (
         _lowest_regret,
     ),
     Claim(
+        "In the realizable setting the regret of IGW-topk grows slower than the rounds",
+        "Theorem 1: as t to the power of 1/2 but for logarithms, with r=1 and its own gamma",
+        "realizable",
+        _sublinear,
+    ),
+    Claim(
         "Inference time grows with the beam, and beams of 10 and 30 are fit for real time",
         "amazon-3m, mean ms: b=10: 7.85, b=30: 12.84, b=100: 27.83, all arms: 799.06 (102x)",
         "inference",
@@ -177,7 +196,12 @@ CLAIMS = (
 
 
 def sheet(chapters: Sequence[Chapter]) -> Sheet:
-    """Every claim with the paper's numbers, ours, and whether it holds here."""
+    """Every claim with the paper's numbers, ours, and whether it holds here.
+
+    >>> found = Chapter("curves", "", "", data={"datasets": [{"name": "debian", "means": {"greedy": 1.0, "igw": 2.0}}]})
+    >>> sheet([found]).rows[0][2:]
+    ('debian: the weakest explorer collects 2.00x', 'holds')
+    """
     data = {chapter.name: chapter.data for chapter in chapters}
     rows = []
     for claim in CLAIMS:

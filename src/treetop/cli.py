@@ -358,6 +358,7 @@ def reproduce(
     data_dir: DataDir = None,
     seed: Seeds = [0],  # noqa: B006
     horizon: Annotated[int | None, typer.Option(help="Rounds at most; those of Table 1 if not given.")] = None,
+    sigma: Annotated[float, typer.Option(help="Of the noise of realizable; the paper gives none.")] = lab.SIGMA,
     out: Annotated[Path, typer.Option(help="Folder for tables, pictures and runs.")] = Path("runs/paper"),
     as_json: Json = False,
 ) -> None:
@@ -373,7 +374,7 @@ def reproduce(
     began = time.perf_counter()
     with _bars(as_json) as bar:
         large = None if data or quick else lab.LARGE
-        working = lab.Lab(specs, tuple(seed), out, quick, horizon, data_dir, None if as_json else bar, large)
+        working = lab.Lab(specs, tuple(seed), out, quick, horizon, data_dir, None if as_json else bar, sigma, large)
         chapters = reproducing.reproduce(working, what)
     if as_json:
         print(json.dumps({chapter.name: chapter.data for chapter in chapters}))

@@ -17,7 +17,12 @@ INIT = 5_000  # rows for tree and routing, where nothing else is said
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Contexts X with the rewards Y of their arms; `X_init`, `Y_init` where a part is set apart for initialisation."""
+    """Contexts X with the rewards Y of their arms; `X_init`, `Y_init` where a part is set apart for initialisation.
+
+    >>> data = Dataset("mine", as_rows([[1.0], [2.0], [3.0]]), as_rows([[1, 0], [0, 1], [0, 1]], what="labels"))
+    >>> data.facts()["arms"], data.sizes(init=1, horizon=None, max_leaf=None)
+    (2, (1, 2, 10))
+    """
 
     name: str
     X: Rows
@@ -163,6 +168,10 @@ class Stream:
 
         The initialisation rows come from the part set apart for them, otherwise from the same rows as the stream,
         which then leaves them out. A horizon beyond what is left is drawn with replacement.
+
+        >>> stream = Stream.draw(load("synthetic:arms=9,rows=5,init=5"), init=2, horizon=5, seed=0)
+        >>> sorted(stream.rows.tolist()), len(stream.X_init)
+        ([0, 1, 2, 3, 4], 2)
         """
         whole("horizon", horizon, 1)
         rng = np.random.default_rng(whole("seed", seed, 0, 2**64 - 1))

@@ -62,7 +62,11 @@ def paired(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def verdict(better: float, worse: float, level: float = LEVEL) -> int:
-    """1 if a wins, -1 if it loses, 0 for a draw, from the p-values of "a is better" and "b is better"."""
+    """1 if a wins, -1 if it loses, 0 for a draw, from the p-values of "a is better" and "b is better".
+
+    >>> verdict(better=0.01, worse=0.99), verdict(better=0.4, worse=0.6)
+    (1, 0)
+    """
     return int(better < level) - int(worse < level)
 
 
@@ -101,7 +105,11 @@ def outcomes(names: Sequence[str], p_value: Callable[[str, str], float], level: 
 
 
 def tally(votes: Iterable[Outcomes]) -> Matrix:
-    """The win/draw/loss matrix of many comparisons: one vote a dataset, or a dataset and seed."""
+    """The win/draw/loss matrix of many comparisons: one vote a dataset, or a dataset and seed.
+
+    >>> tally([{("x", "y"): 1}, {("x", "y"): 0}])
+    {('x', 'y'): Tally(wins=1, draws=1, losses=0)}
+    """
     found: Matrix = {}
     for vote in votes:
         for pair, outcome in vote.items():
@@ -218,6 +226,11 @@ def votes(series: Sequence[Series], rule: str = "bakeoff") -> Outcomes:
 
     The bake-off rules compare the mean over seeds with n = the rounds of one run: seeds shuffle the same rows, and are
     no new data. The paired rule compares block by block over the seeds that both have.
+
+    >>> one = Series("X-IGW-topk", "igw", k=5, rounds=1000, seeds=(0,), means=(0.9,), curves=(((1000, 0.9),),))
+    >>> two = Series("X-Greedy", "greedy", k=5, rounds=1000, seeds=(0,), means=(0.5,), curves=(((1000, 0.5),),))
+    >>> votes([one, two])
+    {('X-IGW-topk', 'X-Greedy'): 1, ('X-Greedy', 'X-IGW-topk'): -1}
     """
     if rule not in RULES:
         raise ValueError(f"rule is {rule!r}; it must be one of {', '.join(RULES)}")

@@ -193,12 +193,25 @@ class Record:
 
 
 def versions() -> dict[str, str]:
+    """What a run was played with: others may give other bytes.
+
+    >>> sorted(versions())
+    ['numpy', 'python', 'scipy', 'treetop']
+    """
     names = ("treetop", "numpy", "scipy")
     return {**{name: version(name) for name in names}, "python": platform.python_version()}
 
 
 def read(folder: str | os.PathLike[str]) -> list[Record]:
-    """The finished runs of a folder, in order."""
+    """The finished runs of a folder, in order.
+
+    >>> plan = Plan.of("synthetic:arms=50,features=30,rows=200,init=100", ["igw", "greedy"], max_leaf=10)
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = execute(folder, plan)
+    ...     [record.strategy for record in read(folder)]
+    ['igw', 'greedy']
+    """
     return [msgspec.json.decode(line, type=Record) for line in store.lines(Path(folder))]
 
 
@@ -216,6 +229,10 @@ def execute(
     Killed at any moment and called again, it goes on after the last finished epoch and ends with the same records, but
     for `seconds`. `dataset` stands in for `load(plan.data)`; `worlds` gives rewards other than labels; `building` is
     told how far trees and routing are.
+
+    >>> plan = Plan.of("synthetic:arms=50,features=30,rows=200,init=100", ["igw", "greedy"], max_leaf=10)
+    >>> [(record.strategy, record.rounds) for record in execute(None, plan)]
+    [('igw', 200), ('greedy', 200)]
     """
     if (plan.world == "labels") != (worlds is None):
         raise ValueError(f"the plan's world is {plan.world!r}, but worlds is {worlds!r}")
@@ -308,7 +325,12 @@ def _record(dataset: Dataset, settings: Settings, played: Run, regret: Floats | 
 
 
 def fingerprint(dataset: Dataset) -> str:
-    """sha256 of the matrices: results of other data must not be mixed in."""
+    """sha256 of the matrices: results of other data must not be mixed in.
+
+    >>> spec = "synthetic:arms=50,features=30,rows=20"
+    >>> fingerprint(load(spec)) == fingerprint(load(spec)) != fingerprint(load(spec + ",seed=1"))
+    True
+    """
     digest = hashlib.sha256()
     for rows in (dataset.X, dataset.Y, dataset.X_init, dataset.Y_init):
         for array in (rows.start, rows.index, rows.value) if rows else ():

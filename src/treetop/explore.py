@@ -21,9 +21,18 @@ LARGEST = 1e100  # of a parameter: times any number of rounds and any gap it is 
 
 @runtime_checkable
 class Strategy(Protocol):
-    """Anything that turns the scores of the effective arms in play into probabilities over them."""
+    """Anything that turns the scores of the effective arms in play into probabilities over them.
 
-    def probabilities(self, scores: Floats, n_seen: int) -> Floats: ...
+    >>> class Uniform:
+    ...     def probabilities(self, scores, n_seen):
+    ...         return np.full(len(scores), 1 / len(scores))
+    >>> isinstance(Uniform(), Strategy)
+    True
+    """
+
+    def probabilities(self, scores: Floats, n_seen: int) -> Floats:
+        """Not negative, and 1 together: one for each score, after n_seen rounds of feedback."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -32,14 +41,18 @@ class Greedy:
 
     >>> Greedy().probabilities(np.array([0.1, 0.7]), n_seen=9)
     array([0., 1.])
+    >>> Greedy().native(n_seen=9)  # the core's number for it, and its one parameter
+    (0, 0.0)
     """
 
     def probabilities(self, scores: Floats, n_seen: int) -> Floats:
+        """All of it for the best score."""
         p = np.zeros(len(scores))
         p[scores.argmax()] = 1
         return p
 
     def native(self, n_seen: int) -> tuple[int, float]:
+        """What the core needs to draw the same."""
         return GREEDY, 0.0
 
 
@@ -54,6 +67,8 @@ class IGW:
     array([0.5, 0.5])
     >>> IGW(gamma="theorem1", horizon=10_000, functions=1e6, delta=0.05).probabilities(np.array([0.5, 0.0]), 10_000)
     array([0.50642689, 0.49357311])
+    >>> IGW(C=2.0).rate(n_seen=100), IGW(C=2.0).native(n_seen=100)
+    (200.0, (1, 200.0))
     """
 
     C: float = 1.0
@@ -95,6 +110,7 @@ class IGW:
         return self.c / (420 / n_seen * log_term + 2 * epsilon**2) / 32**2
 
     def probabilities(self, scores: Floats, n_seen: int) -> Floats:
+        """1 / (A' + gamma gap) for each, and the rest for the best."""
         gamma = math.sqrt(self.rate(n_seen) * len(scores))
         best = scores.argmax()
         p: Floats = 1 / (len(scores) + gamma * (scores[best] - scores))
@@ -103,6 +119,7 @@ class IGW:
         return p
 
     def native(self, n_seen: int) -> tuple[int, float]:
+        """What the core needs to draw the same."""
         return IGW_, self.rate(n_seen)
 
 
@@ -112,6 +129,8 @@ class Boltzmann:
 
     >>> Boltzmann(beta=1.0).probabilities(np.array([1.0, 0.0]), n_seen=3)
     array([0.75, 0.25])
+    >>> Boltzmann(beta=2.0).native(n_seen=1)
+    (2, 0.0)
     """
 
     beta: float = 1.0
@@ -120,11 +139,13 @@ class Boltzmann:
         real("beta", self.beta, 0, LARGEST)
 
     def probabilities(self, scores: Floats, n_seen: int) -> Floats:
+        """A softmax of the scores, sharper with every round seen."""
         p: Floats = np.exp(self.native(n_seen)[1] * (scores - scores.max()))
         p /= p.sum()
         return p
 
     def native(self, n_seen: int) -> tuple[int, float]:
+        """What the core needs to draw the same."""
         return BOLTZMANN, self.beta * math.log(max(n_seen, 1))
 
 
@@ -134,6 +155,8 @@ class EpsilonGreedy:
 
     >>> EpsilonGreedy(epsilon=0.5).probabilities(np.array([0.2, 0.9]), n_seen=3)
     array([0.25, 0.75])
+    >>> EpsilonGreedy(epsilon=0.5).native(n_seen=3)
+    (3, 0.5)
     """
 
     epsilon: float = 0.167
@@ -142,11 +165,13 @@ class EpsilonGreedy:
         real("epsilon", self.epsilon, 0, 1)
 
     def probabilities(self, scores: Floats, n_seen: int) -> Floats:
+        """epsilon / A' for each, and the rest for the best."""
         p = np.full(len(scores), self.epsilon / len(scores))
         p[scores.argmax()] += 1 - self.epsilon
         return p
 
     def native(self, n_seen: int) -> tuple[int, float]:
+        """What the core needs to draw the same."""
         return EPSILON, self.epsilon
 
 
@@ -184,12 +209,21 @@ BUILT_IN = (Greedy, IGW, Boltzmann, EpsilonGreedy, Thrifty)
 
 
 def is_native(strategy: object) -> bool:
-    """Whether the core knows the strategy; a subclass may have probabilities of its own."""
+    """Whether the core knows the strategy; a subclass may have probabilities of its own.
+
+    >>> is_native(IGW()), is_native("mine")
+    (True, False)
+    """
     return type(strategy) in BUILT_IN
 
 
 def check(strategy: object, explore: int) -> None:
-    """Refuses what is not a strategy, and the theorems' gamma with more than the one explore slot they cover."""
+    """Refuses what is not a strategy, and the theorems' gamma with more than the one explore slot they cover.
+
+    >>> check(IGW, explore=3)
+    Traceback (most recent call last):
+    TypeError: IGW is a class; the strategy is an instance of it: IGW()
+    """
     if isinstance(strategy, type):
         raise TypeError(f"{strategy.__name__} is a class; the strategy is an instance of it: {strategy.__name__}()")
     if not callable(getattr(strategy, "probabilities", None)):
@@ -199,7 +233,11 @@ def check(strategy: object, explore: int) -> None:
 
 
 def event_name(event_id: object) -> str:
-    """An event id as text; whatever else could be turned into text is more likely a mistake than a name."""
+    """An event id as text; whatever else could be turned into text is more likely a mistake than a name.
+
+    >>> event_name("visit-1"), event_name(7)
+    ('visit-1', '7')
+    """
     if isinstance(event_id, str):
         return str(event_id)
     if isinstance(event_id, int | np.integer) and not isinstance(event_id, bool):
@@ -208,14 +246,23 @@ def event_name(event_id: object) -> str:
 
 
 def event_key(event_id: str) -> int:
-    """Where an event's randomness comes from."""
+    """Where an event's randomness comes from.
+
+    >>> event_key("visit-1") == event_key("visit-1") != event_key("visit-2")
+    True
+    """
     return int.from_bytes(hashlib.blake2b(event_id.encode(), digest_size=8).digest(), "little", signed=True)
 
 
 def batch_keys(
     n: int, seed: int | None, event_ids: Sequence[str | int] | None, first_row: int
 ) -> tuple[tuple[str, ...] | None, Longs]:
-    """One key per row, from its event id or from (seed, row number); and the ids as text. Without either, new ids."""
+    """One key per row, from its event id or from (seed, row number); and the ids as text. Without either, new ids.
+
+    >>> names, keys = batch_keys(3, seed=0, event_ids=None, first_row=0)
+    >>> bool((batch_keys(2, 0, None, first_row=1)[1] == keys[1:]).all())
+    True
+    """
     first_row = whole("first_row", first_row, 0, 2**62)
     if event_ids is None and seed is None:
         batch = uuid.uuid4().hex
@@ -236,7 +283,12 @@ def batch_keys(
 def choose(
     candidates: Candidates, k: int, explore: int, strategy: Any, n_seen: int, key: int
 ) -> tuple[Ints, Floats, Bools]:
-    """The slots of Algorithm 1, lines 8 to 14: which candidate, with what probability, and whether it was drawn."""
+    """The slots of Algorithm 1, lines 8 to 14: which candidate, with what probability, and whether it was drawn.
+
+    >>> three = Candidates(np.zeros(3, bool), np.arange(3, dtype=np.int32), np.ones(3), np.array([0, 2, 1], np.float32))
+    >>> choose(three, k=2, explore=0, strategy=Greedy(), n_seen=0, key=1)[0]
+    array([1, 2], dtype=int32)
+    """
     if is_native(strategy):
         kind, rate = strategy.native(n_seen)
         return _core.choose(candidates.score, candidates.is_node, candidates.id, k, explore, kind, rate, key)
@@ -272,7 +324,11 @@ def _choose_slowly(
 
 
 def checked(p: object, n: int) -> Floats:
-    """A user's probabilities, or an error that says what is wrong with them."""
+    """A user's probabilities, or an error that says what is wrong with them.
+
+    >>> checked([0.25, 0.75], n=2)
+    array([0.25, 0.75])
+    """
     array = as_numbers(p, "the strategy's probabilities").astype(np.float64)
     if array.shape != (n,):
         raise ValueError(f"the strategy gave probabilities of shape {array.shape} for {n} arms in play")

@@ -29,7 +29,19 @@ WIDTH, HEIGHT = 4.6, 3.3  # of one panel, in inches
 
 
 def plot(runs: Sequence[Run | Record], path: Path, title: str) -> None:
-    """The progressive mean reward of every run, as in the paper's Figure 3."""
+    """The progressive mean reward of every run, as in the paper's Figure 3.
+
+    >>> from treetop.datasets import load
+    >>> from treetop.policy import Policy
+    >>> from treetop.simulate import begin, run
+    >>> stream, model = begin(load("synthetic:arms=50,features=30,rows=200,init=100"), 100, 200, 10, seed=0)
+    >>> played = run(stream, model, Policy(), name="igw")
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     plot([played], Path(folder, "curve.png"), "a toy")
+    ...     Path(folder, "curve.png").stat().st_size > 10_000
+    True
+    """
     lines = [
         Line(
             run.strategy + (f", seed {run.seed}" if run.seed else "") + f": {run.mean_reward:.2f}",
@@ -42,14 +54,26 @@ def plot(runs: Sequence[Run | Record], path: Path, title: str) -> None:
 
 
 def draw(panels: Sequence[Panel], path: Path, width: float = WIDTH, height: float = HEIGHT) -> Path:
-    """The panels side by side, two in a row as in the paper, under one legend; PNG or SVG by the file's ending."""
+    """The panels side by side, two in a row as in the paper, under one legend; PNG or SVG by the file's ending.
+
+    >>> panel = Panel("debian", (Line("X-IGW-topk", "igw", (0.5, 0.9), (1.0, 2.0)),), "mean reward")
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     draw([panel], Path(folder, "curve.svg")).name
+    'curve.svg'
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(_rendered(panels, path.suffix.lstrip("."), "light", width, height, columns=2, lettered=True))
     return path
 
 
 def svg(panel: Panel, theme: str) -> bytes:
-    """One panel with its own legend, on a transparent ground, for a page in light or dark."""
+    """One panel with its own legend, on a transparent ground, for a page in light or dark.
+
+    >>> panel = Panel("debian", (Line("X-IGW-topk", "igw", (0.5, 0.9), (1.0, 2.0)),), "mean reward")
+    >>> b"<svg" in svg(panel, "dark")
+    True
+    """
     return _rendered([panel], "svg", theme, WIDTH, HEIGHT, columns=1, lettered=False)
 
 

@@ -41,6 +41,10 @@ class FlatModel:
     `oracle()` makes an unfitted regressor with scikit-learn's fit(X, y) and predict(X). Without `joint` there is one
     regressor per arm with data, and an arm without data scores 0. With `joint(x, arms)`, which gives one row of
     features per arm for one context x (a csr row), there is a single regressor for all.
+
+    >>> seen = Feedback([[1.0, 0.0]], arms=[[2]], nodes=None, rewards=[[1.0]])
+    >>> FlatModel(n_arms=4, n_features=2).refit(seen).scores(as_rows([1.0, 0.0])).round(2)
+    array([[0. , 0. , 0.8, 0. ]], dtype=float32)
     """
 
     n_arms: int
@@ -123,6 +127,10 @@ class FlatPolicy:
     >>> seen = Feedback([[1.0, 0.0]], arms=[[2]], nodes=[[-1]], rewards=[[1.0]])
     >>> FlatPolicy(k=1, explore=0).decide(model.refit(seen), [1.0, 0.0], event_id="q").arms
     array([2], dtype=int32)
+    >>> FlatPolicy(k=1, explore=0).decide_batch(model, [[1.0, 0.0], [0.0, 1.0]], seed=0).arms.tolist()
+    [[0], [0]]
+    >>> FlatPolicy(k=1, explore=0).explain(model, [1.0, 0.0]).probability
+    array([0.25, 0.25, 0.25, 0.25])
     """
 
     k: int = 5

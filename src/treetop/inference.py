@@ -22,7 +22,16 @@ TRAINING, TIMED, SECONDS, QUICK_SECONDS = 50_000, 1_000, 60.0, 10.0  # rounds, c
 
 
 def inference(lab: Lab) -> Chapter:
-    """The chapter, for the dataset with the most arms."""
+    """The chapter, for the dataset with the most arms.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     spec = "synthetic:arms=150,features=40,rows=200,init=100,nonzeros=8"
+    ...     lab = Lab((spec,), (0,), Path(folder), quick=True, horizon=100)
+    ...     [row["beam"] for row in inference(lab).data["rows"]]
+    ['10', 'all (16)']
+    """
     spec = lab.largest()
     facts, size = lab.about(spec)
     rounds = min(size.horizon, TRAINING)

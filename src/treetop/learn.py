@@ -62,6 +62,11 @@ class Linear:
         """One regressor per group: samples start[g]:start[g + 1] are contexts `rows` with their targets.
 
         Where row g of `before` was fitted from the same samples with the same settings, it is taken as it is.
+
+        >>> contexts = as_rows([[1.0], [2.0]])
+        >>> start, rows = np.array([0, 1, 2], np.int64), np.array([0, 1], np.int32)  # two groups of one sample each
+        >>> Linear().solve(contexts, start, rows, np.array([1, 2], np.float32)).csr().shape
+        (2, 2)
         """
         X = contexts.start, contexts.index, contexts.value, contexts.columns
         prints = _core.fingerprints(*X, start, rows, target, self._key(), self.threads)
@@ -83,6 +88,7 @@ class Linear:
         return Model(model.tree, model.route_rows, rewards, model.epoch + 1, len(feedback), model.geometric)
 
     def fit(self, X: Matrix, y: Any) -> Linear:
+        """The same with weights: one regressor for all rows."""
         contexts = as_rows(X)
         target = as_singles(y, "targets")
         if target.shape != (len(contexts),):
@@ -94,6 +100,7 @@ class Linear:
         return replace(self, weights=self.solve(contexts, start, rows, target))
 
     def predict(self, X: Matrix) -> Floats:
+        """[x; 1] . w for every row."""
         if self.weights is None:
             raise ValueError("this regressor has not been fitted yet")
         w = self.weights.csr().toarray().ravel().astype(np.float64)
@@ -112,6 +119,12 @@ def samples(feedback: Feedback, model: Model) -> tuple[Longs, Ints, Singles]:
     """Observed rewards by reward model, as (start, contexts, rewards): a node's own choices, every showing of an arm.
 
     Row g of the model's `rewards` owns samples start[g]:start[g + 1].
+
+    >>> from treetop.tree import Tree
+    >>> X = Y = np.eye(2, dtype=np.float32)
+    >>> model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, Y)
+    >>> samples(Feedback(X, arms=[[0], [0]], nodes=[[-1], [1]], rewards=[[1], [0]]), model)[0]  # nodes 0-2, arms 0-1
+    array([0, 0, 1, 1, 3, 3])
     """
     tree = model.tree
     check_fits(feedback, model)
@@ -210,16 +223,19 @@ class Epochs:
 
     @classmethod
     def geometric(cls, first: int, factor: float) -> Epochs:
+        """After first, first factor, first factor^2, ... rounds, rounded up."""
         factor = real("factor", factor, 1 + 1e-9, 1e100)
         return cls(whole("first", first, 1, 2**62), lambda n: max(n + 1, math.ceil(n * factor)))
 
     @classmethod
     def linear(cls, every: int) -> Epochs:
+        """After so many rounds again and again."""
         every = whole("every", every, 1, 2**62)
         return cls(every, lambda n: n + every)
 
     @classmethod
     def explicit(cls, rounds: Sequence[int]) -> Epochs:
+        """After exactly these rounds."""
         chosen = [whole("round", n, 1, 2**62) for n in rounds]
         if not chosen or any(b <= a for a, b in pairwise(chosen)):
             raise ValueError(f"rounds must rise strictly and not be empty: {list(rounds)[:10]}")

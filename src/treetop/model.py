@@ -93,14 +93,24 @@ class Model:
 
     @classmethod
     def from_vectors(cls, tree: Tree, vectors: Matrix) -> Model:
-        """Epoch 0 with geometric routing: contexts and arms live in one space (the paper's motivating example)."""
+        """Epoch 0 with geometric routing: contexts and arms live in one space (the paper's motivating example).
+
+        >>> arms = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]
+        >>> Model.from_vectors(Tree.from_vectors(arms, max_leaf=2), arms).geometric
+        True
+        """
         return cls._fresh(tree, geometric_routing(tree, vectors), geometric=True)
 
     @classmethod
     def from_weights(
         cls, tree: Tree, routing: Matrix, rewards: Matrix, epoch: int = 0, n_seen: int = 0, geometric: bool = False
     ) -> Model:
-        """A model from matrices made elsewhere, in the shapes of `routing` and `rewards`."""
+        """A model from matrices made elsewhere, in the shapes of `routing` and `rewards`.
+
+        >>> tree = Tree(parents=[-1, 0, 0], leaf_of=[1, 2])
+        >>> Model.from_weights(tree, routing=np.zeros((3, 2)), rewards=np.ones((5, 2)), epoch=3).epoch
+        3
+        """
         return cls(tree, as_rows(routing, what="routing"), as_rows(rewards, what="rewards"), epoch, n_seen, geometric)
 
     @classmethod

@@ -35,7 +35,12 @@ OPTIONAL = {"rewards_prints": "int64", "prior": "float32", "trials": "int32"}
 
 
 class ModelFileError(ValueError):
-    """A model folder that cannot be trusted: truncated, corrupt, foreign, or written by a newer version."""
+    """A model folder that cannot be trusted: truncated, corrupt, foreign, or written by a newer version.
+
+    >>> raise ModelFileError("no/such/model: no manifest.json")
+    Traceback (most recent call last):
+    treetop.modelfile.ModelFileError: no/such/model: no manifest.json
+    """
 
 
 def write_synced(path: Path, data: bytes) -> None:

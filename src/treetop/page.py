@@ -38,12 +38,13 @@ a { color: var(--accent); text-decoration: none; }
 a:hover { text-decoration: underline; }
 .cards { display: grid; gap: 12px; grid-template-columns: repeat(auto-fill, minmax(230px, 1fr)); margin: 22px 0; }
 .card { background: var(--card); border-radius: 10px; padding: 13px 16px; }
-.card b { display: block; overflow-wrap: anywhere; margin-bottom: 4px; }
+.card b { display: block; overflow-wrap: break-word; margin-bottom: 4px; }
 .card dl { display: grid; grid-template-columns: 1fr auto; gap: 1px 12px; margin: 0; font-size: 0.88rem; }
 .card dt { color: var(--soft); }
 .card dd { margin: 0; text-align: right; font-variant-numeric: tabular-nums; }
 .badge { display: inline-block; border: 1px solid currentColor; border-radius: 99px; padding: 0 9px; font-size: 0.78rem;
   font-weight: 600; white-space: nowrap; color: var(--soft); vertical-align: 1px; }
+.some { white-space: normal; border-radius: 10px; }
 .good { color: var(--good); } .bad { color: var(--bad); } .none { color: var(--soft); }
 .panels { display: grid; gap: 18px 26px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 380px), 1fr));
   margin: 18px 0; }
@@ -55,8 +56,9 @@ th, td { padding: 6px 12px 6px 0; border-bottom: 1px solid var(--rule); text-ali
 th { color: var(--soft); font-weight: 600; font-size: 0.82rem; vertical-align: bottom; }
 th.left, td.left { text-align: left; }
 td.long { min-width: 12rem; }
-table.grid td { text-align: center; padding: 9px 12px; white-space: nowrap; border: 2px solid var(--ground); }
-table.grid th { text-align: center; padding: 6px 10px; }
+table.grid { min-width: 0; font-size: 0.85rem; }
+table.grid td { text-align: center; padding: 9px 7px; white-space: nowrap; border: 2px solid var(--ground); }
+table.grid th { text-align: center; padding: 6px 4px; font-size: 0.78rem; }
 table.grid tr > th:first-child { text-align: left; padding-left: 0; white-space: nowrap; vertical-align: middle; }
 td { white-space: nowrap; } table.stack td, td.mono { white-space: normal; }
 .shown { margin: 14px 0; } .shown ul { margin: 4px 0; padding-left: 20px; }
@@ -66,6 +68,9 @@ footer { margin-top: 48px; padding-top: 16px; border-top: 1px solid var(--rule);
   color: var(--soft); }
 @media (max-width: 600px) {
   main { padding: 20px 14px 48px; } h1 { font-size: 1.45rem; }
+  table { font-size: 0.82rem; } th, td { padding-right: 8px; } th { font-size: 0.74rem; }
+  table.grid { font-size: 0.72rem; } table.grid td { padding: 7px 4px; } table.grid th { padding: 4px 2px; }
+  table.grid th, table.grid tr > th:first-child { font-size: 0.68rem; white-space: normal; }
   table.stack thead { display: none; } table.stack, table.stack tbody { display: block; }
   table.stack tr { display: block; padding: 10px 0; border-bottom: 1px solid var(--rule); }
   table.stack td { display: block; border: 0; padding: 1px 0; text-align: left; min-width: 0; }
@@ -92,7 +97,12 @@ class Story:
 
 
 def html(story: Story, picture: Callable[[Panel, str], bytes] | None = svg) -> str:
-    """The page. `picture` draws a panel for a theme; without matplotlib, or with None, the tables stand alone."""
+    """The page. `picture` draws a panel for a theme; without matplotlib, or with None, the tables stand alone.
+
+    >>> text = html(Story("A title", "A lead.", (), None, (), (), {}, {}, {}))
+    >>> text.startswith("<!doctype html>"), "A lead." in text
+    (True, True)
+    """
     body = [
         f"<header><h1>{escape(story.title)}</h1><p class='lead'>{escape(story.lead)}</p>{_contents(story)}</header>",
         _cards(story.datasets),
@@ -128,13 +138,15 @@ def _cards(datasets: Sequence[Mapping[str, Any]]) -> str:
         rows = "".join(
             f"<dt>{word}</dt><dd>{number(float(facts[key]))}</dd>" for key, word in FACTS.items() if facts.get(key)
         )
-        cards.append(f"<div class='card'><b>{escape(str(facts['name']))}{badge}</b><dl>{rows}</dl></div>")
+        name = escape(str(facts["name"])).replace(",", ",<wbr>")
+        cards.append(f"<div class='card'><b>{name}{badge}</b><dl>{rows}</dl></div>")
     return f"<div class='cards'>{''.join(cards)}</div>" if cards else ""
 
 
 def _chapter(chapter: Chapter, picture: Callable[[Panel, str], bytes] | None) -> str:
     panels = "".join(_panel(panel, picture) for panel in chapter.panels)
-    tables = "".join(_table(sheet) for sheet in chapter.sheets)
+    drawn = {panel.title for panel in chapter.panels if panel.kind == "grid"}  # a grid is its own table
+    tables = "".join(_table(sheet) for sheet in chapter.sheets if sheet.title not in drawn)
     settings = f"<details><summary>Settings</summary>{_pairs(chapter.settings)}</details>" if chapter.settings else ""
     return (
         f"<section id='{escape(chapter.name)}'><h2>{escape(chapter.title)}</h2><p>{escape(chapter.text)}</p>"
@@ -182,7 +194,8 @@ def _table(sheet: Sheet, kind: str = "") -> str:
     def cell(i: int, text: str) -> str:
         side = "left" if i < sheet.left else ""
         long = " long" if kind == "stack" and len(text) > 40 else ""
-        shown = f"<span class='badge {VERDICTS[text]}'>{text}</span>" if text in VERDICTS else escape(text)
+        verdict = VERDICTS.get(text) or ("some" if sheet.columns[i] == "verdict" else "")
+        shown = f"<span class='badge {verdict}'>{escape(text)}</span>" if verdict else escape(text)
         return f"<td class='{side}{long}' data-head='{escape(sheet.columns[i], quote=True)}'>{shown}</td>"
 
     head = "".join(

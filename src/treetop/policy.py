@@ -170,13 +170,22 @@ class Policy:
 
 
 def expect(model: Any, kind: type[M], policy: object) -> M:
-    """The model, if it is of the kind that the policy decides with."""
+    """The model, if it is of the kind that the policy decides with.
+
+    >>> expect(3, int, policy=None)
+    3
+    """
     if not isinstance(model, kind):
         raise TypeError(f"{type(policy).__name__} decides with a {kind.__name__}, not with a {type(model).__name__}")
     return model
 
 
 def one_row(x: Matrix, n_features: int) -> Rows:
+    """One context as a matrix of one row.
+
+    >>> len(one_row([1.0, 0.0], n_features=2))
+    1
+    """
     row = as_rows(x, n_features)
     if len(row) != 1:
         raise ValueError(f"decide and explain take 1 context, not {len(row)}; decide_batch takes many")

@@ -10,6 +10,7 @@ from pathlib import Path
 from treetop import read
 
 REPOSITORY = "http://manikvarma.org/downloads/XC/XMLRepository.html"
+PACKED = (".zip", ".tar.gz", ".tgz", ".7z", ".rar")
 CONTAINER = "xmc-base"  # the folder that PECOS packs its sets in
 
 
@@ -42,6 +43,7 @@ class Preset:
             if found:
                 return found
             lacking += [why] if why else []
+        lacking += [f"{path} is still packed: unpack it there" for path in self._packed(data_dir)]
         raise FileNotFoundError("; ".join([f"{self.name} is not in {data_dir}", *lacking, self._advice(data_dir)]))
 
     def _look(self, place: Path, own: bool) -> tuple[read.Found | None, str]:
@@ -57,6 +59,13 @@ class Preset:
             if path.is_dir() and (path.name == CONTAINER or self._is_named(path)):
                 yield path
                 yield from self._places(path)
+
+    def _packed(self, base: Path) -> Iterator[Path]:
+        """Archives named after the set, as they are downloaded."""
+        for path in sorted(base.iterdir()) if base.is_dir() else []:
+            ending = next((end for end in PACKED if path.name.lower().endswith(end)), "")
+            if ending and self._is_named(path.with_name(path.name[: -len(ending)])):
+                yield path
 
     def _is_named(self, path: Path) -> bool:
         return _plain(path.name) in {_plain(name) for name in (self.name, *self.folders)}

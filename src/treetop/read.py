@@ -49,6 +49,13 @@ def parse(path: Path, form: str) -> Text:
     """One text file of a known form, read in blocks. Features come out sorted, repeated ones added up, labels once.
 
     A malformed line, a number out of range or a wrong count of rows is a ValueError that names path and line.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "toy.txt")
+    ...     _ = path.write_text("1 5 3\\n0,2 4:0.5\\n")
+    ...     parse(path, "xmc").label
+    array([0, 2], dtype=int32)
     """
     reader = _core.TextReader(TEXT_FORMS.index(form))
     try:
@@ -61,7 +68,15 @@ def parse(path: Path, form: str) -> Text:
 
 
 def text_form(path: Path) -> str:
-    """xmc, sparse or svmlight: the first line is three whole numbers, two, or something else."""
+    """xmc, sparse or svmlight: the first line is three whole numbers, two, or something else.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "toy.txt")
+    ...     _ = path.write_text("1 5 3\\n0,2 4:0.5\\n")
+    ...     text_form(path)
+    'xmc'
+    """
     with path.open("rb") as file:
         head = file.read(HEAD)
     if not head.strip():
@@ -78,6 +93,13 @@ def labelled(paths: Sequence[Path], zero_based: ZeroBased = "auto") -> list[Labe
 
     XMC text counts from 0 and its headers say how many features and labels there are; svmlight text may count its
     features from 1, which "auto" takes for granted if no file has a feature 0, and is as wide as its largest index.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "toy.txt")
+    ...     _ = path.write_text("1 5 3\\n0,2 4:0.5\\n")
+    ...     labelled([path])[0][0].csr().toarray()
+    array([[0. , 0. , 0. , 0. , 0.5]], dtype=float32)
     """
     forms = [text_form(path) for path in paths]
     if "sparse" in forms:
@@ -109,7 +131,15 @@ def _first_feature(parts: Sequence[Text], zero_based: ZeroBased) -> int:
 
 
 def matrix(path: Path) -> Rows:
-    """One matrix: scipy's .npz, or sparse text with the header `rows columns`."""
+    """One matrix: scipy's .npz, or sparse text with the header `rows columns`.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "trn_X_Xf.txt")
+    ...     _ = path.write_text("1 2\\n1:3\\n")
+    ...     matrix(path).csr().toarray()
+    array([[0., 3.]], dtype=float32)
+    """
     if path.suffix != ".npz":
         return parse(path, "sparse").contexts()
     try:
@@ -121,7 +151,15 @@ def matrix(path: Path) -> Rows:
 
 
 def split_rows(path: Path, column: int, n: int) -> Longs:
-    """The rows, from 0, that a column (from 0) of a split file lists from 1."""
+    """The rows, from 0, that a column (from 0) of a split file lists from 1.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "toy_trSplit.txt")
+    ...     _ = path.write_text("3 1\\n1 2\\n")
+    ...     split_rows(path, column=0, n=3)
+    array([2, 0])
+    """
     if not path.read_bytes().strip():
         raise ValueError(f"{path} is empty; it must list row numbers")
     try:
@@ -166,6 +204,7 @@ FOLDERS: dict[str, tuple[tuple[str, str], ...]] = {
         ("*_tstSplit.txt or tst_split.txt", r"{stem}tst_?split\.txt"),
     ),
 }
+NOT_DATA = "filter_labels_"  # pairs of row and label that the repository leaves out of its scores
 BESIDE = "tfidf-attnxml"  # where PECOS keeps the features, next to the labels
 
 
@@ -174,7 +213,11 @@ def _names(form: str) -> str:
 
 
 def looked_for() -> str:
-    """Every form a folder may have, in words."""
+    """Every form a folder may have, in words.
+
+    >>> looked_for().split("; or ")[0]
+    'X.trn.npz, Y.trn.npz, X.tst.npz, Y.tst.npz'
+    """
     return "; or ".join(_names(form) for form in FOLDERS)
 
 
@@ -182,8 +225,16 @@ def find(folder: Path, stem: str | None = None) -> Found | None:
     """The set in a folder; None if there is no trace of one, an error that says what is missing of a part of one.
 
     `stem` limits the names that begin with a set's own name to one set: `eurlex` finds eurlex_train.txt and train.txt.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     for name in ("eurlex_train.txt", "eurlex_test.txt"):
+    ...         _ = Path(folder, name).write_text("1 5 3\\n0,2 4:0.5\\n")
+    ...     find(Path(folder)).form
+    'pair'
     """
-    files = [path for place in (folder / BESIDE, folder) for path in sorted(place.glob("*")) if path.is_file()]
+    there = [path for place in (folder / BESIDE, folder) for path in sorted(place.glob("*")) if path.is_file()]
+    files = [path for path in there if not path.name.startswith(NOT_DATA)]
     matches = {form: _match(form, files, stem) for form in FOLDERS}
     complete = [form for form, slots in matches.items() if all(slots)]
     if complete:
@@ -213,7 +264,15 @@ def _only(folder: Path, paths: Sequence[Path]) -> Path:
 
 
 def read(found: Found, split: int = 0, zero_based: ZeroBased = "auto") -> tuple[Labelled, Labelled]:
-    """The training part and the test part of a set."""
+    """The training part and the test part of a set.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     for name in ("eurlex_train.txt", "eurlex_test.txt"):
+    ...         _ = Path(folder, name).write_text("1 5 3\\n0,2 4:0.5\\n")
+    ...     [len(X) for X, Y in read(find(Path(folder)))]
+    [1, 1]
+    """
     if found.form == "pair":
         train, test = labelled(found.files, zero_based)
         return train, test

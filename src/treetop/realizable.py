@@ -134,6 +134,12 @@ def play(
 
     `parameters` are those of strategies by name. With `folder` it goes on where it was killed, as `execute` does; the
     truth is kept there too until all is done, since a threaded solver need not give the same bytes twice.
+
+    >>> spec = "synthetic:arms=50,features=30,rows=200,init=100"
+    >>> (record,) = play(spec, ["igw"], beams=[None], k=5, explore=2, sigma=0.2, max_leaf=10)
+    >>> rounds, regret = record.regret_checkpoints[-1]
+    >>> rounds, regret > 0
+    (200, True)
     """
     real("sigma", sigma, 0)
     given = parameters or {}
@@ -155,7 +161,13 @@ def play(
 
 
 def remembered(path: Path | None, dataset: Dataset, fit: Callable[[], Realizable], k: int) -> tuple[Realizable, Floats]:
-    """The truth and its best k, from the file if it is whole."""
+    """The truth and its best k, from the file if it is whole.
+
+    >>> data = load("synthetic:arms=50,features=30,rows=200,init=100")
+    >>> truth, best = remembered(None, data, lambda: Realizable.fit(data), k=5)
+    >>> best.shape
+    (200,)
+    """
     if path and (kept := store.load_arrays(path)):
         return Realizable(dataset, kept["weights"]), kept["best"]
     truth = fit()

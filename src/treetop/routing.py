@@ -32,6 +32,10 @@ def fit_routing(
     Positive are the contexts with a label below the node, negative the others below its parent (Prabhu et al. 2018).
     Weights of magnitude up to `threshold` are dropped. `progress(done, total)` is called ten times a second, in
     samples.
+
+    >>> X = Y = np.eye(4, dtype=np.float32)
+    >>> fit_routing(Tree.from_labels(X, Y, max_leaf=2), X, Y).csr().shape  # a row a node; features and the bias
+    (3, 5)
     """
     contexts, labels = labelled(X, Y)
     if labels.shape[1] != tree.n_arms:
@@ -76,7 +80,13 @@ def _below(tree: Tree, row: Longs, arm: Ints, n: int) -> Longs:
 
 
 def geometric_routing(tree: Tree, vectors: Matrix) -> Rows:
-    """Centre and, in the last column, radius of the arms below every node, for g = rad / |x - ctr| (Section 4)."""
+    """Centre and, in the last column, radius of the arms below every node, for g = rad / |x - ctr| (Section 4).
+
+    >>> tree = Tree(parents=[-1, 0, 0], leaf_of=[1, 1, 2])
+    >>> geometric_routing(tree, [[0.0], [2.0], [5.0]]).csr().toarray()[1:]
+    array([[1., 1.],
+           [5., 0.]], dtype=float32)
+    """
     V = as_rows(vectors, what="arm vectors")
     if len(V) != tree.n_arms:
         raise ValueError(f"there are {len(V)} arm vectors; the tree has {tree.n_arms} arms")

@@ -33,7 +33,12 @@ class Eligible:
 
     @classmethod
     def of(cls, tree: Tree, eligible: Arms | Eligible | None = None, exclude: Arms | None = None) -> Eligible:
-        """From ids or a boolean mask (one row per context in a batch: a two-dimensional mask) and ids to leave out."""
+        """From ids or a boolean mask (one row per context in a batch: a two-dimensional mask) and ids to leave out.
+
+        >>> tree = Tree(parents=[-1, 0, 0], leaf_of=[1, 2, 1])
+        >>> Eligible.of(tree, eligible=[0, 1]).positions
+        array([0, 2], dtype=int32)
+        """
         listed = cls.listed(tree, eligible, exclude)
         if listed.kind == ALL or len(listed.start) or listed.mask is not None:
             return listed
@@ -42,7 +47,11 @@ class Eligible:
 
     @classmethod
     def listed(cls, tree: Tree, eligible: Arms | Eligible | None = None, exclude: Arms | None = None) -> Eligible:
-        """The same without the preparation, for a single decision."""
+        """The same without the preparation, for a single decision.
+
+        >>> Eligible.listed(Tree(parents=[-1, 0, 0], leaf_of=[1, 2, 1]), eligible=[0, 1]).positions
+        array([0, 2], dtype=int32)
+        """
         if isinstance(eligible, Eligible):
             if exclude is not None:
                 raise ValueError("exclude cannot be added to a prepared Eligible; prepare it with the exclusion")
@@ -64,7 +73,12 @@ class Eligible:
         return cls(ONLY, only, arm_at=tree.arm_at)
 
     def row(self, i: int) -> Eligible:
-        """What row i of a batch may see."""
+        """What row i of a batch may see.
+
+        >>> tree = Tree(parents=[-1, 0, 0], leaf_of=[1, 2, 1])
+        >>> Eligible.of(tree, eligible=np.array([[True, False, False], [True, True, True]])).row(1).positions
+        array([0, 1, 2], dtype=int32)
+        """
         if len(self.start) == 0:
             return self
         return Eligible(self.kind, self.positions[self.start[i] : self.start[i + 1]], arm_at=self.arm_at)
@@ -101,7 +115,15 @@ def _positions(tree: Tree, arms: Arms | None, what: str) -> Ints:
 
 
 def search(model: Model, x: Rows, beam: int, beta: float | None, wanted: int, eligible: Eligible) -> Candidates:
-    """The effective arms of one context, in canonical order; at least `wanted` where that many arms are eligible."""
+    """The effective arms of one context, in canonical order; at least `wanted` where that many arms are eligible.
+
+    >>> from treetop.types import as_rows
+    >>> X = Y = np.eye(4, dtype=np.float32)
+    >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
+    >>> found = search(model, as_rows(X[0]), beam=1, beta=None, wanted=2, eligible=EVERY_ARM)
+    >>> found.is_node.tolist()  # the two arms of the leaf that survives, and the other leaf as a whole
+    [False, False, True]
+    """
     is_node, ids, route, score, promise = model.engine.search(
         x.start,
         x.index,

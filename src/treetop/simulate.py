@@ -110,7 +110,15 @@ class History:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What one strategy collected: mean reward a round, the curve of it, and the history to look at."""
+    """What one strategy collected: mean reward a round, the curve of it, and the history to look at.
+
+    >>> from treetop.datasets import load
+    >>> from treetop.policy import Policy
+    >>> data = load("synthetic:arms=50,features=30,rows=200,init=100")
+    >>> played = run(*begin(data, init=100, horizon=200, max_leaf=10, seed=0), Policy(), name="igw")
+    >>> played.rounds, played.history.arms.shape, played.summary()["strategy"]
+    (200, (200, 5), 'igw')
+    """
 
     strategy: str
     seed: int
@@ -152,7 +160,14 @@ def begin(
     scenario: Scenario | None = None,
     **tree: Any,
 ) -> tuple[Stream, Model]:
-    """The shuffled stream, and the model of epoch 0: the initialisation set gives tree and routing, nothing else."""
+    """The shuffled stream, and the model of epoch 0: the initialisation set gives tree and routing, nothing else.
+
+    >>> from treetop.datasets import load
+    >>> data = load("synthetic:arms=50,features=30,rows=200,init=100")
+    >>> stream, model = begin(data, init=100, horizon=150, max_leaf=10, seed=0)
+    >>> len(stream.rows), model.epoch
+    (150, 0)
+    """
     stream = Stream.draw(dataset, init, horizon, seed)
     if scenario:
         stream = scenario.initial(stream)
@@ -186,6 +201,13 @@ def run(
     (all), `world` what they bring (the dataset's labels). `save` gets the history after every epoch but the last; with
     what it got as `resume`, the run goes on from there and ends the same: a refit knows nothing but the history.
     `scenario` says what changes half-way (see `Scenario.of`).
+
+    >>> from treetop.datasets import load
+    >>> from treetop.policy import Policy
+    >>> data = load("synthetic:arms=50,features=30,rows=200,init=100")
+    >>> stream, model = begin(data, init=100, horizon=200, max_leaf=10, seed=0)
+    >>> run(stream, model, Policy(k=5, explore=3), epochs=Epochs.doubling(64)).settings["refits"]
+    [64, 128]
     """
     began = time.perf_counter() - (resume.seconds if resume else 0.0)
     horizon = len(stream.rows)
@@ -265,7 +287,11 @@ def _continued(resume: History | None, horizon: int, k: int, refits: list[int]) 
 
 
 def curve(values: Floats, refits: list[int]) -> list[tuple[int, float]]:
-    """A number a round at evenly spaced rounds, at every refit and at the end."""
+    """A number a round at evenly spaced rounds, at every refit and at the end.
+
+    >>> curve(np.array([1.0, 0.5, 0.25]), refits=[2])
+    [(1, 1.0), (2, 0.5), (3, 0.25)]
+    """
     n = len(values)
     at = np.unique([*np.linspace(1, n, min(n, CURVE_POINTS)).astype(int), *refits, n])
     return [(int(t), round(float(v), 6)) for t, v in zip(at, values[at - 1], strict=True)]

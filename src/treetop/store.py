@@ -67,14 +67,29 @@ class Folder:
 
 
 def lines(path: Path) -> list[bytes]:
-    """The finished runs of a folder, also while another process adds to them."""
+    """The finished runs of a folder, also while another process adds to them.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     with opened(Path(folder), {"plan": "mine"}) as kept:
+    ...         kept.append(b"{}")
+    ...     lines(Path(folder))
+    [b'{}']
+    """
     file = path / RUNS
     return file.read_bytes().split(b"\n")[:-1] if file.exists() else []
 
 
 @contextmanager
 def opened(path: Path, plan: dict[str, Any]) -> Iterator[Folder]:
-    """The folder for this plan, made if need be; refused if it holds another plan or another process uses it."""
+    """The folder for this plan, made if need be; refused if it holds another plan or another process uses it.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     with opened(Path(folder), {"plan": "mine"}) as kept:
+    ...         sorted(path.name for path in kept.path.iterdir())
+    ['plan.json']
+    """
     path.mkdir(parents=True, exist_ok=True)
     with _locked(path):
         if (path / PLAN).exists():
@@ -132,7 +147,11 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """What is in a file of arrays; nothing if there is none or it is not whole (a zip file has its own checksums)."""
+    """What is in a file of arrays; nothing if there is none or it is not whole (a zip file has its own checksums).
+
+    >>> load_arrays(Path("no/such/file.npz"))
+    {}
+    """
     try:
         with path.open("rb") as file, np.load(file) as found:
             return dict(found)
@@ -141,7 +160,14 @@ def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def put(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Writes a file beside its place, syncs it and renames it: a reader sees the old one or the new one."""
+    """Writes a file beside its place, syncs it and renames it: a reader sees the old one or the new one.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     put(Path(folder, "a.txt"), lambda file: file.write(b"all of it"))
+    ...     Path(folder, "a.txt").read_bytes()
+    b'all of it'
+    """
     part = path.with_name(path.name + ".part")
     with part.open("wb") as file:
         write(file)

@@ -20,7 +20,17 @@ MANIFEST = "reproduce.json"
 
 
 def read(folder: Path) -> Story:
-    """The story of a folder that `reproduce`, `simulate` or `demo` left behind."""
+    """The story of a folder that `reproduce`, `simulate` or `demo` left behind.
+
+    >>> import json
+    >>> from tempfile import TemporaryDirectory
+    >>> played = {"strategy": "igw", "seed": 0, "mean_reward": 0.9, "settings": {"k": 5}, "checkpoints": [[10, 0.9]]}
+    >>> with TemporaryDirectory() as folder:
+    ...     result = {"dataset": {"name": "debian", "arms": 34773}, "runs": [played]}
+    ...     _ = Path(folder, "result.json").write_text(json.dumps(result))
+    ...     read(Path(folder)).title
+    'debian: 1 strategies compared'
+    """
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder of results")
     if (folder / MANIFEST).is_file():
@@ -31,7 +41,11 @@ def read(folder: Path) -> Story:
 
 
 def versions() -> dict[str, str]:
-    """What the numbers were made with."""
+    """What the numbers were made with.
+
+    >>> sorted(versions())
+    ['machine', 'numpy', 'python', 'scipy', 'treetop']
+    """
     return {
         **{name: version(name) for name in ("treetop", "numpy", "scipy")},
         "python": platform.python_version(), "machine": f"{platform.machine()}, {platform.system()}",
@@ -39,11 +53,24 @@ def versions() -> dict[str, str]:
 
 
 def checksum(path: Path) -> str:
+    """sha256 of a file.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a").write_bytes(b"a")
+    ...     checksum(Path(folder, "a"))[:16]
+    'ca978112ca1bbdca'
+    """
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def series(runs: Iterable[Mapping[str, Any]], prefix: str = "X-") -> list[Series]:
-    """Runs as JSON has them, gathered by strategy; the first run of a strategy sets its place."""
+    """Runs as JSON has them, gathered by strategy; the first run of a strategy sets its place.
+
+    >>> run = {"strategy": "igw", "seed": 0, "mean_reward": 0.9, "settings": {"k": 5}, "checkpoints": [[10, 0.9]]}
+    >>> series([run, {**run, "seed": 1}])[0].seeds
+    (0, 1)
+    """
     found: dict[str, list[Mapping[str, Any]]] = {}
     for run in runs:
         found.setdefault(str(run["strategy"]), []).append(run)

@@ -122,6 +122,10 @@ def generate(spec: Spec, threads: int = 0) -> tuple[Rows, Rows, Rows, Rows]:
     """X, Y, X_init, Y_init. The same spec gives the same bytes on any number of threads.
 
     Row i of either part depends on the spec without `rows` and `init`: a longer set begins with the shorter one.
+
+    >>> X, Y, X_init, Y_init = generate(parse("synthetic:arms=50,features=30,rows=200,init=100"))
+    >>> len(X), len(Y_init), Y.columns
+    (200, 100, 50)
     """
     start, index, value, y_start, y_index = _core.synthesize(
         spec.arms, spec.features, spec.topics, spec.nonzeros, spec.labels, spec.zipf, spec.noise, spec.seed,

@@ -56,11 +56,20 @@ class Tree:
         return self.end - self.begin
 
     def arms_below(self, node: int) -> Ints:
+        """The arms under a node, in the order of the tree.
+
+        >>> Tree(parents=[-1, 0, 0], leaf_of=[1, 2, 1]).arms_below(1)
+        array([0, 2], dtype=int32)
+        """
         whole("node", node, 0, self.n_nodes - 1)
         return self.arm_at[self.begin[node] : self.end[node]]
 
     def levels(self) -> Ints:
-        """Each node's distance from the root."""
+        """Each node's distance from the root.
+
+        >>> Tree(parents=[-1, 0, 0, 1], leaf_of=[3, 2]).levels()
+        array([0, 1, 1, 2], dtype=int32)
+        """
         level = np.zeros(self.n_nodes, np.int32)
         for node in range(1, self.n_nodes):
             level[node] = level[self.parents[node]] + 1
@@ -86,6 +95,10 @@ class Tree:
 
         Arms without a positive context are spread over the leaves. The same seed gives the same tree on any number of
         threads (0: all cores). `progress(done, total)` is called ten times a second, in arms times levels.
+
+        >>> X = Y = np.eye(4, dtype=np.float32)  # four contexts, each with an arm of its own
+        >>> Tree.from_labels(X, Y, max_leaf=2)
+        Tree(4 arms, 3 nodes, depth 1)
         """
         vectors = pifa(X, Y)
         return cls.from_vectors(vectors, max_leaf, branching, seed, split=split, threads=threads, progress=progress)
@@ -184,7 +197,12 @@ def pifa(X: Matrix, Y: Matrix) -> Rows:
 
 
 def labelled(X: Matrix, Y: Matrix) -> tuple[Rows, sp.csr_matrix]:
-    """Contexts and their labels (as ones) of a supervised set, checked against each other."""
+    """Contexts and their labels (as ones) of a supervised set, checked against each other.
+
+    >>> contexts, labels = labelled([[1.0, 0.0]], [[0.0, 0.5]])
+    >>> labels.toarray()
+    array([[0., 1.]], dtype=float32)
+    """
     contexts, labels = as_rows(X), as_rows(Y, what="labels")
     if len(contexts) != len(labels):
         raise ValueError(f"there are {len(contexts)} contexts, but {len(labels)} rows of labels")

@@ -12,6 +12,9 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from treetop import _core
+from treetop.checks import INT32_MAX as INT32_MAX
+from treetop.checks import real as real
+from treetop.checks import whole as whole
 
 Floats: TypeAlias = NDArray[np.float64]
 Singles: TypeAlias = NDArray[np.float32]
@@ -20,34 +23,6 @@ Longs: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 Arms: TypeAlias = ArrayLike | Set[int]  # ids, or a boolean mask over all arms
 Matrix: TypeAlias = Any  # scipy sparse of any kind, or anything numpy.asarray takes
-
-INT32_MAX = 2**31 - 1
-
-
-def whole(name: str, value: object, low: int, high: int = INT32_MAX) -> int:
-    """`value` as an int within [low, high], or an error that names it."""
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise TypeError(f"{name} must be a whole number, not {value!r}") from None
-    if isinstance(value, bool) or not low <= number <= high:
-        raise ValueError(f"{name} is {value!r}; it must lie in [{low}, {high}]")
-    return number
-
-
-def real(name: str, value: object, low: float, high: float = np.inf) -> float:
-    """`value` as a finite float within [low, high], or an error that names it."""
-    if isinstance(value, str | bytes):
-        raise TypeError(f"{name} must be a number, not {value!r}")
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except OverflowError:
-        number = np.inf
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a number, not {value!r}") from None
-    if not (np.isfinite(number) and low <= number <= high):
-        raise ValueError(f"{name} is {value!r}; it must be finite and lie in [{low:.10g}, {high:.10g}]")
-    return number
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +136,11 @@ def _as_float32(data: NDArray[Any], what: str) -> Singles:
 
 
 def as_numbers(values: object, what: str) -> NDArray[Any]:
-    """Real numbers of any type; not text, objects or complex numbers, and nothing masked, which numpy would unmask."""
+    """Real numbers of any type; not text, objects or complex numbers, and nothing masked, which numpy would unmask.
+
+    >>> as_numbers([1, 0.5], "rewards").dtype
+    dtype('float64')
+    """
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -174,12 +153,20 @@ def as_numbers(values: object, what: str) -> NDArray[Any]:
 
 
 def as_singles(values: object, what: str) -> Singles:
-    """Numbers as float32, which holds them: NaN and infinity stay what they are."""
+    """Numbers as float32, which holds them: NaN and infinity stay what they are.
+
+    >>> as_singles([1, np.nan], "rewards")
+    array([ 1., nan], dtype=float32)
+    """
     return _as_float32(as_numbers(values, what), what)
 
 
 def as_indices(ids: ArrayLike, limit: int, what: str, low: int = 0) -> Ints:
-    """Dense indices in [low, limit), or an error that names the first one outside."""
+    """Dense indices in [low, limit), or an error that names the first one outside.
+
+    >>> as_indices([0, 3], limit=4, what="arm")
+    array([0, 3], dtype=int32)
+    """
     array = np.asarray(ids)
     if array.size == 0:
         return np.zeros(array.shape, np.int32)
@@ -207,7 +194,13 @@ class Candidates:
 
 @dataclass(frozen=True, eq=False)
 class Explanation(Candidates):
-    """Every effective arm with its route, score and chance of being drawn first."""
+    """Every effective arm with its route, score and chance of being drawn first.
+
+    >>> print(Explanation(np.array([False]), np.array([7]), np.ones(1), np.array([0.5]), probability=np.ones(1)))
+    1 effective arms: 1 single, 0 nodes
+                id      route     score    chance
+    arm          7          1    0.5000   1.00000
+    """
 
     probability: Floats
 
@@ -231,6 +224,11 @@ class Decision:
 
     `propensities` are exact, each given the slots before it; `explored` says which slots the strategy drew; `nodes` is
     -1 for an arm chosen by itself, else the node it was drawn through.
+
+    >>> print(Decision("visit-1", 0, [3, 4], [1.0, 0.5], [0.2, 0.1], [False, True], [-1, 2]))
+    decision visit-1 (epoch 0)
+      1. arm 3        score +0.2000  propensity 1  greedy
+      2. arm 4        score +0.1000  propensity 0.5  explored via node 2
     """
 
     event_id: str
@@ -260,7 +258,13 @@ class Decision:
 
 @dataclass(frozen=True, eq=False)
 class Decisions:
-    """Many decisions: the fields of Decision as (n, k) arrays; slots that could not be filled hold -1."""
+    """Many decisions: the fields of Decision as (n, k) arrays; slots that could not be filled hold -1.
+
+    >>> two = np.array([[3, 4], [5, -1]])
+    >>> shown = Decisions(None, 0, two, np.ones((2, 2)), np.zeros((2, 2)), two == 4, np.full((2, 2), -1))
+    >>> len(shown), len(shown[1])
+    (2, 1)
+    """
 
     event_ids: tuple[str, ...] | None
     model_epoch: int
@@ -334,7 +338,12 @@ class Feedback:
 
     @classmethod
     def of(cls, contexts: Matrix, shown: Decision | Decisions, rewards: Any) -> Feedback:
-        """What came of decisions: one context and one row of rewards for each."""
+        """What came of decisions: one context and one row of rewards for each.
+
+        >>> shown = Decision("q", 0, arms=[3, 4], propensities=[1, 0.5], scores=[0, 0], explored=[0, 1], nodes=[-1, 2])
+        >>> Feedback.of([[1.0, 0.0]], shown, [[1.0, 0.0]])
+        Feedback(1 rounds, 2 slots, 2 rewards observed)
+        """
         return cls(contexts, shown.arms, shown.nodes, rewards)
 
     @classmethod
