@@ -21,7 +21,7 @@ import numpy as np
 
 from treetop import store
 from treetop.datasets import Dataset, Stream, load
-from treetop.explore import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy
+from treetop.explore import STRATEGIES, Strategy
 from treetop.feedback import Observer, parse
 from treetop.learn import Epochs, Linear
 from treetop.model import Model
@@ -29,9 +29,6 @@ from treetop.policy import Policy
 from treetop.simulate import Labels, Progress, Run, World, begin, curve, run
 from treetop.types import Floats, whole
 
-STRATEGIES: dict[str, type[Any]] = {
-    "igw": IGW, "greedy": Greedy, "boltzmann": Boltzmann, "epsilon": EpsilonGreedy
-}  # fmt: skip
 BLOCKS = 200
 Worlds = Callable[[int], World]  # a seed -> where the rewards of its runs come from
 

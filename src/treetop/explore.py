@@ -150,12 +150,14 @@ class EpsilonGreedy:
         return EPSILON, self.epsilon
 
 
-BUILT_IN = (Greedy, IGW, Boltzmann, EpsilonGreedy)
+STRATEGIES: dict[str, type[Any]] = {
+    "igw": IGW, "greedy": Greedy, "boltzmann": Boltzmann, "epsilon": EpsilonGreedy
+}  # fmt: skip
 
 
 def is_native(strategy: object) -> bool:
     """Whether the core knows the strategy; a subclass may have probabilities of its own."""
-    return type(strategy) in BUILT_IN
+    return type(strategy) in STRATEGIES.values()
 
 
 def check(strategy: object, explore: int) -> None:

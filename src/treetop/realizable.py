@@ -21,7 +21,8 @@ from scipy.special import ndtri
 
 from treetop import store
 from treetop.datasets import Dataset, load
-from treetop.experiment import STRATEGIES, Bars, Plan, Record, Settings, execute
+from treetop.experiment import Bars, Plan, Record, Settings, execute
+from treetop.explore import STRATEGIES
 from treetop.feedback import uniforms
 from treetop.types import Floats, Ints, Longs, Singles, real, whole
 
