@@ -16,7 +16,9 @@ def leaf_sizes(tree: treetop.Tree) -> list[int]:
 
 @pytest.mark.parametrize("count", [1, 7, 60, 500])
 @pytest.mark.parametrize("described", [False, True])
-def test_no_leaf_is_too_full_and_old_arms_stay(learned: treetop.Model, problem: Problem, count: int, described: bool) -> None:
+def test_no_leaf_is_too_full_and_old_arms_stay(
+    learned: treetop.Model, problem: Problem, count: int, described: bool
+) -> None:
     vectors = problem.X[np.arange(count) % problem.X.shape[0]] if described else None
     model = grow(learned, count, max_leaf=4, vectors=vectors)
     assert model.n_arms == learned.n_arms + count

@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "treetop"
 
 ORDER = [
-    "errors",
+    "files",
     "types",
     "tree",
     "routing",
@@ -22,7 +22,15 @@ ORDER = [
     "log",
     "learn",
     "flat",
+    "catalogue",
+    "grow",
+    "config",
+    "live",
+    "home",
+    "next_model",
+    "answers",
     "bandit",
+    "client",
     "debian",
     "read",
     "presets",
@@ -45,6 +53,8 @@ ORDER = [
     "reproduce",
     "demo",
     "bench",
+    "service",
+    "commands",
     "cli",
 ]
 FREE = ["_core"]  # may be imported by anything

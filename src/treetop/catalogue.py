@@ -187,8 +187,8 @@ class Vocabulary:
     def dense(self, values: Sequence[float]) -> Rows:
         if len(values) != self.columns:
             raise ValueError(f"{len(values)} dense values; there are {self.columns} features")
-        at = np.flatnonzero(np.array(values, np.float64))
-        return self._row(at.astype(np.int32), [values[i] for i in at])
+        at: Longs = np.flatnonzero(np.array(values, np.float64))
+        return self._row(at.astype(np.int32), [values[i] for i in at.tolist()])
 
     def _row(self, at: Ints, values: Sequence[float]) -> Rows:
         with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused below

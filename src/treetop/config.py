@@ -114,7 +114,7 @@ class Refitting:
 
     def pause(self, failures: int) -> float:
         """Seconds to wait after so many failures in a row."""
-        return min(self.retry_most, self.retry * 2 ** min(60, max(0, failures - 1)))
+        return min(self.retry_most, self.retry * 2.0 ** min(60, max(0, failures - 1)))
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ class _Places:
         if half < 2:
             return [i >= half for i in range(len(arms))]
         halves = Tree.from_vectors(self._descriptions(arms), max_leaf=half, threads=1)
-        return (halves.leaf_of == 2).tolist()
+        return [leaf == 2 for leaf in halves.leaf_of.tolist()]
 
     def _descriptions(self, arms: list[int]) -> Matrix:
         """What is known of arms in the space of contexts: the weights of their reward models, or the vector given."""

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from treetop import _core
+from treetop.files import sync_folder
 from treetop.routing import fit_routing, geometric_routing
 from treetop.tree import Tree
 from treetop.types import Matrix, Rows, as_rows, whole
@@ -209,15 +210,6 @@ def _write_synced(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    """What was renamed in a folder stays renamed after a power cut."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _write(path: Path, array: np.ndarray[Any, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from treetop import store
 from treetop.datasets import Dataset, load
 from treetop.experiment import Bars, Plan, Record, Settings, execute
 from treetop.explore import STRATEGIES
+from treetop.files import put
 from treetop.feedback import uniforms
 from treetop.types import Floats, Ints, Longs, Singles, real, whole
 
@@ -162,5 +163,5 @@ def remembered(path: Path | None, dataset: Dataset, fit: Callable[[], Realizable
     truth = fit()
     best = truth.best(k)
     if path:
-        store.put(path, lambda file: np.savez(file, weights=truth.weights, best=best))
+        put(path, lambda file: np.savez(file, weights=truth.weights, best=best))
     return truth, best
