@@ -10,7 +10,17 @@ from pathlib import Path
 
 from treetop.log.base import Log
 from treetop.log.records import (
-    Conflict, Counts, Event, LogError, Mark, Outcome, Reward, Samples, Status, Stored, gather,
+    Conflict,
+    Counts,
+    Event,
+    LogError,
+    Mark,
+    Outcome,
+    Reward,
+    Samples,
+    Status,
+    Stored,
+    gather,
 )  # fmt: skip
 
 __all__ = [
