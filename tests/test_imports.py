@@ -60,7 +60,7 @@ ORDER = [
 FREE = ["_core"]  # may be imported by anything
 LAST = ["__init__", "__main__"]
 FILES = sorted(PACKAGE.rglob("*.py"))
-HEAVY = ["typer", "rich", "msgspec", "matplotlib", "sklearn"]
+HEAVY = ["typer", "rich", "msgspec", "matplotlib", "sklearn", "psycopg", "pyarrow"]
 
 
 def part(file: Path) -> str:

@@ -1,0 +1,184 @@
+"""The log in SQL: one writing connection behind a group commit, and a few that read. Databases differ elsewhere."""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from treetop.log import write
+from treetop.log.base import NO_SETS, Log
+from treetop.log.connection import Connection
+from treetop.log.group import Group
+from treetop.log.pack import unpack_set
+from treetop.log.records import Conflict, Counts, Event, LogError, Mark, Outcome, Reward, Samples, Stored
+from treetop.log.sample import View
+from treetop.log.schema import migrate
+from treetop.types import Ints, real, whole
+
+IDLE = 4  # reading connections that are kept for the next reader
+FORGET = 2000  # decisions deleted in one transaction, so that others get their turn
+
+
+class SqlLog(Log):
+    """A log in a database. Every look at it is a short transaction, so that no reader holds up a writer."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self._idle: list[Connection] = []
+        self._lock = threading.Lock()
+        self._closed = False
+        self._numbers: dict[write.Settings, int] = {}
+        self._writer: Connection | None = self.connect()
+        try:
+            migrate(self._writer)
+        except BaseException:
+            self._writer.close()
+            raise
+        self._group = Group(self._commit)
+
+    @abstractmethod
+    def connect(self) -> Connection: ...
+
+    def submit_append(
+        self, events: Sequence[Event], sets: Mapping[str, Ints] = NO_SETS
+    ) -> Future[list[Event | Conflict]]:
+        return self._group.submit(write.Append(events, sets))
+
+    def submit_reward(self, rewards: Sequence[Reward]) -> Future[list[Outcome]]:
+        return self._group.submit(write.Rewards(rewards))
+
+    def alone(self, work: Any) -> Any:
+        """`work(connection, state)` in a transaction of its own, between those of other writers."""
+        return self._group.submit(write.Alone(work)).result()
+
+    def seal(self, name: str) -> Mark:
+        if not name or "\0" in name:
+            raise ValueError(f"the name of a mark is {name!r}; text is needed")
+        mark: Mark = self.alone(lambda connection, state: write.seal(connection, state, name, time.time()))
+        return mark
+
+    def forget(self, before: float) -> int:
+        before = real("before", before, -np.inf)
+        total = 0
+        while found := self.alone(lambda connection, state: write.forget(connection, state, before, FORGET)):
+            total += found
+        if total:
+            self.alone(write.forget_sets)
+        return total
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._group.close()
+            with self._lock:
+                for connection in [*self._idle, *([self._writer] if self._writer else [])]:
+                    connection.close()
+                self._idle, self._writer = [], None
+
+    def _commit(self, jobs: Sequence[Any]) -> list[Any]:
+        """Runs in the group's thread. After trouble with the database the next commit starts with a new connection."""
+        if self._writer is None:
+            self._writer = self.connect()
+        numbers = dict(self._numbers)
+        try:
+            with self._writer.writing():
+                answers = _write(self._writer, jobs, numbers)
+        except LogError:
+            self._writer.close()
+            self._writer = None
+            raise
+        self._numbers = numbers  # only what is committed may be relied on
+        return answers
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection for several questions about one moment."""
+        with self._lock:
+            if self._closed:
+                raise LogError("the log is closed")
+            connection = self._idle.pop() if self._idle else None
+        connection = connection or self.connect()
+        try:
+            with connection.reading():
+                yield connection
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            if len(self._idle) < IDLE and not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def counts(self) -> Counts:
+        with self.reading() as connection:
+            return write.read_state(connection, alone=False).counts()
+
+    def mark(self, name: str) -> Mark | None:
+        with self.reading() as connection:
+            return write.find_mark(connection, name)
+
+    def marks(self) -> list[Mark]:
+        with self.reading() as connection:
+            rows = connection.rows("SELECT name, position, time FROM treetop_marks ORDER BY position")
+        return [Mark(*row) for row in rows]
+
+    def eligible_set(self, fingerprint: str) -> Ints | None:
+        with self.reading() as connection:
+            rows = connection.rows("SELECT arms FROM treetop_eligible WHERE fingerprint = ?", fingerprint)
+        return unpack_set(rows[0][0]) if rows else None
+
+    def event(self, event_id: str) -> Stored | None:
+        found = self._stored("WHERE d.event_id = ?", event_id)
+        return found[0] if found else None
+
+    def recent(self, n: int) -> list[Stored]:
+        return self._stored("ORDER BY d.position DESC LIMIT ?", whole("n", n, 0))
+
+    def _stored(self, which: str, *values: Any) -> list[Stored]:
+        with self.reading() as connection:
+            rows = connection.rows(f"SELECT d.position, {write.EVENT} {write.FROM_DECISIONS} {which}", *values)
+            sql = f"SELECT decision, slot, value, time FROM treetop_rewards WHERE decision {connection.among}"
+            rewards = connection.rows(sql, connection.several([row[0] for row in rows]))
+        found = {}
+        for row in rows:
+            event = write.event_of(row[1:])
+            found[row[0]] = Stored(event, np.full(len(event), np.nan), np.full(len(event), np.nan), row[0])
+        for position, slot, value, heard in rewards:
+            found[position].rewards[slot], found[position].times[slot] = value, heard
+        return list(found.values())
+
+    def samples(
+        self, until: Mark, since: Mark | None = None, *, wait: float = 0.0, default: float | None = None,
+        tree: str | None = None, size: int = 4096,
+    ) -> Iterator[Samples]:  # fmt: skip
+        wait, size = real("wait", wait, 0.0), whole("size", size, 1)
+        if default is not None:
+            real("default", default, 0.0, 1.0)
+        if since is not None and default is not None:
+            raise ValueError("samples since a mark cannot fill in a default: a later reward would replace it")
+        overdue = until.time - wait
+        view = View(since.position if since else 0, until.position, size, tree, default, overdue)
+        return view.chunks(self.reading)
+
+
+def _write(connection: Connection, jobs: Sequence[Any], numbers: dict[write.Settings, int]) -> list[Any]:
+    """The answers to jobs, in their order. Decisions go first: they and the rewards were submitted at the same time."""
+    state = write.read_state(connection, alone=True)
+    answers: dict[int, Any] = {}
+    for kind, work in (
+        (write.Append, lambda found: write.append(connection, state, found, numbers)),
+        (write.Rewards, lambda found: write.add_rewards(connection, state, found)),
+        (write.Alone, lambda found: [job.work(connection, state) for job in found]),
+    ):
+        chosen = [i for i, job in enumerate(jobs) if isinstance(job, kind)]
+        answers |= dict(zip(chosen, work([jobs[i] for i in chosen]), strict=True))
+    write.store_state(connection, state)
+    return [answers[i] for i in range(len(jobs))]
