@@ -37,6 +37,7 @@ from treetop.tree import Tree
 from treetop.types import Decision, Explanation, Matrix, Rows, real
 
 VOCABULARY = "vocabulary.json"
+MOMENT = 1.0  # seconds for somebody who only looks whether the lock is held
 
 
 class Bandit:
@@ -213,7 +214,7 @@ class Bandit:
 
     def refit(self) -> Refit:
         """A new model from all feedback in the log, made current. Decisions go on meanwhile with the old one."""
-        with self.home.making_a_model():
+        with self.home.making_a_model(MOMENT):
             self.refresh()
             began, live, state = time.perf_counter(), self.live, self.home.state()
             base = live.model

@@ -172,14 +172,16 @@ def decided_again(
 ) -> Decision:
     """A logged decision computed anew from the model, settings and arms of its time."""
     deciding = Deciding(**json.loads(event.policy))
-    start = np.array([0, len(event.index)], np.int64)
-    row = Rows(start, event.index, event.value, model.n_features)
-    return decided(deciding.policy(), model, row, event.event_id, _limits_of(event, model, catalogue, listed_as))
+    row = row_of(event, model)
+    return decided(deciding.policy(), model, row, event.event_id, limits_of(event, model, catalogue, listed_as))
 
 
-def _limits_of(
-    event: Event, model: Model, catalogue: Catalogue, listed_as: Callable[[str], Ints | None]
-) -> Restriction:
+def row_of(event: Event, model: Model) -> Rows:
+    """The context of a logged decision."""
+    return Rows(np.array([0, len(event.index)], np.int64), event.index, event.value, model.n_features)
+
+
+def limits_of(event: Event, model: Model, catalogue: Catalogue, listed_as: Callable[[str], Ints | None]) -> Restriction:
     if not event.eligible:
         return NO_RESTRICTION
     count, _, listed_digest = event.eligible[1:].partition(":")

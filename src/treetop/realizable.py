@@ -23,8 +23,8 @@ from treetop import store
 from treetop.datasets import Dataset, load
 from treetop.experiment import Bars, Plan, Record, Settings, execute
 from treetop.explore import STRATEGIES
-from treetop.files import put
 from treetop.feedback import uniforms
+from treetop.files import put
 from treetop.types import Floats, Ints, Longs, Singles, real, whole
 
 BLOCK = 512

@@ -1,0 +1,182 @@
+"""Requests for decisions: understood, decided, committed, answered. Knows nothing of heads, tokens or bodies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from treetop.answers import slots
+from treetop.catalogue import UnknownArm
+from treetop.live import Live, NoArms, Restriction, digest
+from treetop.log import Conflict, Event
+from treetop.log.records import check_id
+from treetop.service import wire
+from treetop.service.problems import Problem, problem_of
+from treetop.service.service import Service
+from treetop.types import Rows
+
+A = TypeVar("A")
+SMALL = 200  # arms listed in a request that is decided at once; more are looked up beside the other requests
+LISTS = (frozenset({"indices", "values"}), frozenset({"dense"}))
+
+
+def context(service: Service, features: dict[str, float | list[float]]) -> Rows:
+    """The features of a request, in one of their three forms."""
+    vocabulary, largest = service.bandit.vocabulary, service.limits.features
+    if any(type(value) is list for value in features.values()):
+        if features.keys() not in LISTS or not all(type(value) is list for value in features.values()):
+            raise ValueError("features are names with numbers, or indices and values, or dense: not a mixture")
+        lists: Any = features
+        size = len(lists.get("indices", lists.get("values"))) if "dense" not in lists else 0
+        if size > largest:
+            raise _too_many(size, largest)
+        row = vocabulary.dense(lists["dense"]) if "dense" in lists else vocabulary.sparse(**lists)
+        if len(row.index) > largest:
+            raise _too_many(len(row.index), largest)
+        return row
+    if len(features) > largest:
+        raise _too_many(len(features), largest)
+    row, unknown = vocabulary.named(features)  # type: ignore[arg-type]
+    if unknown:
+        service.metrics.unknown.inc(unknown)
+    return row
+
+
+def _too_many(size: int, largest: int) -> Problem:
+    return Problem(422, "too_many_features", f"a context with {size} features; at most {largest} are accepted")
+
+
+def name_of(event_id: str | int) -> str:
+    name = str(event_id)
+    check_id(name)
+    return name
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A request that was understood: what to decide, and within which arms."""
+
+    live: Live
+    row: Rows
+    name: str | None
+    ask: wire.DecideRequest
+    limits: Restriction
+
+    def event(self) -> Event:
+        return self.live.event(self.row, self.name, self.ask.k, self.ask.explore, self.limits)
+
+    def sets(self) -> dict[str, Any]:
+        return {self.limits.name: self.limits.listed} if len(self.limits.listed) else {}
+
+
+def understood(service: Service, ask: wire.DecideRequest) -> Asked:
+    limits = service.limits
+    if ask.k is not None and ask.k > limits.k:
+        raise Problem(422, "too_many_slots", f"k is {ask.k}; at most {limits.k} are accepted")
+    check_listed(service, ask.eligible, ask.exclude)
+    name = None if ask.event_id is None else name_of(ask.event_id)
+    row, live = context(service, ask.features), service.bandit.live
+    return Asked(live, row, name, ask, live.restricted(ask.eligible, ask.exclude))
+
+
+def check_listed(service: Service, *lists: Sequence[Any] | None) -> None:
+    largest = service.limits.arms
+    if (listed := sum(len(arms or ()) for arms in lists)) > largest:
+        raise Problem(422, "too_many_arms", f"{listed} arms are listed; at most {largest} are accepted")
+
+
+async def current(service: Service, work: Callable[[], A], aside: bool = False) -> A:
+    """Does the work, once more if it met an arm that another worker has added a moment ago."""
+    run: Callable[[], Awaitable[A]] = (lambda: asyncio.to_thread(work)) if aside else (lambda: _at_once(work))
+    try:
+        return await run()
+    except UnknownArm:
+        if await service.refresh():
+            return await run()
+        raise
+
+
+async def _at_once(work: Callable[[], A]) -> A:
+    return work()
+
+
+async def decide(service: Service, ask: wire.DecideRequest) -> wire.DecideAnswer:
+    if ask.eligible is None and ask.exclude is None:
+        asked = understood(service, ask)
+    else:
+        aside = len(ask.eligible or ()) + len(ask.exclude or ()) > SMALL
+        asked = await current(service, lambda: understood(service, ask), aside)
+    try:
+        event = asked.event()
+    except NoArms:
+        event = await _decided_before(service, asked)
+    else:
+        found = (await service.append([event], asked.sets()))[0]
+        if isinstance(found, Conflict):
+            raise found
+        event = found
+    return await _decision(service, event)
+
+
+async def _decided_before(service: Service, asked: Asked) -> Event:
+    """A request for arms that are all gone by now may be one that was answered when they were there."""
+    stored = None if asked.name is None else await asyncio.to_thread(service.bandit.log.event, asked.name)
+    if stored is None:
+        raise NoArms("none of the arms that the request allows can be shown")
+    if stored.event.request != digest(asked.row, asked.ask.k, asked.ask.explore, asked.limits):
+        raise Conflict(stored.event)
+    return stored.event
+
+
+async def _decision(service: Service, event: Event) -> wire.DecideAnswer:
+    await know_arms(service, event)
+    return answer_of(service, event)
+
+
+async def know_arms(service: Service, event: Event) -> None:
+    """An event of another worker may show arms that this one has not heard of yet."""
+    if len(event.arms) and int(event.arms.max()) >= len(service.bandit.live.catalogue):
+        await service.refresh()
+
+
+def answer_of(service: Service, event: Event) -> wire.DecideAnswer:
+    shown = [wire.Slot(*slot) for slot in slots(event, service.bandit.live.catalogue)]
+    return wire.DecideAnswer(event.event_id, event.epoch, shown)
+
+
+def check_batch(service: Service, requests: Sequence[Any]) -> None:
+    if len(requests) > service.limits.batch:
+        most = service.limits.batch
+        raise Problem(422, "too_many_requests_in_batch", f"{len(requests)} requests; at most {most} are accepted")
+
+
+async def decide_batch(service: Service, batch: wire.DecideBatchRequest) -> wire.DecideBatchAnswer:
+    """Decides beside the other requests, and commits all of it at once. Each request has its own result."""
+    check_batch(service, batch.requests)
+    check_listed(service, *(arms for ask in batch.requests for arms in (ask.eligible, ask.exclude)))
+    made = await asyncio.to_thread(lambda: [_attempt(service, ask) for ask in batch.requests])
+    events = [event for event, _, _ in made if event is not None]
+    sets = {name: arms for _, some, _ in made for name, arms in some.items()}
+    written = iter(await service.append(events, sets) if events else [])
+    results = [problem or await _result(service, next(written)) for _, _, problem in made]
+    return wire.DecideBatchAnswer([_said(result) for result in results])
+
+
+async def _result(service: Service, found: Event | Conflict) -> wire.DecideAnswer | Problem:
+    return problem_of(found) if isinstance(found, Conflict) else await _decision(service, found)
+
+
+def _said(result: wire.DecideAnswer | Problem) -> wire.DecideResult:
+    if isinstance(result, Problem):
+        return wire.DecideResult(result.status, error=result.error())
+    return wire.DecideResult(200, result)
+
+
+def _attempt(service: Service, ask: wire.DecideRequest) -> tuple[Event | None, dict[str, Any], Problem | None]:
+    try:
+        asked = understood(service, ask)
+        return asked.event(), asked.sets(), None
+    except Exception as error:
+        return None, {}, problem_of(error)

@@ -1,0 +1,87 @@
+"""One process that serves: opens the bandit, answers on a socket that it is given, finishes what it accepted.
+
+`python -m treetop.service.worker DIR SOCKET PARENT` is how `serve` starts one of several; SOCKET and PARENT are file
+descriptors. PARENT is never written to: it ends when the parent does, and the worker then ends too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+
+from treetop.bandit import Bandit
+from treetop.service import logs
+from treetop.service.app import create
+from treetop.service.refits import LOG_VARIABLE
+from treetop.service.service import Service
+from treetop.service.tokens import Tokens
+
+FINISH = 30  # seconds to finish what was accepted
+IDLE = 75  # seconds that a connection may do nothing
+
+
+class Server(uvicorn.Server):
+    """Ends with code 0 when it is asked to end: SIGTERM and SIGINT are requests, not failures."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.finish, signal.Signals(number).name)
+        yield
+
+    def finish(self, why: str) -> None:
+        logs.say("finishing", why=why, in_flight=len(self.server_state.tasks))
+        self.force_exit = self.should_exit and why == "SIGINT"
+        self.should_exit = True
+
+
+def run(folder: Path, listening: socket.socket, parent: int | None = None) -> None:
+    logs.set_up()
+    if where := os.environ.get(LOG_VARIABLE):
+        logs.hide(where)
+    tokens = Tokens.read(os.environ)
+    bandit = Bandit.open(folder, where or None)
+    service = Service(bandit, tokens, where or None)
+    config = uvicorn.Config(
+        create(service), log_config=None, access_log=False, server_header=False, proxy_headers=False, ws="none",
+        lifespan="on", timeout_keep_alive=IDLE, timeout_graceful_shutdown=FINISH, backlog=2048,
+    )  # fmt: skip
+    server = Server(config)
+    runner = asyncio.Runner(loop_factory=config.get_loop_factory()) if sys.version_info >= (3, 11) else None
+    work = _serve(server, listening, parent)
+    if runner is None:
+        asyncio.run(work)
+    else:
+        with runner:
+            runner.run(work)
+    if not server.started:
+        raise OSError("the service could not start; its log says why")
+
+
+async def _serve(server: Server, listening: socket.socket, parent: int | None) -> None:
+    if parent is not None:
+        asyncio.get_running_loop().add_reader(parent, _orphaned, server, parent)
+    await server.serve(sockets=[listening])
+
+
+def _orphaned(server: Server, parent: int) -> None:
+    asyncio.get_running_loop().remove_reader(parent)
+    server.finish("the parent has ended")
+
+
+def main(folder: str, listening: str, parent: str) -> None:
+    with socket.socket(fileno=int(listening)) as given:
+        run(Path(folder), given, int(parent))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
