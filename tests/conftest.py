@@ -1,5 +1,6 @@
 """What the tests share: small made-up problems, and the real set where it lies beside the checkout."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from running import Running, running, small_bandit
 
 import treetop
 
@@ -62,3 +64,11 @@ def eurlex() -> treetop.Dataset:
     if not EURLEX.is_dir():
         pytest.skip("the eurlex57k set is not beside this checkout (../shared/data/eurlex57k)")
     return treetop.load(EURLEX)
+
+
+@pytest.fixture(scope="session")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A service that many tests share; it is never refitted, and its arms stay."""
+    folder = small_bandit(tmp_path_factory.mktemp("service") / "shop", *topics())
+    with running(folder) as service:
+        yield service

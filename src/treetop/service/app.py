@@ -62,9 +62,11 @@ def create(service: Service) -> Starlette:
         yield
         await service.stop()
 
-    return Starlette(
+    app = Starlette(
         routes=[*routes, *dashboard.routes(service)], lifespan=lifespan, exception_handlers={HTTPException: refused}
     )
+    app.router.redirect_slashes = False
+    return app
 
 
 async def refused(request: Request, error: Exception) -> Response:

@@ -17,7 +17,7 @@ SECONDS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05,
 Look = Callable[[], Iterable[tuple[str, str, float]]]  # (name, help, value); names that end with _total only rise
 
 
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Looked(Collector):
