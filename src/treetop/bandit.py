@@ -118,6 +118,10 @@ class Bandit:
     def __repr__(self) -> str:
         return f"Bandit({self.home.path}, model {self.live.name}, {self.live.catalogue})"
 
+    def stale(self) -> bool:
+        """Whether `refresh` would have something to do; costs one call of the system."""
+        return bool(self.live.trouble) or self.home.signature() != self._seen
+
     def refresh(self) -> bool:
         """Takes up what another process made current; says whether there was anything. Decisions go on meanwhile."""
         with self._loading:

@@ -6,6 +6,7 @@ An index belongs to its arm for ever. A removed arm keeps it and is never shown 
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from treetop import _core
-from treetop.types import INT32_MAX, Bools, Ints, Longs, Rows, as_rows
+from treetop.types import INT32_MAX, Bools, Ints, Longs, Rows, Singles, as_rows
 
 ArmId: TypeAlias = str | int
 
@@ -167,7 +168,7 @@ class Vocabulary:
     def named(self, features: Mapping[str, float]) -> tuple[Rows, int]:
         """A context by names, and how many of them are not in the vocabulary (an error if it is strict)."""
         index = self.index
-        found = sorted((index[name], value) for name, value in features.items() if name in index)
+        found = sorted([(index[name], value) for name, value in features.items() if name in index])
         if self.strict and len(found) < len(features):
             unknown = next(name for name in features if name not in index)
             raise UnknownFeature(f"there is no feature {unknown!r} in the vocabulary")
@@ -191,8 +192,7 @@ class Vocabulary:
         return self._row(at.astype(np.int32), [values[i] for i in at.tolist()])
 
     def _row(self, at: Ints, values: Sequence[float]) -> Rows:
-        with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused below
-            value = np.array(values, np.float64).astype(np.float32)
+        value: Singles = np.frombuffer(array("f", values), np.float32)  # what does not fit is infinite: refused below
         start: Longs = np.array([0, len(at)], np.int64)
         if _core.inspect_rows(start, at, value, self.columns, "features"):
             return Rows(start, at, value, self.columns)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
-import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -107,7 +107,7 @@ class Live:
     def event(self, row: Rows, event_id: str | None, k: int | None, explore: int | None, limits: Restriction) -> Event:
         """Decides. The event is not in any log yet."""
         policy, said = self.policy(k, explore)
-        name = uuid.uuid4().hex if event_id is None else event_id
+        name = os.urandom(16).hex() if event_id is None else event_id
         d = decided(policy, self.model, row, name, limits)
         return Event(
             name, time.time(), digest(row, k, explore, limits), row.index, row.value, d.arms, d.nodes, d.propensities,

@@ -75,7 +75,8 @@ def understood(service: Service, ask: wire.DecideRequest) -> Asked:
     limits = service.limits
     if ask.k is not None and ask.k > limits.k:
         raise Problem(422, "too_many_slots", f"k is {ask.k}; at most {limits.k} are accepted")
-    check_listed(service, ask.eligible, ask.exclude)
+    if ask.eligible is not None or ask.exclude is not None:
+        check_listed(service, ask.eligible, ask.exclude)
     name = None if ask.event_id is None else name_of(ask.event_id)
     row, live = context(service, ask.features), service.bandit.live
     return Asked(live, row, name, ask, live.restricted(ask.eligible, ask.exclude))
@@ -114,6 +115,8 @@ async def decide(service: Service, ask: wire.DecideRequest) -> wire.DecideAnswer
         event = await _decided_before(service, asked)
     else:
         found = (await service.append([event], asked.sets()))[0]
+        if found is event:
+            return answer_of(service, event)
         if isinstance(found, Conflict):
             raise found
         event = found

@@ -73,7 +73,8 @@ class Service:
         while True:
             pause = LOOK
             try:
-                await self.refresh()
+                if self.bandit.stale():
+                    await self.refresh()
                 pause, failed = (RETRY if self.bandit.live.trouble else LOOK), ""
             except Exception as error:
                 pause = RETRY

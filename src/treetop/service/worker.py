@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -56,6 +57,8 @@ def run(folder: Path, listening: socket.socket, parent: int | None = None) -> No
         lifespan="on", timeout_keep_alive=IDLE, timeout_graceful_shutdown=FINISH, backlog=2048,
     )  # fmt: skip
     server = Server(config)
+    gc.collect()
+    gc.freeze()  # what is here now stays: ids and names need not be looked through again and again
     runner = asyncio.Runner(loop_factory=config.get_loop_factory()) if sys.version_info >= (3, 11) else None
     work = _serve(server, listening, parent)
     if runner is None:
