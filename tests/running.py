@@ -35,7 +35,10 @@ def settings(**tables: Any) -> config.Config:
 def small_bandit(folder: Path, X: Any, Y: Any, **options: Any) -> Path:
     """Arms a0, a1, ...; features f0, f1, ..."""
     options.setdefault("config", settings())
-    names = {"arms": [f"a{i}" for i in range(Y.shape[1])], "features": [f"f{i}" for i in range(X.shape[1])]}
+    names: dict[str, Any] = {
+        "arms": [f"a{i}" for i in range(Y.shape[1])],
+        "features": [f"f{i}" for i in range(X.shape[1])],
+    }
     Bandit.create(folder, X[:300], Y[:300], **names, **options).close()
     return folder
 
@@ -135,9 +138,9 @@ def running(
         )  # fmt: skip
     service = Running(folder, process, 0, lines, token)
     try:
-        new = lambda event: [line for line in service.said()[begun:] if line["event"] == event]  # noqa: E731
-        service.wait_for(lambda: new("ready"), START)
-        service.port = int(new("listening")[0]["url"].rpartition(":")[2])
+        service.wait_for(lambda: "ready" in [line["event"] for line in service.said()[begun:]], START)
+        listening = next(line for line in service.said()[begun:] if line["event"] == "listening")
+        service.port = int(listening["url"].rpartition(":")[2])
         yield service
     finally:
         if process.poll() is None:

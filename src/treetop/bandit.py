@@ -97,6 +97,7 @@ class Bandit:
         """A folder that `create` or `treetop init` made; `log` is a path or postgresql://..., the folder's own if not
         given."""
         home = Home(Path(folder))
+        home.state()
         config = settings.read(home.path / settings.CONFIG)
         opened = open_log(home.path / LOG if log is None else os.fspath(log))
         try:
@@ -166,7 +167,7 @@ class Bandit:
         name = None if event_id is None else event_name(event_id)
         limits = live.restricted(eligible, exclude)
         event = live.event(row, name, k, explore, limits)
-        answer = self.log.append([event], {limits.name: limits.listed} if len(limits.listed) else {})[0]
+        answer = self.log.append([event], limits.sets())[0]
         if isinstance(answer, Conflict):
             raise answer
         return self.shown(answer)

@@ -44,6 +44,10 @@ class Restriction:
     name: str = ""
     listed: Ints = field(default_factory=lambda: NO_ARMS)
 
+    def sets(self) -> dict[str, Ints]:
+        """What the log is to keep beside an event of this restriction."""
+        return {self.name: self.listed} if self.name else {}
+
 
 NO_RESTRICTION = Restriction()
 

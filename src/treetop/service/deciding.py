@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -25,9 +26,7 @@ LISTS = (frozenset({"indices", "values"}), frozenset({"dense"}))
 def context(service: Service, features: dict[str, float | list[float]]) -> Rows:
     """The features of a request, in one of their three forms."""
     vocabulary, largest = service.bandit.vocabulary, service.limits.features
-    if any(type(value) is list for value in features.values()):
-        if features.keys() not in LISTS or not all(type(value) is list for value in features.values()):
-            raise ValueError("features are names with numbers, or indices and values, or dense: not a mixture")
+    if has_lists(features):
         lists: Any = features
         size = len(lists.get("indices", lists.get("values"))) if "dense" not in lists else 0
         if size > largest:
@@ -42,6 +41,22 @@ def context(service: Service, features: dict[str, float | list[float]]) -> Rows:
     if unknown:
         service.metrics.unknown.inc(unknown)
     return row
+
+
+def has_lists(features: dict[str, float | list[float]]) -> bool:
+    """Whether the features come as lists; an error if that is not one of the two forms that do."""
+    if not any(type(value) is list for value in features.values()):
+        return False
+    if features.keys() not in LISTS or not all(type(value) is list for value in features.values()):
+        raise ValueError("features are names with numbers, or indices and values, or dense: not a mixture")
+    return True
+
+
+def check_form(features: dict[str, float | list[float]]) -> None:
+    """What the schema says of features beyond their types: a batch with any other is refused as a whole."""
+    indices: Any = features.get("indices", []) if has_lists(features) else []
+    if wrong := next((i for i in indices if i < 0 or i != math.floor(i)), None):
+        raise ValueError(f"index {wrong:g} is not a whole number from 0 on")
 
 
 def _too_many(size: int, largest: int) -> Problem:
@@ -66,9 +81,6 @@ class Asked:
 
     def event(self) -> Event:
         return self.live.event(self.row, self.name, self.ask.k, self.ask.explore, self.limits)
-
-    def sets(self) -> dict[str, Any]:
-        return {self.limits.name: self.limits.listed} if len(self.limits.listed) else {}
 
 
 def understood(service: Service, ask: wire.DecideRequest) -> Asked:
@@ -114,7 +126,7 @@ async def decide(service: Service, ask: wire.DecideRequest) -> wire.DecideAnswer
     except NoArms:
         event = await _decided_before(service, asked)
     else:
-        found = (await service.append([event], asked.sets()))[0]
+        found = (await service.append([event], asked.limits.sets()))[0]
         if found is event:
             return answer_of(service, event)
         if isinstance(found, Conflict):
@@ -159,6 +171,8 @@ async def decide_batch(service: Service, batch: wire.DecideBatchRequest) -> wire
     """Decides beside the other requests, and commits all of it at once. Each request has its own result."""
     check_batch(service, batch.requests)
     check_listed(service, *(arms for ask in batch.requests for arms in (ask.eligible, ask.exclude)))
+    for ask in batch.requests:
+        check_form(ask.features)
     made = await asyncio.to_thread(lambda: [_attempt(service, ask) for ask in batch.requests])
     events = [event for event, _, _ in made if event is not None]
     sets = {name: arms for _, some, _ in made for name, arms in some.items()}
@@ -180,6 +194,6 @@ def _said(result: wire.DecideAnswer | Problem) -> wire.DecideResult:
 def _attempt(service: Service, ask: wire.DecideRequest) -> tuple[Event | None, dict[str, Any], Problem | None]:
     try:
         asked = understood(service, ask)
-        return asked.event(), asked.sets(), None
+        return asked.event(), asked.limits.sets(), None
     except Exception as error:
         return None, {}, problem_of(error)

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
+from treetop import config
+from treetop.home import Home
 from treetop.service import logs
 from treetop.service.refits import LOG_VARIABLE
 from treetop.service.tokens import Tokens, check_listening, is_loopback
@@ -34,6 +36,8 @@ def serve(
     if tokens is not None:
         os.environ["TREETOP_TOKENS_FILE"] = str(tokens.resolve())
     check_listening(host, Tokens.read(os.environ))
+    Home(folder).state()
+    config.read(folder / config.CONFIG)
     if log is not None:
         os.environ[LOG_VARIABLE] = log
     logs.set_up()

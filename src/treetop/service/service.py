@@ -51,7 +51,12 @@ class Service:
         logs.say("stopped")
 
     async def append(self, events: list[Event], sets: Mapping[str, Ints]) -> list[Event | Conflict]:
-        return await asyncio.wrap_future(self.bandit.log.submit_append(events, sets))
+        """Commits. The events are our own: one that the log does not take is our error, not that of who asked."""
+        try:
+            waiting = self.bandit.log.submit_append(events, sets)
+        except ValueError as error:
+            raise RuntimeError("the log refused an event") from error
+        return await asyncio.wrap_future(waiting)
 
     async def reward(self, rewards: list[Reward]) -> list[Outcome]:
         return await asyncio.wrap_future(self.bandit.log.submit_reward(rewards))

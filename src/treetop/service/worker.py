@@ -83,7 +83,11 @@ def _orphaned(server: Server, parent: int) -> None:
 
 def main(folder: str, listening: str, parent: str) -> None:
     with socket.socket(fileno=int(listening)) as given:
-        run(Path(folder), given, int(parent))
+        try:
+            run(Path(folder), given, int(parent))
+        except Exception:
+            logs.say_error("the worker could not go on")
+            sys.exit(1)
 
 
 if __name__ == "__main__":
