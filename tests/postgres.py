@@ -25,8 +25,8 @@ def binaries() -> Path | None:
 class Server:
     """One cluster. It survives `stop` and `start`; `close` removes it."""
 
-    def __init__(self, bin: Path) -> None:
-        self.bin = bin
+    def __init__(self, bin: Path, *settings: str) -> None:
+        self.bin, self.settings = bin, settings
         # The server refuses to run as root; Debian's packages bring a user for it.
         self.user = "postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
         self.folder = Path(tempfile.mkdtemp(prefix="treetop-pg-", dir="/tmp"))
@@ -58,6 +58,7 @@ class Server:
 
     def start(self) -> None:
         words = ["-D", str(self.folder / "data"), "-p", str(self.port), "-h", "127.0.0.1", "-k", str(self.folder)]
+        words += [word for setting in self.settings for word in ("-c", setting)]
         with (self.folder / "log").open("ab") as out:
             self.process = subprocess.Popen(self._command("postgres", *words), stdout=out, stderr=out, cwd="/")
         until = time.monotonic() + 60

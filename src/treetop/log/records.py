@@ -157,8 +157,9 @@ class Samples:
 def gather(chunks: Iterable[Samples], columns: int) -> Feedback:
     """All chunks as one Feedback, each copied once."""
     parts = list(chunks)
-    if wide := next((int(p.index.max()) for p in parts if len(p.index) and p.index.max() >= columns), None):
-        raise ValueError(f"the log has feature {wide}; there are {columns} features")
+    highest = max((int(p.index.max()) for p in parts if len(p.index)), default=-1)
+    if highest >= columns:
+        raise ValueError(f"the log has feature {highest}; there are {columns} features")
     k = max((p.arms.shape[1] for p in parts), default=0)
     lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(p.start) for p in parts)])
     index = np.concatenate([np.zeros(0, np.int32), *(p.index for p in parts)])
