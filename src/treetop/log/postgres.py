@@ -92,7 +92,8 @@ class _Connection(Connection):
         return list(values)
 
     def has_table(self, name: str) -> bool:
-        return bool(self.rows("SELECT to_regclass(?) IS NOT NULL", name)[0][0])
+        # Not to_regclass: it may remember a name as unknown while another process makes the table.
+        return bool(self.rows("SELECT 1 FROM pg_tables WHERE tablename = ? AND schemaname = current_schema()", name))
 
     def begin(self, write: bool) -> None:
         self.run("BEGIN" if write else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
