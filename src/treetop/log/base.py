@@ -80,6 +80,13 @@ class Log(ABC):
         """
 
     @abstractmethod
+    def keep(self, name: str, data: bytes) -> None:
+        """Stores bytes under a name, in the place of what was there."""
+
+    @abstractmethod
+    def kept(self, name: str) -> bytes | None: ...
+
+    @abstractmethod
     def close(self) -> None:
         """Finishes what was submitted, and lets go of files and connections."""
 

@@ -29,7 +29,7 @@ KINDS = MappingProxyType(
         "position": "int8", "event_id": "text", "time": "float8", "request": "bytea", "settings": "int8",
         "eligible": "text", "context": "bytea", "slots": "bytea", "decision": "int8", "slot": "int8",
         "value": "float8", "name": "text", "fingerprint": "text", "arms": "bytea", "id": "int8", "digest": "bytea",
-        "epoch": "int8", "model": "text", "tree": "text", "policy": "text",
+        "epoch": "int8", "model": "text", "tree": "text", "policy": "text", "data": "bytea",
     }
 )  # fmt: skip
 

@@ -135,6 +135,14 @@ class SqlLog(Log):
             rows = connection.rows("SELECT arms FROM treetop_eligible WHERE fingerprint = ?", fingerprint)
         return unpack_set(rows[0][0]) if rows else None
 
+    def keep(self, name: str, data: bytes) -> None:
+        self.alone(lambda connection, state: write.keep(connection, name, data))
+
+    def kept(self, name: str) -> bytes | None:
+        with self.reading() as connection:
+            rows = connection.rows("SELECT data FROM treetop_kept WHERE name = ?", name)
+        return bytes(rows[0][0]) if rows else None
+
     def event(self, event_id: str) -> Stored | None:
         found = self._stored("WHERE d.event_id = ?", event_id)
         return found[0] if found else None
