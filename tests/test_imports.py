@@ -45,6 +45,7 @@ ORDER = [
     "reproduce",
     "demo",
     "bench",
+    "commands_log",
     "cli",
 ]
 FREE = ["_core"]  # may be imported by anything

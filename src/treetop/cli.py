@@ -19,8 +19,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from treetop import bench as benches
+from treetop import commands_log, figures, lab, page, story
 from treetop import demo as demos
-from treetop import figures, lab, page, story
 from treetop import reproduce as reproducing
 from treetop import tune as tuning
 from treetop.datasets import load
@@ -34,6 +34,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 console, errors = Console(), Console(stderr=True)
+app.command("export")(commands_log.export)
+app.command("import")(commands_log.import_)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables for people.")]
 DATA = "debian, synthetic:like=amazon-670k, a set of the paper such as eurlex-4k, or a file or folder."

@@ -124,6 +124,32 @@ class Counts:
     forgotten: int = 0
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """What a whole log is at one moment, besides its entries."""
+
+    counts: Counts
+    marks: tuple[Mark, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One decision on its way from log to log: with the positions of its rewards (0: none), and its eligible set."""
+
+    stored: Stored
+    reward_positions: Longs
+    arms: Ints | None = None
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What an import wrote, and how many decisions were there already."""
+
+    decisions: int
+    rewards: int
+    known: int
+
+
 @dataclass(frozen=True, eq=False)
 class Samples:
     """Some decisions, in the order in which they were committed, with the rewards known at a mark.
