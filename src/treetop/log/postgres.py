@@ -57,6 +57,8 @@ class _Connection(Connection):
 
     def __init__(self, where: str, parts: dict[str, Any]) -> None:
         self.where = where
+        self._unsent = ""  # the beginning of a transaction travels with its first question
+        self._last: tuple[str, tuple[Any, ...]] | None = None
         with self._trouble():
             self._db = psycopg.connect(autocommit=True, prepare_threshold=2, **parts)
         try:
@@ -67,11 +69,23 @@ class _Connection(Connection):
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         with self._trouble():
+            if self._unsent and not values:
+                both, self._unsent = f"{self._unsent}; {sql}", ""
+                cursor = self._db.execute(both.encode())
+                cursor.nextset()
+                return cursor.fetchall()
+            self._send()
             return self._db.execute(_own(sql), values, binary=True).fetchall()
 
     def run(self, sql: str, *values: Any) -> int:
         with self._trouble():
+            self._send()
             return self._db.execute(_own(sql), values).rowcount
+
+    def _send(self) -> None:
+        if self._unsent:
+            begin, self._unsent = self._unsent, ""
+            self._db.execute(begin.encode())
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]], known: str = "") -> int:
         arrays = ", ".join(f"%b::{KINDS[column]}[]" for column in columns)
@@ -79,14 +93,17 @@ class _Connection(Connection):
         if known:
             sql += f" ON CONFLICT ({known}) DO NOTHING"
         with self._trouble():
+            self._send()
             return self._db.execute(sql.encode(), [list(column) for column in zip(*rows, strict=True)]).rowcount
 
     def bulk(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
         sql = f"COPY {table} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
-        with self._trouble(), self._db.cursor() as cursor, cursor.copy(sql.encode()) as copy:
-            copy.set_types([KINDS[column] for column in columns])
-            for row in rows:
-                copy.write_row(row)
+        with self._trouble():
+            self._send()
+            with self._db.cursor() as cursor, cursor.copy(sql.encode()) as copy:
+                copy.set_types([KINDS[column] for column in columns])
+                for row in rows:
+                    copy.write_row(row)
 
     def several(self, values: Sequence[Any]) -> Any:
         return list(values)
@@ -96,12 +113,24 @@ class _Connection(Connection):
         return bool(self.rows("SELECT 1 FROM pg_tables WHERE tablename = ? AND schemaname = current_schema()", name))
 
     def begin(self, write: bool) -> None:
-        self.run("BEGIN" if write else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self._unsent = "BEGIN" if write else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+    def run_last(self, sql: str, *values: Any) -> None:
+        self._last = (sql, values)
 
     def commit(self) -> None:
-        self.run("COMMIT")
+        last, self._last = self._last, None
+        with self._trouble():
+            self._send()
+            if last is None:
+                self._db.execute("COMMIT")
+                return
+            with self._db.pipeline():
+                self._db.execute(_own(last[0]), last[1])
+                self._db.execute("COMMIT")
 
     def rollback(self) -> None:
+        self._unsent, self._last = "", None
         with suppress(psycopg.Error):
             self._db.execute("ROLLBACK")
 

@@ -65,7 +65,7 @@ def read_state(connection: Connection, alone: bool) -> State:
 
 
 def store_state(connection: Connection, state: State) -> None:
-    connection.run(_STORE, *astuple(state))
+    connection.run_last(_STORE, *astuple(state))
 
 
 Settings = tuple[int, str, str, str]  # epoch, model, tree, policy
