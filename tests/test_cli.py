@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from treetop.cli import app
 
-COMMANDS = {command.callback.__name__ for command in app.registered_commands if command.callback}
+COMMANDS = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
 
 
 def call(*words: str) -> Any:

@@ -55,6 +55,7 @@ ORDER = [
     "bench",
     "service",
     "commands",
+    "commands_log",
     "cli",
 ]
 FREE = ["_core"]  # may be imported by anything

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from treetop import bench as benches
-from treetop import commands, figures, lab, page, story
+from treetop import commands, commands_log, figures, lab, page, story
 from treetop import demo as demos
 from treetop import reproduce as reproducing
 from treetop import tune as tuning
@@ -36,6 +36,8 @@ app = typer.Typer(
 console, errors = Console(), Console(stderr=True)
 for command in (commands.init, commands.serve, commands.replay):
     app.command()(command)
+app.command("export")(commands_log.export)
+app.command("import")(commands_log.import_)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables for people.")]
 DATA = "debian, synthetic:like=amazon-670k, a set of the paper such as eurlex-4k, or a file or folder."

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 
-from treetop.log.records import Conflict, Counts, Event, Mark, Outcome, Reward, Samples, Stored
+from treetop.log.records import (
+    Conflict,
+    Counts,
+    Entry,
+    Event,
+    Mark,
+    Outcome,
+    Restored,
+    Reward,
+    Samples,
+    Snapshot,
+    Stored,
+)  # fmt: skip
 from treetop.types import Ints
 
 NO_SETS: Mapping[str, Ints] = {}
@@ -77,6 +89,28 @@ class Log(ABC):
         """Deletes decisions older than a time, with their rewards and the eligible sets that nothing names any more.
 
         Returns how many. Marks stay, and from then on give less; the ids of what is gone can be used anew.
+        """
+
+    @abstractmethod
+    def keep(self, name: str, data: bytes) -> None:
+        """Stores bytes under a name, in the place of what was there."""
+
+    @abstractmethod
+    def kept(self, name: str) -> bytes | None: ...
+
+    @abstractmethod
+    def snapshot(self) -> Snapshot: ...
+
+    @abstractmethod
+    def entries(self, snapshot: Snapshot, size: int = 1024) -> Iterator[list[Entry]]:
+        """All that was in the log at a snapshot, in order; an eligible set comes with the first that names it."""
+
+    @abstractmethod
+    def restore(self, snapshot: Snapshot, chunks: Iterable[list[Entry]]) -> Restored:
+        """Writes all entries of another log, or none, as if their calls were repeated here.
+
+        An empty log becomes the same as the other, marks and counts included. Otherwise marks stay behind: they are
+        boundaries of the other log. A decision or a reward that contradicts this log is a ValueError.
         """
 
     @abstractmethod

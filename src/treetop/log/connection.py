@@ -41,6 +41,10 @@ class Connection(ABC):
     def begin(self, write: bool) -> None:
         """Starts a transaction; one that only reads sees the log as it was at its first look."""
 
+    def run_last(self, sql: str, *values: Any) -> None:
+        """Runs a statement at the end of the transaction, together with the commit where that saves a journey."""
+        self.run(sql, *values)
+
     @abstractmethod
     def commit(self) -> None: ...
 

@@ -5,7 +5,9 @@ Knows nothing of databases: `commit` takes jobs and returns their answers, which
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -14,6 +16,7 @@ from typing import Any, Protocol
 from treetop.log.records import LogError
 
 GROUP = 1024  # jobs in one commit at most, so that the first of them need not wait for ever
+LINGER = 0.25  # of the time that a commit takes: how long the next one waits for callers who have just been answered
 
 
 class Job(Protocol):
@@ -31,6 +34,8 @@ class Group:
         self._waiting: deque[tuple[Any, Future[Any]]] = deque()
         self._changed = threading.Condition()
         self._closed = False
+        self._wanted = 1  # jobs that have to wait before the thread is woken
+        self._expected, self._until = 0, 0.0
         self._thread = threading.Thread(target=self._work, name="treetop-log", daemon=True)
         self._thread.start()
 
@@ -41,7 +46,8 @@ class Group:
             if self._closed:
                 raise LogError("the log is closed")
             self._waiting.append((job, future))
-            self._changed.notify()
+            if len(self._waiting) >= self._wanted:
+                self._changed.notify()
         return future
 
     def close(self) -> None:
@@ -55,13 +61,18 @@ class Group:
         while taken := self._take():
             # A future that was cancelled while it waited is not written; one that runs can no longer be cancelled.
             running = [(job, future) for job, future in taken if future.set_running_or_notify_cancel()]
+            began = time.perf_counter()
             if running:
                 self._write(running)
+            now = time.perf_counter()
+            self._expected, self._until = len(taken) + len(self._waiting), now + LINGER * (now - began)
 
     def _take(self) -> list[tuple[Any, Future[Any]]]:
         with self._changed:
-            while not self._waiting and not self._closed:
-                self._changed.wait()
+            # Callers who wait for each answer come back a moment after a commit. Without lingering for them the first
+            # to come would be written alone, and every other commit would be nearly empty.
+            self._wait(min(self._expected, GROUP), self._until)
+            self._wait(1)
             taken: list[tuple[Any, Future[Any]]] = []
             while self._waiting and len(taken) < GROUP:
                 if self._waiting[0][0].alone and taken:
@@ -70,6 +81,12 @@ class Group:
                 if taken[0][0].alone:
                     break
             return taken
+
+    def _wait(self, jobs: int, until: float = math.inf) -> None:
+        self._wanted = jobs
+        while len(self._waiting) < jobs and not self._closed and (left := until - time.perf_counter()) > 0:
+            self._changed.wait(None if left == math.inf else left)
+        self._wanted = 1
 
     def _write(self, running: list[tuple[Any, Future[Any]]]) -> None:
         try:

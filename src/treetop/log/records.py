@@ -124,6 +124,32 @@ class Counts:
     forgotten: int = 0
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """What a whole log is at one moment, besides its entries."""
+
+    counts: Counts
+    marks: tuple[Mark, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One decision on its way from log to log: with the positions of its rewards (0: none), and its eligible set."""
+
+    stored: Stored
+    reward_positions: Longs
+    arms: Ints | None = None
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What an import wrote, and how many decisions were there already."""
+
+    decisions: int
+    rewards: int
+    known: int
+
+
 @dataclass(frozen=True, eq=False)
 class Samples:
     """Some decisions, in the order in which they were committed, with the rewards known at a mark.
@@ -157,8 +183,9 @@ class Samples:
 def gather(chunks: Iterable[Samples], columns: int) -> Feedback:
     """All chunks as one Feedback, each copied once."""
     parts = list(chunks)
-    if wide := next((int(p.index.max()) for p in parts if len(p.index) and p.index.max() >= columns), None):
-        raise ValueError(f"the log has feature {wide}; there are {columns} features")
+    highest = max((int(p.index.max()) for p in parts if len(p.index)), default=-1)
+    if highest >= columns:
+        raise ValueError(f"the log has feature {highest}; there are {columns} features")
     k = max((p.arms.shape[1] for p in parts), default=0)
     lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(p.start) for p in parts)])
     index = np.concatenate([np.zeros(0, np.int32), *(p.index for p in parts)])

@@ -29,6 +29,8 @@ VERSIONS = [
     CREATE INDEX treetop_rewards_position ON treetop_rewards (position);
     CREATE TABLE treetop_marks (position {int} PRIMARY KEY, name TEXT NOT NULL UNIQUE, time {real} NOT NULL);
     """,
+    # Version 2: totals for the dashboard, so that a restart does not read the whole log again.
+    "CREATE TABLE treetop_kept (name TEXT PRIMARY KEY, data {bytes} NOT NULL)",
 ]
 
 

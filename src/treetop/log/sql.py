@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
@@ -15,9 +15,23 @@ import numpy as np
 from treetop.log import write
 from treetop.log.base import NO_SETS, Log
 from treetop.log.connection import Connection
+from treetop.log.entries import INFINITE, all_entries, read_entries, read_marks, restore
 from treetop.log.group import Group
 from treetop.log.pack import unpack_set
-from treetop.log.records import Conflict, Counts, Event, LogError, Mark, Outcome, Reward, Samples, Stored
+from treetop.log.records import (
+    Conflict,
+    Counts,
+    Entry,
+    Event,
+    LogError,
+    Mark,
+    Outcome,
+    Restored,
+    Reward,
+    Samples,
+    Snapshot,
+    Stored,
+)  # fmt: skip
 from treetop.log.sample import View
 from treetop.log.schema import migrate
 from treetop.types import Ints, real, whole
@@ -127,13 +141,20 @@ class SqlLog(Log):
 
     def marks(self) -> list[Mark]:
         with self.reading() as connection:
-            rows = connection.rows("SELECT name, position, time FROM treetop_marks ORDER BY position")
-        return [Mark(*row) for row in rows]
+            return read_marks(connection)
 
     def eligible_set(self, fingerprint: str) -> Ints | None:
         with self.reading() as connection:
             rows = connection.rows("SELECT arms FROM treetop_eligible WHERE fingerprint = ?", fingerprint)
         return unpack_set(rows[0][0]) if rows else None
+
+    def keep(self, name: str, data: bytes) -> None:
+        self.alone(lambda connection, state: write.keep(connection, name, data))
+
+    def kept(self, name: str) -> bytes | None:
+        with self.reading() as connection:
+            rows = connection.rows("SELECT data FROM treetop_kept WHERE name = ?", name)
+        return bytes(rows[0][0]) if rows else None
 
     def event(self, event_id: str) -> Stored | None:
         found = self._stored("WHERE d.event_id = ?", event_id)
@@ -144,16 +165,18 @@ class SqlLog(Log):
 
     def _stored(self, which: str, *values: Any) -> list[Stored]:
         with self.reading() as connection:
-            rows = connection.rows(f"SELECT d.position, {write.EVENT} {write.FROM_DECISIONS} {which}", *values)
-            sql = f"SELECT decision, slot, value, time FROM treetop_rewards WHERE decision {connection.among}"
-            rewards = connection.rows(sql, connection.several([row[0] for row in rows]))
-        found = {}
-        for row in rows:
-            event = write.event_of(row[1:])
-            found[row[0]] = Stored(event, np.full(len(event), np.nan), np.full(len(event), np.nan), row[0])
-        for position, slot, value, heard in rewards:
-            found[position].rewards[slot], found[position].times[slot] = value, heard
-        return list(found.values())
+            return [entry.stored for entry in read_entries(connection, INFINITE, which, *values)]
+
+    def snapshot(self) -> Snapshot:
+        with self.reading() as connection:
+            return Snapshot(write.read_state(connection, alone=False).counts(), tuple(read_marks(connection)))
+
+    def entries(self, snapshot: Snapshot, size: int = 1024) -> Iterator[list[Entry]]:
+        return all_entries(self.reading, snapshot.counts.position, whole("size", size, 1))
+
+    def restore(self, snapshot: Snapshot, chunks: Iterable[list[Entry]]) -> Restored:
+        found: Restored = self.alone(lambda connection, state: restore(connection, state, snapshot, chunks))
+        return found
 
     def samples(
         self, until: Mark, since: Mark | None = None, *, wait: float = 0.0, default: float | None = None,

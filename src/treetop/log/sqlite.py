@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,6 +15,11 @@ from typing import Any
 from treetop.log.connection import Connection
 from treetop.log.records import LogError
 from treetop.log.sql import SqlLog
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows: SQLite's own waiting has to do
+    fcntl = None  # type: ignore[assignment]
 
 PATIENCE = 30.0  # seconds to wait for another process that writes
 CHECKPOINT = 4096  # pages of the write-ahead log before they are moved into the file
@@ -30,6 +36,28 @@ class SqliteLog(SqlLog):
         return _Connection(self.path)
 
 
+class _Turn:
+    """Writers of several processes take turns by a lock on a file beside the log.
+
+    SQLite alone would keep them apart, but it lets them sleep and try again, and who tries often starves the others.
+    The system wakes the next in line at once, and lets go of the lock of a process that dies.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path.with_name(path.name + "-turn"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def take(self) -> None:
+        if fcntl is not None:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def give(self) -> None:
+        if fcntl is not None:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
 class _Connection(Connection):
     types = MappingProxyType({"int": "INTEGER", "real": "REAL", "bytes": "BLOB", "clustered": "WITHOUT ROWID"})
     among = "IN (SELECT value FROM json_each(?))"
@@ -38,6 +66,10 @@ class _Connection(Connection):
         self.where = str(path)
         if not path.parent.is_dir():
             raise LogError(f"the log {path} cannot be opened: there is no folder {path.parent}")
+        try:
+            self._turn = _Turn(path)
+        except OSError as error:
+            raise LogError(f"the log {path} cannot be written: {error.strerror}") from error
         with self._trouble():
             self._db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
         try:
@@ -85,15 +117,25 @@ class _Connection(Connection):
         return bool(self.rows("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name))
 
     def begin(self, write: bool) -> None:
-        self.run("BEGIN IMMEDIATE" if write else "BEGIN")
+        if not write:
+            self.run("BEGIN")
+            return
+        self._turn.take()
+        try:
+            self.run("BEGIN IMMEDIATE")
+        except BaseException:
+            self._turn.give()
+            raise
 
     def commit(self) -> None:
         self.run("COMMIT")
+        self._turn.give()
 
     def rollback(self) -> None:
         with suppress(sqlite3.Error):
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
+        self._turn.give()
 
     def alone(self) -> None:
         """BEGIN IMMEDIATE was enough."""
@@ -101,6 +143,7 @@ class _Connection(Connection):
     def close(self) -> None:
         with suppress(sqlite3.Error):
             self._db.close()
+        self._turn.close()
 
     @contextmanager
     def _trouble(self) -> Iterator[None]:

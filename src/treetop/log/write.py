@@ -65,7 +65,7 @@ def read_state(connection: Connection, alone: bool) -> State:
 
 
 def store_state(connection: Connection, state: State) -> None:
-    connection.run(_STORE, *astuple(state))
+    connection.run_last(_STORE, *astuple(state))
 
 
 Settings = tuple[int, str, str, str]  # epoch, model, tree, policy
@@ -307,3 +307,8 @@ def forget_sets(connection: Connection, state: State) -> int:
         "DELETE FROM treetop_eligible WHERE NOT EXISTS "
         "(SELECT 1 FROM treetop_decisions d WHERE d.eligible = treetop_eligible.fingerprint AND d.eligible <> '')"
     )
+
+
+def keep(connection: Connection, name: str, data: bytes) -> None:
+    connection.run("DELETE FROM treetop_kept WHERE name = ?", name)
+    connection.insert("treetop_kept", ("name", "data"), [(name, data)])
