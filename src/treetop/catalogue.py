@@ -46,6 +46,13 @@ def arm_text(arm: object) -> str:
     raise TypeError(f"an arm's id must be text or a whole number, not {arm!r}")
 
 
+def _other(arm: ArmId) -> ArmId:
+    """The other spelling of an id: a number for text that is one, text for a number; otherwise the id itself."""
+    if type(arm) is str and arm.removeprefix("-").isdecimal() and len(arm) < 18 and str(int(arm)) == arm:
+        return int(arm)
+    return arm if type(arm) is str else str(arm)
+
+
 @dataclass(frozen=True, eq=False)
 class Catalogue:
     """Ids by index, and the indices removed so far, in the order of their removal.
@@ -82,8 +89,16 @@ class Catalogue:
         return f"Catalogue({len(self):,} arms, {len(self.removed):,} of them removed)"
 
     @cached_property
-    def index(self) -> dict[str, int]:
-        return {str(arm): i for i, arm in enumerate(self.ids)}
+    def index(self) -> dict[ArmId, int]:
+        """By the ids as they are; `place` knows that 7 and "7" are one."""
+        return dict(zip(self.ids, range(len(self.ids)), strict=True))
+
+    def place(self, arm: ArmId) -> int | None:
+        """The index of an id, however it is spelled; None if there is none."""
+        if type(arm) is not str:
+            arm_text(arm)  # what cannot be an id is an error, not an unknown arm
+        found = self.index.get(arm)
+        return self.index.get(_other(arm)) if found is None else found
 
     @cached_property
     def gone(self) -> Bools:
@@ -100,11 +115,11 @@ class Catalogue:
         """The indices of ids, removed ones too."""
         if isinstance(arms, str | bytes):
             raise TypeError(f"arms must be a list of ids, not {arms!r}")
-        index = self.index
-        try:
-            return np.array([index[arm if type(arm) is str else arm_text(arm)] for arm in arms], np.int32)
-        except KeyError as error:
-            raise UnknownArm(f"there is no arm {error.args[0]!r} in the catalogue") from None
+        listed = list(arms)
+        places = [self.place(arm) for arm in listed]
+        if None in places:
+            raise UnknownArm(f"there is no arm {arm_text(listed[places.index(None)])!r} in the catalogue")
+        return np.array(places, np.int32)
 
     def add(self, arms: Iterable[ArmId]) -> Catalogue:
         if isinstance(arms, str | bytes):
@@ -112,12 +127,10 @@ class Catalogue:
         new = tuple(arm if isinstance(arm, str) else int(arm) for arm in arms if arm_text(arm))
         if len(self) + len(new) >= INT32_MAX:
             raise ValueError(f"{len(self) + len(new)} arms; at most {INT32_MAX - 1} are possible")
-        index = dict(self.index)
-        for i, arm in enumerate(new, len(self)):
-            if index.setdefault(str(arm), i) != i:
-                raise ValueError(f"there is already an arm {arm!r} in the catalogue; an id is used once, for ever")
         grown = Catalogue(self.ids + new, self.removed)
-        grown.__dict__["index"] = index
+        for i, arm in enumerate(new, len(self)):
+            if self.place(arm) is not None or grown.index[arm] != i or grown.index.get(_other(arm), i) != i:
+                raise ValueError(f"there is already an arm {arm!r} in the catalogue; an id is used once, for ever")
         return grown
 
     def remove(self, arms: Iterable[ArmId]) -> Catalogue:
