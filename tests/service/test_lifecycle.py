@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import topics
+from conftest import new_schema, topics
 from running import COMMAND, Running, named, running, settings, small_bandit
 
 import treetop
 from treetop import config
-from treetop.answers import Shown
+from treetop.answers import Shown, same
 from treetop.bandit import Bandit
 
 X, Y = topics()
@@ -409,3 +409,21 @@ def test_a_folder_that_is_none_is_one_line(tmp_path: Path) -> None:
     assert ended.returncode == 2
     assert "is not a bandit's folder" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_the_same_application_on_postgresql(folder: Path, server: Any) -> None:
+    """Only `--log` is another: decisions, rewards, refit, kill, start, and no password in the lines."""
+    address = new_schema(server)
+    with running(folder, "--log", address) as service:
+        shown = play(service, 20, "a")
+        assert service.post("/v1/refit", {}).status == 202
+        service.wait_for(lambda: service.model_is("000001"))
+        service.end(signal.SIGKILL)
+    with running(folder, "--workers", "2", environment={"TREETOP_LOG": address}) as service:
+        assert play(service, 20, "a") == shown
+        assert service.get("/v1/model").json["refit"]["observed"] == 20
+        assert service.end() == 0
+    assert address not in service.lines.read_text()
+    with Bandit.open(folder, address) as bandit:
+        assert same(*bandit.replay("a-3"))
+        assert bandit.log.counts().decisions == 20

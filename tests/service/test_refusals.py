@@ -219,3 +219,17 @@ def test_listening_elsewhere_needs_a_token(tmp_path: Path) -> None:
     ended = subprocess.run([*COMMAND, "serve", str(folder), "--host", "0.0.0.0"], capture_output=True, text=True)
     assert ended.returncode == 2
     assert "listening on 0.0.0.0 needs a token" in ended.stderr
+
+
+def test_a_head_without_end_is_cut_off(shop: Running) -> None:
+    with socket.create_connection(("127.0.0.1", shop.port), timeout=30) as endless:
+        endless.sendall(b"GET /healthz HTTP/1.1\r\n")
+        sent = 0
+        try:
+            while sent < 50_000_000:
+                endless.sendall(b"x-header: " + b"x" * 10_000 + b"\r\n")
+                sent += 10_000
+        except OSError:
+            pass
+    assert sent < 50_000_000
+    assert shop.get("/healthz").status == 200

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from treetop.bandit import Bandit
 from treetop.service import logs
@@ -25,8 +26,31 @@ from treetop.service.refits import LOG_VARIABLE
 from treetop.service.service import Service
 from treetop.service.tokens import Tokens
 
+HEAD = 1 << 20  # bytes of a request before its body
+TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 FINISH = 30  # seconds to finish what was accepted
 IDLE = 75  # seconds that a connection may do nothing
+
+
+class Protocol(HttpToolsProtocol):
+    """HTTP with an end to the head of a request, which nothing else limits."""
+
+    head, whole = 0, False
+
+    def on_message_begin(self) -> None:
+        self.head, self.whole = 0, False
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self.whole = True
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self.head += len(data)
+        if self.head > HEAD and not self.whole and not self.transport.is_closing():
+            self.transport.write(TOO_LARGE)
+            self.transport.close()
 
 
 class Server(uvicorn.Server):
@@ -53,8 +77,8 @@ def run(folder: Path, listening: socket.socket, parent: int | None = None) -> No
     bandit = Bandit.open(folder, where or None)
     service = Service(bandit, tokens, where or None)
     config = uvicorn.Config(
-        create(service), log_config=None, access_log=False, server_header=False, proxy_headers=False, ws="none",
-        lifespan="on", timeout_keep_alive=IDLE, timeout_graceful_shutdown=FINISH, backlog=2048,
+        create(service), http=Protocol, ws="none", lifespan="on", log_config=None, access_log=False,
+        server_header=False, proxy_headers=False, timeout_keep_alive=IDLE, timeout_graceful_shutdown=FINISH,
     )  # fmt: skip
     server = Server(config)
     gc.collect()
