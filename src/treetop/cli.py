@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markdown import Markdown
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -343,6 +342,8 @@ def reproduce(
     if as_json:
         print(json.dumps({chapter.name: chapter.data for chapter in chapters}))
         return
+    from rich.markdown import Markdown  # a parser of its own, for this command alone
+
     for chapter in chapters:
         console.print(Markdown(chapter.markdown()))
     console.print(Markdown(reproducing.claims(out).markdown()))

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.linalg
+import scipy  # linalg and special are loaded when they are first used
 import scipy.sparse as sp
-from scipy.special import ndtri
 
 from treetop import store
 from treetop.datasets import Dataset, load
@@ -108,7 +107,7 @@ class Noisy:
         real("sigma", self.sigma, 0)
 
     def rewards(self, rows: Longs, arms: Ints, first: int) -> Singles:
-        noise = self.sigma * ndtri(uniforms("noise", self.seed, first, arms))
+        noise = self.sigma * scipy.special.ndtri(uniforms("noise", self.seed, first, arms))
         return (self.truth.means(rows, arms) + noise).astype(np.float32)
 
     def regret(self, rows: Longs, arms: Ints) -> Floats | None:
