@@ -24,7 +24,7 @@ from treetop.answers import Refit, Shown, Slot, UnknownEvent, raise_for, slots
 from treetop.catalogue import ArmId, Catalogue, Vocabulary, line_added, line_removed
 from treetop.config import Config
 from treetop.explore import event_name
-from treetop.files import put
+from treetop.files import put, sync_folder
 from treetop.grow import grow
 from treetop.home import CATALOGUE, CURRENT, LOG, MODELS, PATIENCE, Home, State, name_of
 from treetop.live import Live, decided_again, tree_id
@@ -304,12 +304,17 @@ def _first_model(
     return Model.initial(Tree.from_labels(X, Y, max_leaf, branching, seed), X, Y)
 
 
+def check_new(folder: Path) -> None:
+    """Refuses a place that holds something."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(f"{folder} exists and is not an empty folder; nothing was written")
+
+
 def _write_folder(
     folder: Path, model: Model, catalogue: Catalogue, names: tuple[str, ...] | None, config: Config
 ) -> None:
     """All of it beside its place, then there in one step."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FileExistsError(f"{folder} exists and is not an empty folder; nothing was written")
+    check_new(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
@@ -324,5 +329,6 @@ def _write_folder(
         state = State(name, len(lines), model.epoch + 1)
         put(work / CURRENT, lambda file: file.write(json.dumps(asdict(state)).encode() + b"\n"))
         os.replace(work, folder)
+        sync_folder(folder.parent)
     finally:
         shutil.rmtree(work, ignore_errors=True)

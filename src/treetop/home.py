@@ -75,7 +75,7 @@ class Home:
 
     def models(self) -> list[str]:
         """The models kept, oldest first."""
-        return sorted(path.name for path in (self.path / MODELS).iterdir() if not path.name.startswith("."))
+        return sorted((path.name for path in (self.path / MODELS).iterdir() if path.name.isdecimal()), key=int)
 
     def load(self, state: State) -> tuple[str, Model, str]:
         """The current model, or if it cannot be read the newest that can, and then why."""
@@ -140,7 +140,7 @@ class Home:
         """Makes an older model current: the one before the current one, or the one named."""
         with self.changing() as state:
             kept = self.models()
-            older = [model for model in kept if model < state.model]
+            older = [model for model in kept if int(model) < int(state.model)]
             wanted = name if name is not None else older[-1] if older else None
             if wanted is None:
                 raise ValueError(f"there is no model before {state.model}")

@@ -81,17 +81,25 @@ def run(folder: Path, listening: socket.socket, parent: int | None = None) -> No
         server_header=False, proxy_headers=False, timeout_keep_alive=IDLE, timeout_graceful_shutdown=FINISH,
     )  # fmt: skip
     server = Server(config)
-    gc.collect()
-    gc.freeze()  # what is here now stays: ids and names need not be looked through again and again
-    runner = asyncio.Runner(loop_factory=config.get_loop_factory()) if sys.version_info >= (3, 11) else None
-    work = _serve(server, listening, parent)
-    if runner is None:
-        asyncio.run(work)
-    else:
-        with runner:
-            runner.run(work)
+    with _kept():
+        if sys.version_info >= (3, 11):
+            with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+                runner.run(_serve(server, listening, parent))
+        else:
+            asyncio.run(_serve(server, listening, parent))
     if not server.started:
         raise OSError("the service could not start; its log says why")
+
+
+@contextlib.contextmanager
+def _kept() -> Iterator[None]:
+    """What is here when the service starts stays: the collector need not look through ids and names again and again."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 async def _serve(server: Server, listening: socket.socket, parent: int | None) -> None:
