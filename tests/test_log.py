@@ -140,6 +140,8 @@ def test_bad_arguments_are_refused_before_anything_is_written(log: Log) -> None:
     ]:
         with pytest.raises(ValueError, match=error):
             log.append([good, bad])
+    with pytest.raises(TypeError, match="arms of event 'wide' hold int64; int32"):
+        log.append([event("wide", arms=np.arange(3) + 2**40)])
     for value in (-0.1, 1.5, math.nan):
         with pytest.raises(ValueError, match=r"lie in \[0, 1\]"):
             log.reward([Reward("good", 1, value, 1.0)])

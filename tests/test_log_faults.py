@@ -232,6 +232,16 @@ def test_a_server_that_is_not_there(server: Server) -> None:
         open_log("postgresql://host:port:port/db?nonsense=1")
 
 
+def test_a_server_that_was_gone_while_nobody_asked(server: Server) -> None:
+    with open_log(new_schema(server)) as log:
+        log.append([event("before")])
+        assert log.counts().decisions == 1
+        server.stop()
+        server.start()
+        log.append([event("after")])
+        assert log.counts().decisions == 2
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["stopped", "crashed"])
 def test_a_server_that_stops_and_starts_under_load(server: Server, how: signal.Signals) -> None:
     place = new_schema(server)
