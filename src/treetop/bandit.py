@@ -59,7 +59,7 @@ class Bandit:
         self._seen, self._state = home.signature(), home.state()
         name, model, trouble = home.load(self._state)
         self.live = Live(name, model, home.catalogue(self._state), config.policy, trouble).warm()
-        self.vocabulary = Vocabulary(model.n_features, _names(home), config.features.strict)
+        self.vocabulary = Vocabulary(model.n_features, _names(home), config.features.strict_features)
 
     @classmethod
     def create(
@@ -227,7 +227,7 @@ class Bandit:
                 base = grow(base, missing, self.config.tree.max_leaf)
             observed = self.log.counts().observed
             mark = self.log.seal(f"refit {name_of(state.following)} {time.time():.6f}")
-            wait, default = self.config.rewards.wait, self.config.rewards.default
+            wait, default = self.config.rewards.reward_wait, self.config.rewards.default_reward
             chunks = self.log.samples(mark, wait=wait, default=default, tree=tree_id(base.tree))
             feedback = gather(chunks, base.n_features)
             model, heard = learned(base, feedback, self.config.learner, state.following)
