@@ -26,7 +26,7 @@ from treetop.config import Config
 from treetop.explore import event_name
 from treetop.files import put, sync_folder
 from treetop.grow import grow
-from treetop.home import CATALOGUE, CURRENT, LOG, MODELS, PATIENCE, Home, State, name_of
+from treetop.home import CATALOGUE, CURRENT, LOG, MODELS, Home, State, name_of
 from treetop.live import Live, decided_again, tree_id
 from treetop.log import Conflict, Event, Log, Reward, gather, open_log
 from treetop.log.records import Stored
@@ -38,6 +38,7 @@ from treetop.types import Decision, Explanation, Matrix, Rows, real
 
 VOCABULARY = "vocabulary.json"
 MOMENT = 1.0  # seconds for somebody who only looks whether the lock is held
+PATIENCE = 5.0  # seconds that new arms wait for a refit
 
 
 class Bandit:
@@ -251,7 +252,7 @@ class Bandit:
 
     def add_arms(self, arms: Iterable[ArmId], vectors: Matrix | None = None) -> None:
         """New arms, each with a positive chance at once. A vector in the space of the contexts puts an arm among its
-        like; the others go where there is most room."""
+        like; the others go where there is most room. Waits a little for a refit to end, which makes a model too."""
         with self.home.making_a_model(PATIENCE):
             self.refresh()
             live, state = self.live, self.home.state()
@@ -272,13 +273,15 @@ class Bandit:
 
     def remove_arms(self, arms: Iterable[ArmId]) -> None:
         """Arms that are never shown again. Their ids stay taken, and rewards for what was shown are still accepted."""
-        with self.home.making_a_model(PATIENCE):
-            self.refresh()
-            old = self.live.catalogue
-            removed = old.remove(arms).removed[len(old.removed) :]
-            if removed:
-                self.home.extend(line_removed(removed))
-                self.home.note("arms removed", model=self.live.name, count=len(removed))
+        listed, removed = list(arms), list[int]()
+
+        def lines(now: Catalogue) -> bytes:
+            removed.extend(now.remove(listed).removed[len(now.removed) :])
+            return line_removed(removed) if removed else b""
+
+        self.home.extend(lines)
+        if removed:
+            self.home.note("arms removed", model=self.live.name, count=len(removed))
         self.refresh()
 
 

@@ -98,7 +98,7 @@ class Refitting:
     keep: int = 5  # models
 
     def __post_init__(self) -> None:
-        Epochs.geometric(self.first, self.factor)
+        Epochs.geometric(self.first, real("factor", self.factor, 1.01, 1e6))
         real("every", self.every, 0, YEAR)
         real("retry", self.retry, 0.01, YEAR)
         real("retry_most", self.retry_most, self.retry, YEAR)
@@ -119,7 +119,7 @@ class Refitting:
 
 @dataclass(frozen=True)
 class Rewards:
-    """`default_reward` is what an unobserved slot counts as after `reward_wait` seconds; without it, it stays unobserved.
+    """`default_reward` is what an unobserved slot counts as after `reward_wait` seconds; without it, it stays so.
 
     Decisions older than `keep_days` are forgotten (0: never).
     """

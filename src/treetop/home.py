@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -123,6 +123,8 @@ class Home:
         return state
 
     def _written(self, state: State, catalogue: bytes, **facts: Any) -> State:
+        if not catalogue and not facts:
+            return state
         if catalogue:
             path = self.path / CATALOGUE
             os.truncate(path, state.catalogue)  # what a crash left behind was never part of it
@@ -131,10 +133,10 @@ class Home:
         put(self.path / CURRENT, lambda file: file.write(json.dumps(asdict(state)).encode() + b"\n"))
         return state
 
-    def extend(self, catalogue: bytes) -> State:
-        """Adds lines to the catalogue; the model stays."""
+    def extend(self, lines: Callable[[Catalogue], bytes]) -> State:
+        """Adds lines to the catalogue, made from what it is at that moment; the model stays."""
         with self.changing() as state:
-            return self._written(state, catalogue)
+            return self._written(state, lines(self.catalogue(state)))
 
     def roll_back(self, name: str | None = None) -> State:
         """Makes an older model current: the one before the current one, or the one named."""

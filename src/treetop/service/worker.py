@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import uvicorn
@@ -29,6 +30,7 @@ from treetop.service.tokens import Tokens
 HEAD = 1 << 20  # bytes of a request before its body
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 FINISH = 30  # seconds to finish what was accepted
+THREADS = 16  # for what is done beside the requests; most of it waits
 IDLE = 75  # seconds that a connection may do nothing
 
 
@@ -103,6 +105,7 @@ def _kept() -> Iterator[None]:
 
 
 async def _serve(server: Server, listening: socket.socket, parent: int | None) -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "treetop"))
     if parent is not None:
         asyncio.get_running_loop().add_reader(parent, _orphaned, server, parent)
     await server.serve(sockets=[listening])
