@@ -186,7 +186,7 @@ class Vocabulary:
             unknown = next(name for name in features if name not in index)
             raise UnknownFeature(f"there is no feature {unknown!r} in the vocabulary")
         order = sorted(found)
-        values = _singles(found[at] for at in order)
+        values = _singles(map(found.__getitem__, order))
         return self._row(np.array(order, np.int32), values), len(features) - len(found)
 
     def sparse(self, indices: Sequence[float], values: Sequence[float]) -> Rows:

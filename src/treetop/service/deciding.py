@@ -28,8 +28,7 @@ def context(service: Service, features: dict[str, float | list[float]]) -> Rows:
     vocabulary, largest = service.bandit.vocabulary, service.limits.features
     if has_lists(features):
         lists: Any = features
-        size = len(lists.get("indices", lists.get("values"))) if "dense" not in lists else 0
-        if size > largest:
+        if (size := len(lists.get("indices", ()))) > largest:
             raise _too_many(size, largest)
         row = vocabulary.dense(lists["dense"]) if "dense" in lists else vocabulary.sparse(**lists)
         if len(row.index) > largest:
