@@ -17,13 +17,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pytest
 from conftest import new_schema
-from logs import check_whole, event, joined, same
+from logs import check_whole, event, same
 from postgres import Server
 
-from treetop.log import Log, LogError, Mark, Reward, open_log
+from treetop.log import Log, LogError, Reward, open_log
 
 HERE = Path(__file__).parent
 LIMIT = 400_000  # bytes of a file in the test of the full disk
@@ -83,16 +82,17 @@ def kill_two_writers(folder: Path, place: str, round: int, wait: float) -> list[
 
 
 def check_acknowledged(log: Log, lines: list[list[str]]) -> None:
+    everything = [entry.stored for chunk in log.entries(log.snapshot()) for entry in chunk]
+    found = {stored.event.event_id: stored for stored in everything}
+    assert len(found) == len(everything) == log.counts().decisions
     for what, name, *reward in lines:
-        stored = log.event(name)
-        assert stored is not None, f"{name} was acknowledged and is gone"
+        assert name in found, f"{name} was acknowledged and is gone"
+        stored = found[name]
         expected = event(name, time=stored.event.time)
         assert same(stored.event, expected)
         if what == "r":
             slot = expected.arms.tolist().index(int(reward[0]))
             assert stored.rewards[slot] == float(reward[1])
-    whole = joined(log.samples(Mark("now", log.counts().position, 0.0)))
-    assert len(np.unique(whole["positions"])) == len(whole["positions"]) == log.counts().decisions
     check_whole(log)
 
 
