@@ -9,7 +9,7 @@ CORE := $(wildcard src/core/*.cpp src/core/*.hpp)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 STUBGEN := $(BIN)/python -m nanobind.stubgen --quiet --module treetop._core --output-file
 
-.PHONY: demo test check bench asan clean format stubs
+.PHONY: demo test test-long check bench asan clean format stubs
 
 demo: $(BUILT)
 	@$(BIN)/treetop demo
@@ -19,6 +19,9 @@ bench: $(BUILT)
 
 test: $(BUILT)
 	@$(BIN)/python -m pytest --quiet $(ARGS)
+
+test-long: $(BUILT)
+	@$(BIN)/python -m pytest --quiet -m long $(ARGS)
 
 check: $(BUILT)
 	@$(BIN)/ruff check --quiet

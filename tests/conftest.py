@@ -1,5 +1,7 @@
-"""What the tests share: small made-up problems, and the real set where it lies beside the checkout."""
+"""What the tests share: small made-up problems, places for logs, and the real set where it lies beside the checkout."""
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from postgres import Server, binaries
+from running import Running, running, small_bandit
 
 import treetop
 
@@ -62,3 +66,45 @@ def eurlex() -> treetop.Dataset:
     if not EURLEX.is_dir():
         pytest.skip("the eurlex57k set is not beside this checkout (../shared/data/eurlex57k)")
     return treetop.load(EURLEX)
+
+
+@pytest.fixture(scope="session")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A service that many tests share; it is never refitted, and its arms stay."""
+    folder = small_bandit(tmp_path_factory.mktemp("service") / "shop", *topics())
+    with running(folder) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """A PostgreSQL server of the tests' own; skipped where Debian's package `postgresql` or psycopg is not there."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed (pip install 'treetop[postgres]')")
+    bin = binaries()
+    if bin is None:
+        pytest.skip("PostgreSQL is not installed: no initdb (Debian: apt-get install postgresql)")
+    # Processes are killed here, not machines: the system keeps what was written, so waiting for the disk tests nothing.
+    own = Server(bin, "fsync=off")
+    yield own
+    own.close()
+
+
+_schemas = itertools.count()
+
+
+def new_schema(server: Server) -> str:
+    """The address of an empty log: a schema of its own in the one database."""
+    import psycopg
+
+    name = f"log{next(_schemas)}"
+    with psycopg.connect(server.address, autocommit=True) as db:
+        db.execute(f"CREATE SCHEMA {name}".encode())
+    return f"{server.address}?options=-csearch_path%3D{name}"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a new log can be opened, in each kind of database."""
+    if request.param == "sqlite":
+        return str(tmp_path / "log.sqlite")
+    return new_schema(request.getfixturevalue("server"))

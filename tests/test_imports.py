@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "treetop"
 
 ORDER = [
-    "errors",
+    "files",
     "checks",
     "types",
     "tree",
@@ -23,17 +23,28 @@ ORDER = [
     "policy",
     "log",
     "learn",
+    "pooled",
     "flat",
+    "catalogue",
+    "grow",
+    "config",
+    "live",
+    "home",
+    "next_model",
+    "answers",
     "bandit",
+    "client",
     "debian",
     "read",
     "presets",
     "synthetic",
     "datasets",
     "feedback",
+    "scenario",
     "simulate",
     "store",
     "experiment",
+    "ceiling",
     "realizable",
     "tune",
     "evaluate",
@@ -47,12 +58,15 @@ ORDER = [
     "reproduce",
     "demo",
     "bench",
+    "service",
+    "commands",
+    "commands_log",
     "cli",
 ]
 FREE = ["_core"]  # may be imported by anything
 LAST = ["__init__", "__main__"]
 FILES = sorted(PACKAGE.rglob("*.py"))
-HEAVY = ["typer", "rich", "msgspec", "matplotlib", "sklearn"]
+HEAVY = ["typer", "rich", "msgspec", "matplotlib", "sklearn", "psycopg", "pyarrow"]
 
 
 def part(file: Path) -> str:

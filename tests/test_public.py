@@ -13,9 +13,9 @@ import treetop
 
 ROOT = Path(__file__).parents[1]
 PUBLIC = [
-    "Boltzmann", "Dataset", "Decision", "Decisions", "Eligible", "EpsilonGreedy", "Epochs", "Explanation", "Feedback",
-    "FlatModel", "FlatPolicy", "Greedy", "IGW", "Linear", "Model", "ModelFileError", "Policy", "Run", "Strategy",
-    "Stream", "Tree", "load", "refit", "run",
+    "Bandit", "Boltzmann", "Client", "Dataset", "Decision", "Decisions", "Eligible", "EpsilonGreedy", "Epochs",
+    "Explanation", "Feedback", "FlatModel", "FlatPolicy", "Greedy", "IGW", "Linear", "Model", "ModelFileError",
+    "Policy", "Run", "ServiceError", "Strategy", "Stream", "Tree", "load", "refit", "run",
 ]  # fmt: skip
 
 

@@ -1,11 +1,15 @@
 """treetop: top-k contextual bandits over millions of arms.
 
-Reading order, which is the path of a decision: checks, types, tree, routing, model, search, explore, policy; then
-learn, flat; then read, presets, synthetic, datasets, feedback and simulate, which play the loop; store, experiment,
-realizable and tune, which play it many times; evaluate, report, figures, page, claims, story, lab, inference and
-reproduce, which compare it with the paper; demo, bench and cli, which show it.
+Reading order, which is the path of a decision: files, checks, types, tree, routing, modelfile, model, search, explore,
+policy; then learn, pooled, flat; log, catalogue, grow, config, live, home, next_model, answers, bandit and client, which
+keep it in a folder; then read, presets, synthetic, datasets, feedback, scenario and simulate, which play the loop;
+store, experiment, ceiling, realizable and tune, which play it many times; evaluate, report, figures, page, claims,
+story, lab, inference and reproduce, which compare it with the paper; demo, bench, service, commands and cli, which show
+it.
 """
 
+from treetop.bandit import Bandit
+from treetop.client import Client, ServiceError
 from treetop.datasets import Dataset, Stream, load
 from treetop.explore import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy
 from treetop.flat import FlatModel, FlatPolicy
@@ -19,7 +23,7 @@ from treetop.tree import Tree
 from treetop.types import Decision, Decisions, Explanation, Feedback
 
 __all__ = [
-    "Boltzmann", "Dataset", "Decision", "Decisions", "Eligible", "EpsilonGreedy", "Epochs", "Explanation", "Feedback",
-    "FlatModel", "FlatPolicy", "Greedy", "IGW", "Linear", "Model", "ModelFileError", "Policy", "Run", "Strategy",
-    "Stream", "Tree", "load", "refit", "run",
+    "Bandit", "Boltzmann", "Client", "Dataset", "Decision", "Decisions", "Eligible", "EpsilonGreedy", "Epochs",
+    "Explanation", "Feedback", "FlatModel", "FlatPolicy", "Greedy", "IGW", "Linear", "Model", "ModelFileError",
+    "Policy", "Run", "ServiceError", "Strategy", "Stream", "Tree", "load", "refit", "run",
 ]  # fmt: skip

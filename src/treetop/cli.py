@@ -13,14 +13,13 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markdown import Markdown
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from treetop import bench as benches
+from treetop import commands, commands_log, figures, lab, page, story
 from treetop import demo as demos
-from treetop import figures, lab, page, story
 from treetop import reproduce as reproducing
 from treetop import tune as tuning
 from treetop.ceiling import full_information
@@ -35,6 +34,10 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 console, errors = Console(), Console(stderr=True)
+for command in (commands.init, commands.serve, commands.replay):
+    app.command()(command)
+app.command("export")(commands_log.export)
+app.command("import")(commands_log.import_)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables for people.")]
 DATA = "debian, synthetic:like=amazon-670k, a set of the paper such as eurlex-4k, or a file or folder."
@@ -379,6 +382,8 @@ def reproduce(
     if as_json:
         print(json.dumps({chapter.name: chapter.data for chapter in chapters}))
         return
+    from rich.markdown import Markdown  # a parser of its own, for this command alone
+
     for chapter in chapters:
         console.print(Markdown(chapter.markdown()))
     console.print(Markdown(reproducing.claims(out).markdown()))

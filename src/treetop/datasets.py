@@ -32,6 +32,7 @@ class Dataset:
     arm_names: tuple[str, ...] | None = None
     context_names: tuple[str, ...] | None = None
     descriptions: tuple[str, ...] | None = None
+    feature_names: tuple[str, ...] | None = None
     preset: Preset | None = None
     synthetic: bool = False  # made up: every table and file says so
 
@@ -39,7 +40,8 @@ class Dataset:
         if (self.X_init is None) != (self.Y_init is None):
             raise ValueError(f"{self.name}: of X_init and Y_init, one is given without the other")
         for names, wanted in (
-            (self.arm_names, self.Y.columns), (self.context_names, len(self.X)), (self.descriptions, len(self.X))
+            (self.arm_names, self.Y.columns), (self.context_names, len(self.X)), (self.descriptions, len(self.X)),
+            (self.feature_names, self.X.columns),
         ):  # fmt: skip
             if names is not None and len(names) != wanted:
                 raise ValueError(f"{self.name}: {len(names)} names where {wanted} are needed")
@@ -131,7 +133,7 @@ def _debian() -> Dataset:
     data = debian.load()
     return Dataset(
         "debian", as_rows(data.X), as_rows(data.Y, what="labels"), arm_names=data.arm_names,
-        context_names=data.context_names, descriptions=data.descriptions,
+        context_names=data.context_names, descriptions=data.descriptions, feature_names=data.feature_names,
     )  # fmt: skip
 
 

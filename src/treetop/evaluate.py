@@ -14,13 +14,16 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 
 import numpy as np
+import scipy  # its parts are loaded when they are first used, which most commands never do
 from numpy.typing import ArrayLike
-from scipy.special import erf, ndtr, stdtr, stdtrit
 
 from treetop.types import Floats, real, whole
 
 LEVEL = 0.05
-LAWS: dict[str, Callable[[float], float]] = {"normal": ndtr, "erf": erf}
+LAWS: dict[str, Callable[[float], float]] = {
+    "normal": lambda x: float(scipy.special.ndtr(x)),
+    "erf": lambda x: float(scipy.special.erf(x)),
+}
 
 
 def bakeoff(p_a: float, p_b: float, n: int, law: str = "normal") -> float:
@@ -58,7 +61,7 @@ def paired(a: ArrayLike, b: ArrayLike) -> float:
     mean = float(difference.mean())
     if error <= 1e-12 * abs(mean) or error == 0:
         return 0.0 if mean > 0 else 1.0
-    return 1 - float(stdtr(len(difference) - 1, mean / error))
+    return 1 - float(scipy.special.stdtr(len(difference) - 1, mean / error))
 
 
 def verdict(better: float, worse: float, level: float = LEVEL) -> int:
@@ -156,7 +159,7 @@ def half_width(values: ArrayLike, confidence: float = 0.95) -> Floats:
     array = np.asarray(values, np.float64)
     if (n := len(array)) < 2:
         return np.zeros(array.shape[1:])
-    quantile = stdtrit(n - 1, (1 + real("confidence", confidence, 0, 1)) / 2)
+    quantile = scipy.special.stdtrit(n - 1, (1 + real("confidence", confidence, 0, 1)) / 2)
     return np.asarray(quantile * array.std(axis=0, ddof=1) / math.sqrt(n))[()]
 
 

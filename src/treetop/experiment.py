@@ -21,7 +21,7 @@ import numpy as np
 
 from treetop import store
 from treetop.datasets import Dataset, Stream, load
-from treetop.explore import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy, Thrifty
+from treetop.explore import STRATEGIES, Strategy
 from treetop.feedback import Observer, parse
 from treetop.learn import Epochs, Learner, Linear
 from treetop.model import Model
@@ -31,9 +31,6 @@ from treetop.scenario import SCENARIOS, Scenario
 from treetop.simulate import Building, Labels, Progress, Run, World, begin, curve, run
 from treetop.types import Feedback, Floats, whole
 
-STRATEGIES: dict[str, type[Any]] = {
-    "igw": IGW, "greedy": Greedy, "boltzmann": Boltzmann, "epsilon": EpsilonGreedy, "thrifty": Thrifty
-}  # fmt: skip
 BLOCKS = 200
 LEARNERS = ("paper", "treetop")
 EPOCHS = {"paper": (4096, 2.0), "treetop": (1024, 1.2)}  # rounds before the first refit, and from one to the next

@@ -205,7 +205,9 @@ class Thrifty:
         return THRIFTY, self.share
 
 
-BUILT_IN = (Greedy, IGW, Boltzmann, EpsilonGreedy, Thrifty)
+STRATEGIES: dict[str, type[Any]] = {
+    "igw": IGW, "greedy": Greedy, "boltzmann": Boltzmann, "epsilon": EpsilonGreedy, "thrifty": Thrifty
+}  # fmt: skip
 
 
 def is_native(strategy: object) -> bool:
@@ -214,7 +216,7 @@ def is_native(strategy: object) -> bool:
     >>> is_native(IGW()), is_native("mine")
     (True, False)
     """
-    return type(strategy) in BUILT_IN
+    return type(strategy) in STRATEGIES.values()
 
 
 def check(strategy: object, explore: int) -> None:

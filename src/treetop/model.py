@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from treetop import _core
+from treetop.files import sync_folder
 from treetop.modelfile import (
     FORMAT,
     MANIFEST,
@@ -29,7 +30,6 @@ from treetop.modelfile import (
     read_manifest,
     signature,
     swap,
-    sync_folder,
     write_array,
     write_layout,
     write_synced,

@@ -50,15 +50,6 @@ def write_synced(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def sync_folder(path: Path) -> None:
-    """What was renamed in a folder stays renamed after a power cut."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def write_array(path: Path, array: NDArray[Any]) -> dict[str, Any]:
     with path.open("wb") as file:
         np.save(file, array, allow_pickle=False)

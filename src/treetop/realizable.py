@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.linalg
+import scipy  # linalg and special are loaded when they are first used
 import scipy.sparse as sp
-from scipy.special import ndtri
 
 from treetop import store
 from treetop.datasets import Dataset, load
-from treetop.experiment import STRATEGIES, Bars, Plan, Record, Settings, execute
+from treetop.experiment import Bars, Plan, Record, Settings, execute
+from treetop.explore import STRATEGIES
 from treetop.feedback import uniforms
+from treetop.files import put
 from treetop.types import Floats, Ints, Longs, Singles, real, whole
 
 BLOCK = 512
@@ -106,7 +107,7 @@ class Noisy:
         real("sigma", self.sigma, 0)
 
     def rewards(self, rows: Longs, arms: Ints, first: int) -> Singles:
-        noise = self.sigma * ndtri(uniforms("noise", self.seed, first, arms))
+        noise = self.sigma * scipy.special.ndtri(uniforms("noise", self.seed, first, arms))
         return (self.truth.means(rows, arms) + noise).astype(np.float32)
 
     def regret(self, rows: Longs, arms: Ints) -> Floats | None:
@@ -173,5 +174,5 @@ def remembered(path: Path | None, dataset: Dataset, fit: Callable[[], Realizable
     truth = fit()
     best = truth.best(k)
     if path:
-        store.put(path, lambda file: np.savez(file, weights=truth.weights, best=best))
+        put(path, lambda file: np.savez(file, weights=truth.weights, best=best))
     return truth, best

@@ -7,18 +7,17 @@ appended and synced, and a last line without its end is one that was never writt
 from __future__ import annotations
 
 import json
-import os
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treetop.modelfile import sync_folder
+from treetop.files import append, cut_unfinished_line, locked, put
 from treetop.simulate import History
 
 PLAN, RUNS, STATE = "plan.json", "runs.jsonl", "state"
@@ -33,10 +32,7 @@ class Folder:
 
     def append(self, line: bytes) -> None:
         """Adds a finished run, and drops the history of it."""
-        with (self.path / RUNS).open("ab") as file:
-            file.write(line + b"\n")
-            _sync(file)
-        sync_folder(self.path)
+        append(self.path / RUNS, line + b"\n")
         self.drop()
 
     def save(self, index: int, history: History, versions: dict[str, str]) -> None:
@@ -91,14 +87,14 @@ def opened(path: Path, plan: dict[str, Any]) -> Iterator[Folder]:
     ['plan.json']
     """
     path.mkdir(parents=True, exist_ok=True)
-    with _locked(path):
+    with locked(path):
         if (path / PLAN).exists():
             _check_same(path, json.loads((path / PLAN).read_bytes()), plan)
         elif (path / RUNS).exists():
             raise ValueError(f"{path} holds {RUNS} without {PLAN}, which says what they are; choose another folder")
         else:
             put(path / PLAN, lambda file: file.write(json.dumps(plan, indent=1).encode() + b"\n"))
-        _cut_unfinished_line(path / RUNS)
+        cut_unfinished_line(path / RUNS)
         yield Folder(path)
 
 
@@ -121,31 +117,6 @@ def _difference(there: Any, here: Any, where: str = "") -> str:
     return next((found for name, a, b in pairs if (found := _difference(a, b, name))), "")
 
 
-def _cut_unfinished_line(path: Path) -> None:
-    if path.exists():
-        whole = path.read_bytes().rfind(b"\n") + 1
-        if whole < path.stat().st_size:
-            os.truncate(path, whole)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Holds the folder until the end, whatever the end: the system lets go of it when the process dies."""
-    try:
-        import fcntl
-    except ModuleNotFoundError:  # Windows: two processes in one folder are the user's own lookout
-        yield
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise ValueError(f"{path} is in use by another process") from None
-    finally:
-        os.close(handle)
-
-
 def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """What is in a file of arrays; nothing if there is none or it is not whole (a zip file has its own checksums).
 
@@ -157,25 +128,3 @@ def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
             return dict(found)
     except (FileNotFoundError, zipfile.BadZipFile, ValueError, EOFError):
         return {}
-
-
-def put(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Writes a file beside its place, syncs it and renames it: a reader sees the old one or the new one.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     put(Path(folder, "a.txt"), lambda file: file.write(b"all of it"))
-    ...     Path(folder, "a.txt").read_bytes()
-    b'all of it'
-    """
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
-        write(file)
-        _sync(file)
-    part.replace(path)
-    sync_folder(path.parent)
-
-
-def _sync(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())

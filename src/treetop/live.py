@@ -1,0 +1,196 @@
+"""What a process decides with at one moment: a model, the catalogue beside it, the settings. Frozen; reads no file.
+
+A request becomes an Event that holds all that is needed to decide it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from treetop.catalogue import ArmId, Catalogue
+from treetop.config import Deciding
+from treetop.log import Event
+from treetop.model import Model
+from treetop.policy import Policy
+from treetop.search import ALL, EVERY_ARM, EXCEPT, ONLY, Eligible
+from treetop.tree import Tree
+from treetop.types import Bools, Decision, Explanation, Ints, Rows
+
+FINGERPRINT = 16  # bytes
+NO_ARMS: Ints = np.zeros(0, np.int32)
+
+
+class NoArms(ValueError):
+    """Nothing is left that could be shown."""
+
+
+@dataclass(frozen=True, eq=False)
+class Restriction:
+    """The arms a request may see, what to call that set in the log, and the listed arms that define it there.
+
+    A name is empty for all arms; else it begins with + (only the listed arms) or - (all but those), goes on with the
+    number of removals so far, and ends with a digest of the list.
+    """
+
+    allowed: Eligible = EVERY_ARM
+    name: str = ""
+    listed: Ints = field(default_factory=lambda: NO_ARMS)
+
+    def sets(self) -> dict[str, Ints]:
+        """What the log is to keep beside an event of this restriction."""
+        return {self.name: self.listed} if self.name else {}
+
+
+NO_RESTRICTION = Restriction()
+
+
+def tree_id(tree: Tree) -> str:
+    """A short name for a tree: node numbers mean the same only in trees of one name."""
+    digest = hashlib.blake2b(tree.parents.tobytes(), digest_size=8)
+    digest.update(tree.leaf_of.tobytes())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Live:
+    """One model in use. `trouble` says why it is not the one that should be."""
+
+    name: str
+    model: Model
+    catalogue: Catalogue
+    deciding: Deciding
+    trouble: str = ""
+    policies: dict[tuple[int | None, int | None], tuple[Policy, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.catalogue) < self.model.n_arms:
+            raise ValueError(f"model {self.name} has {self.model.n_arms} arms, the catalogue {len(self.catalogue)}")
+
+    def warm(self) -> Live:
+        """Makes now what would be made at the first decision."""
+        self.model.engine, self.tree, self.gone, self.catalogue.index  # noqa: B018
+        return self
+
+    @cached_property
+    def tree(self) -> str:
+        return tree_id(self.model.tree)
+
+    @cached_property
+    def gone(self) -> Restriction:
+        """The restriction of a request that has none of its own."""
+        return restriction(self.model.tree, self.catalogue)
+
+    def policy(self, k: int | None = None, explore: int | None = None) -> tuple[Policy, str]:
+        """The policy of a request, and as the log keeps it."""
+        found = self.policies.get((k, explore))
+        if found is None:
+            policy = self.deciding.policy(k, explore)
+            found = policy, json.dumps(asdict(replace(self.deciding, k=policy.k, explore=policy.explore)))
+            if len(self.policies) < 10_000:
+                self.policies[k, explore] = found
+        return found
+
+    def restricted(self, eligible: Iterable[ArmId] | None, exclude: Iterable[ArmId] | None) -> Restriction:
+        """By the ids of a request. Removed arms may be listed; they are not shown."""
+        if eligible is None and exclude is None:
+            return self.gone
+        banned = NO_ARMS if exclude is None else np.unique(self.catalogue.find(exclude))
+        if eligible is None:
+            return restriction(self.model.tree, self.catalogue, EXCEPT, banned)
+        only = np.setdiff1d(self.catalogue.find(eligible), banned)
+        return restriction(self.model.tree, self.catalogue, ONLY, only)
+
+    def event(self, row: Rows, event_id: str | None, k: int | None, explore: int | None, limits: Restriction) -> Event:
+        """Decides. The event is not in any log yet."""
+        policy, said = self.policy(k, explore)
+        name = os.urandom(16).hex() if event_id is None else event_id
+        d = decided(policy, self.model, row, name, limits)
+        return Event(
+            name, time.time(), digest(row, k, explore, limits), row.index, row.value, d.arms, d.nodes, d.propensities,
+            d.scores, d.explored, d.model_epoch, self.name, self.tree, said, limits.name,
+        )  # fmt: skip
+
+    def explain(self, row: Rows, limits: Restriction) -> Explanation:
+        policy, _ = self.policy()
+        _check_any(self.model, limits)
+        return policy.explain(self.model, row, limits.allowed)
+
+
+def decided(policy: Policy, model: Model, row: Rows, event_id: str, limits: Restriction) -> Decision:
+    """The one `decide`, for a request that was checked."""
+    _check_any(model, limits)
+    return policy.decide(model, row, event_id, limits.allowed)
+
+
+def _check_any(model: Model, limits: Restriction) -> None:
+    allowed = limits.allowed
+    if allowed.kind == ALL:
+        return
+    left = len(allowed.positions) if allowed.kind == ONLY else model.n_arms - len(allowed.positions)
+    if left == 0:
+        raise NoArms("none of the arms that the request allows can be shown")
+
+
+def digest(row: Rows, k: int | None, explore: int | None, limits: Restriction) -> bytes:
+    """What was asked, in 16 bytes: the same request again has the same, however its features were spelled."""
+    kind = limits.name[:1] if len(limits.listed) or limits.name[:1] == "+" else ""
+    said = f"{len(row.index)} {k} {explore} {kind} ".encode()
+    parts = (said, row.index.tobytes(), row.value.tobytes(), limits.listed.tobytes())
+    return hashlib.blake2b(b"".join(parts), digest_size=FINGERPRINT).digest()
+
+
+def restriction(
+    tree: Tree, catalogue: Catalogue, kind: int = ALL, listed: Ints = NO_ARMS, removals: int | None = None
+) -> Restriction:
+    """`listed` arms only, or all but those, without the arms removed so far (or in the first `removals` removals)."""
+    count = len(catalogue.removed) if removals is None else removals
+    gone = catalogue.gone if removals is None else catalogue.gone_at(removals)
+    if kind == ALL and count == 0:
+        return NO_RESTRICTION
+    sign = "+" if kind == ONLY else "-"
+    name = f"{sign}{count}"
+    if len(listed) or kind == ONLY:
+        name += ":" + hashlib.blake2b(listed.tobytes(), digest_size=FINGERPRINT).hexdigest()
+    return Restriction(_allowed(tree, kind, listed, gone), name, listed)
+
+
+def _allowed(tree: Tree, kind: int, listed: Ints, gone: Bools) -> Eligible:
+    here = listed[listed < tree.n_arms]  # the model may be older than the catalogue
+    if kind == ONLY:
+        shown = here[~gone[here]]
+        return Eligible(ONLY, np.sort(tree.position_of[shown]), arm_at=tree.arm_at)
+    banned = np.union1d(here, np.flatnonzero(gone[: tree.n_arms]).astype(np.int32)) if gone.any() else here
+    return Eligible(EXCEPT, np.sort(tree.position_of[banned]), arm_at=tree.arm_at)
+
+
+def decided_again(
+    event: Event, model: Model, catalogue: Catalogue, listed_as: Callable[[str], Ints | None]
+) -> Decision:
+    """A logged decision computed anew from the model, settings and arms of its time."""
+    deciding = Deciding(**json.loads(event.policy))
+    row = row_of(event, model)
+    return decided(deciding.policy(), model, row, event.event_id, limits_of(event, model, catalogue, listed_as))
+
+
+def row_of(event: Event, model: Model) -> Rows:
+    """The context of a logged decision."""
+    return Rows(np.array([0, len(event.index)], np.int64), event.index, event.value, model.n_features)
+
+
+def limits_of(event: Event, model: Model, catalogue: Catalogue, listed_as: Callable[[str], Ints | None]) -> Restriction:
+    if not event.eligible:
+        return NO_RESTRICTION
+    count, _, listed_digest = event.eligible[1:].partition(":")
+    kind = ONLY if event.eligible[0] == "+" else EXCEPT if listed_digest else ALL
+    listed = listed_as(event.eligible) if listed_digest else NO_ARMS
+    if listed is None:
+        raise ValueError(f"the set of arms of event {event.event_id!r} is not in the log any more")
+    return restriction(model.tree, catalogue, kind, listed, int(count))

@@ -1,0 +1,197 @@
+"""Whole entries of a log: read with all that belongs to them, and written again into another log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from treetop.log.connection import Connection
+from treetop.log.pack import pack_context, pack_slots, unpack_set
+from treetop.log.records import Entry, Event, Mark, Restored, Snapshot, Stored
+from treetop.log.write import (
+    DECISION,
+    EVENT,
+    FROM_DECISIONS,
+    REWARD,
+    Settings,
+    State,
+    event_of,
+    number_of,
+    settings_of,
+    store_sets,
+)  # fmt: skip
+
+INFINITE = 2**62  # a position that no log reaches
+
+
+def read_marks(connection: Connection) -> list[Mark]:
+    return [Mark(*row) for row in connection.rows("SELECT name, position, time FROM treetop_marks ORDER BY position")]
+
+
+def read_entries(connection: Connection, until: int, which: str, *values: Any) -> list[Entry]:
+    """The decisions that the end of a SELECT chooses, with their rewards up to a position."""
+    rows = connection.rows(f"SELECT d.position, {EVENT} {FROM_DECISIONS} {which}", *values)
+    found = {row[0]: _without_rewards(event_of(row[1:]), row[0]) for row in rows}
+    if rows:
+        sql = f"SELECT decision, slot, value, time, position FROM treetop_rewards WHERE decision {connection.among}"
+        for decision, slot, value, heard, position in connection.rows(sql, connection.several(list(found))):
+            if position <= until:
+                entry = found[decision]
+                entry.stored.rewards[slot], entry.stored.times[slot] = value, heard
+                entry.reward_positions[slot] = position
+    return list(found.values())
+
+
+def _without_rewards(event: Event, position: int) -> Entry:
+    stored = Stored(event, np.full(len(event), np.nan), np.full(len(event), np.nan), position)
+    return Entry(stored, np.zeros(len(event), np.int64))
+
+
+def all_entries(
+    reading: Callable[[], AbstractContextManager[Connection]], until: int, size: int
+) -> Iterator[list[Entry]]:
+    """Every entry up to a position, in chunks; an eligible set with the first entry that names it."""
+    at, told = 0, {""}
+    while True:
+        with reading() as connection:
+            which = "WHERE d.position > ? AND d.position <= ? ORDER BY d.position LIMIT ?"
+            chunk = read_entries(connection, until, which, at, until, size)
+            if not chunk:
+                return
+            at = chunk[-1].stored.position
+            chunk = [_with_set(connection, entry, told) for entry in chunk]
+        yield chunk
+
+
+def _with_set(connection: Connection, entry: Entry, told: set[str]) -> Entry:
+    name = entry.stored.event.eligible
+    if name in told:
+        return entry
+    told.add(name)
+    rows = connection.rows("SELECT arms FROM treetop_eligible WHERE fingerprint = ?", name)
+    return replace(entry, arms=unpack_set(rows[0][0]))
+
+
+def restore(connection: Connection, state: State, snapshot: Snapshot, chunks: Iterable[list[Entry]]) -> Restored:
+    """Writes the entries of another log behind those of this one; see `Log.restore`."""
+    empty = state.position == 0
+    restoring = _Restoring(connection, state, shift=state.position, until=snapshot.counts.position)
+    for chunk in chunks:
+        restoring.add(chunk)
+    if restoring.decisions + restoring.rewards:
+        state.position += snapshot.counts.position
+    if empty:
+        _become(connection, state, snapshot)
+    return Restored(restoring.decisions, restoring.rewards, restoring.known)
+
+
+def _become(connection: Connection, state: State, snapshot: Snapshot) -> None:
+    """Takes over counts and marks; what the other log counted and no longer had, it had forgotten."""
+    there = state.decisions
+    if there > snapshot.counts.decisions or state.rewards > snapshot.counts.rewards:
+        raise ValueError(
+            f"{there} decisions and {state.rewards} rewards came from a log that says it has had "
+            f"{snapshot.counts.decisions} and {snapshot.counts.rewards}"
+        )
+    pending = state.pending
+    for field in fields(snapshot.counts):
+        setattr(state, field.name, getattr(snapshot.counts, field.name))
+    state.forgotten, state.pending = snapshot.counts.decisions - there, pending
+    if snapshot.marks:
+        columns = ("name", "position", "time")
+        connection.bulk("treetop_marks", columns, [(m.name, m.position, m.time) for m in snapshot.marks])
+        state.sealed = max(m.position for m in snapshot.marks)
+
+
+class _Restoring:
+    """Entries on their way into a log, chunk by chunk within one transaction."""
+
+    def __init__(self, connection: Connection, state: State, shift: int, until: int) -> None:
+        self.connection, self.state, self.shift, self.until = connection, state, shift, until
+        self.numbers: dict[Settings, int] = {}
+        self.sets: set[str] = {""}
+        self.decisions = self.rewards = self.known = self.last = 0
+
+    def add(self, chunk: list[Entry]) -> None:
+        self._check(chunk)
+        store_sets(self.connection, {e.stored.event.eligible: e.arms for e in chunk if e.arms is not None})
+        there = self._there(chunk)
+        new = [entry for entry in chunk if entry.stored.event.event_id not in there]
+        self.connection.bulk("treetop_decisions", DECISION, [self._row(entry) for entry in new])
+        rows = [row for entry in chunk for row in self._rewards(entry, there.get(entry.stored.event.event_id))]
+        self.connection.bulk("treetop_rewards", REWARD, rows)
+        slots = sum(len(entry.stored.event) for entry in new)
+        self.state.decisions += len(new)
+        self.state.slots += slots
+        self.state.pending += slots - len(rows)
+        self.state.rewards += len(rows)
+        self.decisions, self.rewards = self.decisions + len(new), self.rewards + len(rows)
+        self.known += len(there)
+
+    def _check(self, chunk: list[Entry]) -> None:
+        for entry in chunk:
+            event, position = entry.stored.event, entry.stored.position
+            if not self.last < position <= self.until:
+                limits = f"[{self.last + 1}, {self.until}]"
+                raise ValueError(f"event {event.event_id!r} has position {position}, outside {limits}")
+            self.last = position
+            later = entry.reward_positions[entry.reward_positions != 0]
+            if len(later) and not position < later.min() <= later.max() <= self.until:
+                limits = f"[{position + 1}, {self.until}]"
+                raise ValueError(f"event {event.event_id!r} has rewards at {later.tolist()}, not all in {limits}")
+            if entry.arms is not None:
+                self.sets.add(event.eligible)
+            if event.eligible not in self.sets:
+                raise ValueError(f"event {event.event_id!r} names eligible set {event.eligible!r}, which has not come")
+        names = [entry.stored.event.event_id for entry in chunk]
+        if len(set(names)) < len(names):
+            raise ValueError(f"event {next(n for n in names if names.count(n) > 1)!r} comes twice")
+
+    def _there(self, chunk: list[Entry]) -> dict[str, Entry]:
+        names = self.connection.several([entry.stored.event.event_id for entry in chunk])
+        found = read_entries(self.connection, INFINITE, f"WHERE d.event_id {self.connection.among}", names)
+        there = {entry.stored.event.event_id: entry for entry in found}
+        for entry in chunk:
+            event = entry.stored.event
+            if event.event_id in there and there[event.event_id].stored.event.request != event.request:
+                raise ValueError(f"event {event.event_id!r} is in the log already, decided for another request")
+        return there
+
+    def _row(self, entry: Entry) -> tuple[Any, ...]:
+        event = entry.stored.event
+        number = number_of(self.connection, settings_of(event), self.numbers)
+        return (
+            entry.stored.position + self.shift, event.event_id, event.time, event.request, number, event.eligible,
+            pack_context(event), pack_slots(event),
+        )  # fmt: skip
+
+    def _rewards(self, entry: Entry, there: Entry | None) -> list[tuple[Any, ...]]:
+        """The rows of rewards that are not there yet."""
+        slots = np.nonzero(entry.reward_positions)[0].tolist()
+        if there is not None:
+            slots = [slot for slot in slots if self._is_new(entry, there, slot)]
+        position = entry.stored.position + self.shift if there is None else there.stored.position
+        if slots and (there is None or not there.reward_positions.any()):
+            self.state.observed += 1
+        self.state.late += len(slots) * (position <= self.state.sealed)
+        stored = entry.stored
+        return [
+            (position, slot, float(stored.rewards[slot]), float(stored.times[slot]),
+             int(entry.reward_positions[slot]) + self.shift)
+            for slot in slots
+        ]  # fmt: skip
+
+    def _is_new(self, entry: Entry, there: Entry, slot: int) -> bool:
+        event, stored, value = entry.stored.event, there.stored, entry.stored.rewards[slot]
+        if not np.array_equal(stored.event.arms, event.arms):
+            raise ValueError(f"event {event.event_id!r} is in the log already, with other arms")
+        if there.reward_positions[slot] and stored.rewards[slot] != value:
+            raise ValueError(
+                f"arm {event.arms[slot]} of event {event.event_id!r} has reward {stored.rewards[slot]} in the log "
+                f"already, not {value}"
+            )
+        return not there.reward_positions[slot]

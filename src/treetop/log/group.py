@@ -1,0 +1,105 @@
+"""Group commit: many threads submit, one writes, and one commit serves all that came in the meantime.
+
+Knows nothing of databases: `commit` takes jobs and returns their answers, which are then durable.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from treetop.log.records import LogError
+
+GROUP = 1024  # jobs in one commit at most, so that the first of them need not wait for ever
+LINGER = 0.25  # of the time that a commit takes: how long the next one waits for callers who have just been answered
+
+
+class Job(Protocol):
+    """Something to write; one that is `alone` shares its commit with no other."""
+
+    @property
+    def alone(self) -> bool: ...
+
+
+class Group:
+    """One thread that writes what other threads submit."""
+
+    def __init__(self, commit: Callable[[Sequence[Any]], Sequence[Any]]) -> None:
+        self._commit = commit
+        self._waiting: deque[tuple[Any, Future[Any]]] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._wanted = 1  # jobs that have to wait before the thread is woken
+        self._expected, self._until = 0, 0.0
+        self._thread = threading.Thread(target=self._work, name="treetop-log", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job) -> Future[Any]:
+        """The answer to a job, once it is durable."""
+        future: Future[Any] = Future()
+        with self._changed:
+            if self._closed:
+                raise LogError("the log is closed")
+            self._waiting.append((job, future))
+            if len(self._waiting) >= self._wanted:
+                self._changed.notify()
+        return future
+
+    def close(self) -> None:
+        """Writes what was submitted, then ends the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while taken := self._take():
+            # A future that was cancelled while it waited is not written; one that runs can no longer be cancelled.
+            running = [(job, future) for job, future in taken if future.set_running_or_notify_cancel()]
+            began = time.perf_counter()
+            if running:
+                self._write(running)
+            now = time.perf_counter()
+            self._expected, self._until = len(taken) + len(self._waiting), now + LINGER * (now - began)
+
+    def _take(self) -> list[tuple[Any, Future[Any]]]:
+        with self._changed:
+            # Callers who wait for each answer come back a moment after a commit. Without lingering for them the first
+            # to come would be written alone, and every other commit would be nearly empty.
+            self._wait(min(self._expected, GROUP), self._until)
+            self._wait(1)
+            taken: list[tuple[Any, Future[Any]]] = []
+            while self._waiting and len(taken) < GROUP:
+                if self._waiting[0][0].alone and taken:
+                    break
+                taken.append(self._waiting.popleft())
+                if taken[0][0].alone:
+                    break
+            return taken
+
+    def _wait(self, jobs: int, until: float = math.inf) -> None:
+        self._wanted = jobs
+        while len(self._waiting) < jobs and not self._closed and (left := until - time.perf_counter()) > 0:
+            self._changed.wait(None if left == math.inf else left)
+        self._wanted = 1
+
+    def _write(self, running: list[tuple[Any, Future[Any]]]) -> None:
+        try:
+            answers = self._commit([job for job, _ in running])
+        except LogError as error:
+            for _, future in running:
+                future.set_exception(error)
+        except BaseException as error:
+            if len(running) == 1:
+                running[0][1].set_exception(error)
+            else:  # one job is at fault: the others must not fail with it
+                for one in running:
+                    self._write([one])
+        else:
+            for (_, future), answer in zip(running, answers, strict=True):
+                future.set_result(answer)

@@ -1,0 +1,164 @@
+"""The log in PostgreSQL, by psycopg 3. Several machines may use one database; one that went away is found again."""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from treetop.log.connection import Connection
+from treetop.log.records import LogError
+from treetop.log.sql import SqlLog
+
+try:
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+except ModuleNotFoundError:
+    raise LogError("a log in PostgreSQL needs psycopg: pip install 'treetop[postgres]'") from None
+
+# A server that is cut off is noticed within about half a minute, unless the address says otherwise.
+NETWORK = {
+    "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}  # fmt: skip
+TABLES_LOCK = 0x7472_6565_746F_70  # "treetop": held while tables are made or changed
+KINDS = MappingProxyType(
+    {
+        "position": "int8", "event_id": "text", "time": "float8", "request": "bytea", "settings": "int8",
+        "eligible": "text", "context": "bytea", "slots": "bytea", "decision": "int8", "slot": "int8",
+        "value": "float8", "name": "text", "fingerprint": "text", "arms": "bytea", "id": "int8", "digest": "bytea",
+        "epoch": "int8", "model": "text", "tree": "text", "policy": "text", "data": "bytea",
+    }
+)  # fmt: skip
+
+
+class PostgresLog(SqlLog):
+    """A log in the tables `treetop_*` of one database, in the schema that its address or user chooses."""
+
+    def __init__(self, address: str) -> None:
+        try:
+            parts = conninfo_to_dict(address)
+        except psycopg.Error as error:
+            raise ValueError(f"the log's address is not one that PostgreSQL understands: {error}") from None
+        self._parts: dict[str, Any] = NETWORK | parts
+        host, port = parts.get("host") or "localhost", parts.get("port") or 5432
+        super().__init__(f"postgresql://{host}:{port}/{parts.get('dbname') or ''}")  # a password is nobody's business
+
+    def connect(self) -> Connection:
+        return _Connection(self.where, self._parts)
+
+
+class _Connection(Connection):
+    types = MappingProxyType({"int": "BIGINT", "real": "DOUBLE PRECISION", "bytes": "BYTEA", "clustered": ""})
+    among = "= ANY(?)"
+    lock = " FOR UPDATE"
+
+    def __init__(self, where: str, parts: dict[str, Any]) -> None:
+        self.where = where
+        self._unsent = ""  # the beginning of a transaction travels with its first question
+        self._last: tuple[str, tuple[Any, ...]] | None = None
+        with self._trouble():
+            self._db = psycopg.connect(autocommit=True, prepare_threshold=2, **parts)
+        try:
+            self.run("SET synchronous_commit = on")
+        except BaseException:
+            self.close()
+            raise
+
+    def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self._trouble():
+            if self._unsent and not values:
+                both, self._unsent = f"{self._unsent}; {sql}", ""
+                cursor = self._db.execute(both.encode())
+                cursor.nextset()
+                return cursor.fetchall()
+            self._send()
+            return self._db.execute(_own(sql), values, binary=True).fetchall()
+
+    def run(self, sql: str, *values: Any) -> int:
+        with self._trouble():
+            self._send()
+            return self._db.execute(_own(sql), values).rowcount
+
+    def _send(self) -> None:
+        if self._unsent:
+            begin, self._unsent = self._unsent, ""
+            self._db.execute(begin.encode())
+
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]], known: str = "") -> int:
+        arrays = ", ".join(f"%b::{KINDS[column]}[]" for column in columns)
+        sql = f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({arrays})"
+        if known:
+            sql += f" ON CONFLICT ({known}) DO NOTHING"
+        with self._trouble():
+            self._send()
+            return self._db.execute(sql.encode(), [list(column) for column in zip(*rows, strict=True)]).rowcount
+
+    def bulk(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
+        sql = f"COPY {table} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
+        with self._trouble():
+            self._send()
+            with self._db.cursor() as cursor, cursor.copy(sql.encode()) as copy:
+                copy.set_types([KINDS[column] for column in columns])
+                for row in rows:
+                    copy.write_row(row)
+
+    def several(self, values: Sequence[Any]) -> Any:
+        return list(values)
+
+    def has_table(self, name: str) -> bool:
+        # Not to_regclass: it may remember a name as unknown while another process makes the table.
+        return bool(self.rows("SELECT 1 FROM pg_tables WHERE tablename = ? AND schemaname = current_schema()", name))
+
+    def begin(self, write: bool) -> None:
+        self._unsent = "BEGIN" if write else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+    def run_last(self, sql: str, *values: Any) -> None:
+        self._last = (sql, values)
+
+    def commit(self) -> None:
+        last, self._last = self._last, None
+        with self._trouble():
+            self._send()
+            if last is None:
+                self._db.execute("COMMIT")
+                return
+            with self._db.pipeline():
+                self._db.execute(_own(last[0]), last[1])
+                self._db.execute("COMMIT")
+
+    def rollback(self) -> None:
+        self._unsent, self._last = "", None
+        with suppress(psycopg.Error):
+            self._db.execute("ROLLBACK")
+
+    def alive(self) -> bool:
+        """The server says nothing to an idle connection but its farewell."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._db.fileno(), selectors.EVENT_READ)
+            return not selector.select(0)
+
+    def alone(self) -> None:
+        self.rows("SELECT pg_advisory_xact_lock(?)::text", TABLES_LOCK)
+
+    def close(self) -> None:
+        with suppress(psycopg.Error):
+            self._db.close()
+
+    @contextmanager
+    def _trouble(self) -> Iterator[None]:
+        try:
+            yield
+        except (psycopg.DataError, psycopg.IntegrityError):
+            raise
+        except psycopg.Error as error:
+            raise LogError(f"the log {self.where}: {str(error).strip() or type(error).__name__}") from error
+
+
+@lru_cache(maxsize=256)
+def _own(sql: str) -> bytes:
+    """PostgreSQL's driver writes %s where SQLite's writes ?."""
+    return sql.replace("?", "%s").encode()

@@ -1,0 +1,103 @@
+"""Decisions and their rewards as arrays, chunk by chunk. Knows the tables, not who writes to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from treetop.log.connection import Connection
+from treetop.log.pack import unpack_contexts, unpack_slots
+from treetop.log.records import Samples
+from treetop.types import Floats, Ints
+
+_DECISIONS = "SELECT position, time, settings, context, slots FROM treetop_decisions WHERE position"
+_REWARDS = "SELECT decision, slot, value FROM treetop_rewards WHERE position > ? AND position <= ? AND decision"
+
+
+@dataclass(frozen=True)
+class View:
+    """What to read: rewards after position `low` up to `high`; see `Log.samples` for the rest."""
+
+    low: int
+    high: int
+    size: int
+    tree: str | None = None
+    default: float | None = None
+    overdue: float = -np.inf  # unobserved slots of decisions made up to this time count as `default`
+
+    def chunks(self, reading: Callable[[], AbstractContextManager[Connection]]) -> Iterator[Samples]:
+        """Older decisions with newer rewards first, then newer decisions: the order of their positions."""
+        if self.low:
+            older = iter(self._older(reading))
+            while positions := list(islice(older, self.size)):
+                with reading() as connection:
+                    chunk = self._again(connection, positions)
+                if len(chunk):
+                    yield chunk
+        at = self.low
+        while True:
+            with reading() as connection:
+                chunk = self._after(connection, at)
+            if not len(chunk):
+                return
+            at = int(chunk.positions[-1])
+            yield chunk
+
+    def _older(self, reading: Callable[[], AbstractContextManager[Connection]]) -> list[int]:
+        sql = (
+            "SELECT DISTINCT decision FROM treetop_rewards "
+            "WHERE position > ? AND position <= ? AND decision <= ? ORDER BY decision"
+        )
+        with reading() as connection:
+            return [row[0] for row in connection.rows(sql, self.low, self.high, self.low)]
+
+    def _again(self, connection: Connection, positions: list[int]) -> Samples:
+        chosen = connection.several(positions)
+        rows = connection.rows(f"{_DECISIONS} {connection.among} ORDER BY position", chosen)
+        rewards = connection.rows(f"{_REWARDS} {connection.among}", self.low, self.high, chosen)
+        return self._assembled(connection, rows, rewards, new=False)
+
+    def _after(self, connection: Connection, at: int) -> Samples:
+        rows = connection.rows(
+            f"{_DECISIONS} > ? AND position <= ? ORDER BY position LIMIT ?", at, self.high, self.size
+        )
+        ends = (rows[0][0], rows[-1][0]) if rows else (0, 0)
+        rewards = connection.rows(f"{_REWARDS} BETWEEN ? AND ?", self.low, self.high, *ends)
+        return self._assembled(connection, rows, rewards, new=True)
+
+    def _assembled(
+        self, connection: Connection, rows: list[tuple[Any, ...]], rewards: list[tuple[Any, ...]], new: bool
+    ) -> Samples:
+        positions = np.array([row[0] for row in rows], np.int64)
+        times = np.array([row[1] for row in rows], np.float64)
+        contexts, slots = unpack_contexts([row[3] for row in rows]), unpack_slots([row[4] for row in rows])
+        epochs, same_tree = self._settings(connection, [row[2] for row in rows])
+        known = _table(rewards, positions, slots.arms)
+        if self.default is not None:
+            known[(slots.arms >= 0) & np.isnan(known) & (times <= self.overdue)[:, None]] = self.default
+        found = Samples(
+            positions, times, epochs, contexts.start, contexts.index, contexts.value, slots.arms, slots.nodes,
+            slots.propensities, slots.scores, slots.explored, known, np.full(len(rows), new),
+        )  # fmt: skip
+        return found if same_tree.all() else replace(found, nodes=np.where(same_tree[:, None], slots.nodes, -1))
+
+    def _settings(self, connection: Connection, numbers: list[int]) -> tuple[Any, Any]:
+        """Epoch of each decision, and whether it was made with the tree that is asked for."""
+        sql = f"SELECT id, epoch, tree FROM treetop_settings WHERE id {connection.among}"
+        found = {row[0]: row[1:] for row in connection.rows(sql, connection.several(sorted(set(numbers))))}
+        epochs = np.array([found[n][0] for n in numbers], np.int64)
+        return epochs, np.array([self.tree is None or found[n][1] == self.tree for n in numbers], np.bool_)
+
+
+def _table(rewards: list[tuple[Any, ...]], positions: Any, arms: Ints) -> Floats:
+    """Rewards in the places of their decisions and slots; NaN elsewhere."""
+    table = np.full(arms.shape, np.nan)
+    if rewards:
+        decision, slot, value = (np.array(column) for column in zip(*rewards, strict=True))
+        table[np.searchsorted(positions, decision), slot] = value
+    return table

@@ -1,0 +1,216 @@
+"""The log in SQL: one writing connection behind a group commit, and a few that read. Databases differ elsewhere."""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from treetop.log import write
+from treetop.log.base import NO_SETS, Log
+from treetop.log.connection import Connection
+from treetop.log.entries import INFINITE, all_entries, read_entries, read_marks, restore
+from treetop.log.group import Group
+from treetop.log.pack import unpack_set
+from treetop.log.records import (
+    Conflict,
+    Counts,
+    Entry,
+    Event,
+    LogError,
+    Mark,
+    Outcome,
+    Restored,
+    Reward,
+    Samples,
+    Snapshot,
+    Stored,
+)  # fmt: skip
+from treetop.log.sample import View
+from treetop.log.schema import migrate
+from treetop.types import Ints, real, whole
+
+IDLE = 4  # reading connections that are kept for the next reader
+FORGET = 2000  # decisions deleted in one transaction, so that others get their turn
+
+
+class SqlLog(Log):
+    """A log in a database. Every look at it is a short transaction, so that no reader holds up a writer."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self._idle: list[Connection] = []
+        self._lock = threading.Lock()
+        self._closed = False
+        self._numbers: dict[write.Settings, int] = {}
+        self._writer: Connection | None = self.connect()
+        try:
+            migrate(self._writer)
+        except BaseException:
+            self._writer.close()
+            raise
+        self._group = Group(self._commit)
+
+    @abstractmethod
+    def connect(self) -> Connection: ...
+
+    def submit_append(
+        self, events: Sequence[Event], sets: Mapping[str, Ints] = NO_SETS
+    ) -> Future[list[Event | Conflict]]:
+        return self._group.submit(write.Append(events, sets))
+
+    def submit_reward(self, rewards: Sequence[Reward]) -> Future[list[Outcome]]:
+        return self._group.submit(write.Rewards(rewards))
+
+    def alone(self, work: Any) -> Any:
+        """`work(connection, state)` in a transaction of its own, between those of other writers."""
+        return self._group.submit(write.Alone(work)).result()
+
+    def seal(self, name: str) -> Mark:
+        if not name or "\0" in name:
+            raise ValueError(f"the name of a mark is {name!r}; text is needed")
+        mark: Mark = self.alone(lambda connection, state: write.seal(connection, state, name, time.time()))
+        return mark
+
+    def forget(self, before: float) -> int:
+        before = real("before", before, -np.inf)
+        total = 0
+        while found := self.alone(lambda connection, state: write.forget(connection, state, before, FORGET)):
+            total += found
+        if total:
+            self.alone(write.forget_sets)
+        return total
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._group.close()
+            with self._lock:
+                for connection in [*self._idle, *([self._writer] if self._writer else [])]:
+                    connection.close()
+                self._idle, self._writer = [], None
+
+    def _commit(self, jobs: Sequence[Any]) -> list[Any]:
+        """Runs in the group's thread. After trouble with the database the next commit starts with a new connection."""
+        if self._writer is not None and not self._writer.alive():
+            self._drop_writer()
+        if self._writer is None:
+            self._writer = self.connect()
+        numbers = dict(self._numbers)
+        try:
+            with self._writer.writing():
+                answers = _write(self._writer, jobs, numbers)
+        except LogError:
+            self._drop_writer()
+            raise
+        self._numbers = numbers  # only what is committed may be relied on
+        return answers
+
+    def _drop_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection for several questions about one moment."""
+        with self._lock:
+            if self._closed:
+                raise LogError("the log is closed")
+            connection = self._idle.pop() if self._idle else None
+        if connection is not None and not connection.alive():
+            connection.close()
+            connection = None
+        connection = connection or self.connect()
+        try:
+            with connection.reading():
+                yield connection
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            if len(self._idle) < IDLE and not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def counts(self) -> Counts:
+        with self.reading() as connection:
+            return write.read_state(connection, alone=False).counts()
+
+    def mark(self, name: str) -> Mark | None:
+        with self.reading() as connection:
+            return write.find_mark(connection, name)
+
+    def marks(self) -> list[Mark]:
+        with self.reading() as connection:
+            return read_marks(connection)
+
+    def eligible_set(self, fingerprint: str) -> Ints | None:
+        with self.reading() as connection:
+            rows = connection.rows("SELECT arms FROM treetop_eligible WHERE fingerprint = ?", fingerprint)
+        return unpack_set(rows[0][0]) if rows else None
+
+    def keep(self, name: str, data: bytes) -> None:
+        self.alone(lambda connection, state: write.keep(connection, name, data))
+
+    def kept(self, name: str) -> bytes | None:
+        with self.reading() as connection:
+            rows = connection.rows("SELECT data FROM treetop_kept WHERE name = ?", name)
+        return bytes(rows[0][0]) if rows else None
+
+    def event(self, event_id: str) -> Stored | None:
+        found = self._stored("WHERE d.event_id = ?", event_id)
+        return found[0] if found else None
+
+    def recent(self, n: int) -> list[Stored]:
+        return self._stored("ORDER BY d.position DESC LIMIT ?", whole("n", n, 0))
+
+    def _stored(self, which: str, *values: Any) -> list[Stored]:
+        with self.reading() as connection:
+            return [entry.stored for entry in read_entries(connection, INFINITE, which, *values)]
+
+    def snapshot(self) -> Snapshot:
+        with self.reading() as connection:
+            return Snapshot(write.read_state(connection, alone=False).counts(), tuple(read_marks(connection)))
+
+    def entries(self, snapshot: Snapshot, size: int = 1024) -> Iterator[list[Entry]]:
+        return all_entries(self.reading, snapshot.counts.position, whole("size", size, 1))
+
+    def restore(self, snapshot: Snapshot, chunks: Iterable[list[Entry]]) -> Restored:
+        found: Restored = self.alone(lambda connection, state: restore(connection, state, snapshot, chunks))
+        return found
+
+    def samples(
+        self, until: Mark, since: Mark | None = None, *, wait: float = 0.0, default: float | None = None,
+        tree: str | None = None, size: int = 4096,
+    ) -> Iterator[Samples]:  # fmt: skip
+        wait, size = real("wait", wait, 0.0), whole("size", size, 1)
+        if default is not None:
+            real("default", default, 0.0, 1.0)
+        if since is not None and default is not None:
+            raise ValueError("samples since a mark cannot fill in a default: a later reward would replace it")
+        overdue = until.time - wait
+        view = View(since.position if since else 0, until.position, size, tree, default, overdue)
+        return view.chunks(self.reading)
+
+
+def _write(connection: Connection, jobs: Sequence[Any], numbers: dict[write.Settings, int]) -> list[Any]:
+    """The answers to jobs, in their order. Decisions go first: they and the rewards were submitted at the same time."""
+    state = write.read_state(connection, alone=True)
+    answers: dict[int, Any] = {}
+    for kind, work in (
+        (write.Append, lambda found: write.append(connection, state, found, numbers)),
+        (write.Rewards, lambda found: write.add_rewards(connection, state, found)),
+        (write.Alone, lambda found: [job.work(connection, state) for job in found]),
+    ):
+        chosen = [i for i, job in enumerate(jobs) if isinstance(job, kind)]
+        answers |= dict(zip(chosen, work([jobs[i] for i in chosen]), strict=True))
+    write.store_state(connection, state)
+    return [answers[i] for i in range(len(jobs))]

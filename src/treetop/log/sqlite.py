@@ -1,0 +1,157 @@
+"""The log in a SQLite file: write-ahead log, every commit synced. Several processes may use one file."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from treetop.log.connection import Connection
+from treetop.log.records import LogError
+from treetop.log.sql import SqlLog
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows: SQLite's own waiting has to do
+    fcntl = None  # type: ignore[assignment]
+
+PATIENCE = 30.0  # seconds to wait for another process that writes
+CHECKPOINT = 4096  # pages of the write-ahead log before they are moved into the file
+
+
+class SqliteLog(SqlLog):
+    """A log in one file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        super().__init__(str(path))
+
+    def connect(self) -> Connection:
+        return _Connection(self.path)
+
+
+class _Turn:
+    """Writers of several processes take turns by a lock on a file beside the log.
+
+    SQLite alone would keep them apart, but it lets them sleep and try again, and who tries often starves the others.
+    The system wakes the next in line at once, and lets go of the lock of a process that dies.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path.with_name(path.name + "-turn"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def take(self) -> None:
+        if fcntl is not None:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def give(self) -> None:
+        if fcntl is not None:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class _Connection(Connection):
+    types = MappingProxyType({"int": "INTEGER", "real": "REAL", "bytes": "BLOB", "clustered": "WITHOUT ROWID"})
+    among = "IN (SELECT value FROM json_each(?))"
+
+    def __init__(self, path: Path) -> None:
+        self.where = str(path)
+        if not path.parent.is_dir():
+            raise LogError(f"the log {path} cannot be opened: there is no folder {path.parent}")
+        try:
+            self._turn = _Turn(path)
+        except OSError as error:
+            raise LogError(f"the log {path} cannot be written: {error.strerror}") from error
+        with self._trouble():
+            self._db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+        try:
+            self._set_up()
+        except BaseException:
+            self.close()
+            raise
+
+    def _set_up(self) -> None:
+        until = time.monotonic() + PATIENCE
+        while True:  # the change to WAL does not wait for other processes, so this does
+            try:
+                self.rows("PRAGMA journal_mode = WAL")
+                break
+            except LogError as error:
+                if "locked" not in str(error) or time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
+        self.rows("PRAGMA synchronous = FULL")
+        self.rows(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")
+
+    def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self._trouble():
+            return self._db.execute(sql, values).fetchall()
+
+    def run(self, sql: str, *values: Any) -> int:
+        with self._trouble():
+            return self._db.execute(sql, values).rowcount
+
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]], known: str = "") -> int:
+        places = ", ".join("?" * len(columns))
+        sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"
+        if known:
+            sql += f" ON CONFLICT ({known}) DO NOTHING"
+        with self._trouble():
+            return self._db.executemany(sql, rows).rowcount
+
+    def bulk(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
+        self.insert(table, columns, rows)  # type: ignore[arg-type]
+
+    def several(self, values: Sequence[Any]) -> Any:
+        return json.dumps(list(values))
+
+    def has_table(self, name: str) -> bool:
+        return bool(self.rows("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name))
+
+    def begin(self, write: bool) -> None:
+        if not write:
+            self.run("BEGIN")
+            return
+        self._turn.take()
+        try:
+            self.run("BEGIN IMMEDIATE")
+        except BaseException:
+            self._turn.give()
+            raise
+
+    def commit(self) -> None:
+        self.run("COMMIT")
+        self._turn.give()
+
+    def rollback(self) -> None:
+        with suppress(sqlite3.Error):
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        self._turn.give()
+
+    def alone(self) -> None:
+        """BEGIN IMMEDIATE was enough."""
+
+    def close(self) -> None:
+        with suppress(sqlite3.Error):
+            self._db.close()
+        self._turn.close()
+
+    @contextmanager
+    def _trouble(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.OperationalError, sqlite3.InternalError) as error:
+            raise LogError(f"the log {self.where}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            if type(error) is sqlite3.DatabaseError:  # malformed, or no database at all
+                raise LogError(f"the log {self.where}: {error}") from error
+            raise

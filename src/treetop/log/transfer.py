@@ -1,0 +1,252 @@
+"""Logs as files: JSON lines, or Parquet (by pyarrow). A file holds all that a log holds, decision by decision.
+
+A record is one decision with its context, slots and rewards, in the order of the log. What belongs to the whole
+(counts, marks) is the first line of JSON lines, or the metadata of Parquet; the last line counts the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import numpy as np
+
+from treetop.log.base import Log
+from treetop.log.records import Counts, Entry, Event, Mark, Restored, Snapshot, Stored, check_event
+from treetop.types import INT32_MAX, Floats, Longs, Singles, as_indices, as_singles, real, whole
+
+FORMAT, VERSION = "treetop-log", 1
+END = b'{"end":'  # the beginning of the last line
+SIZE = 1024  # records in a chunk
+Progress = Callable[[int], None]
+
+
+class Head(msgspec.Struct, forbid_unknown_fields=True):
+    """What belongs to the whole log."""
+
+    format: str
+    version: int
+    counts: Counts
+    marks: list[Mark]
+
+
+class Record(msgspec.Struct, forbid_unknown_fields=True):
+    """One decision. Rewards are null where none has come; `eligible_arms` comes with the first use of its set."""
+
+    position: int
+    event_id: str
+    time: float
+    request: str
+    epoch: int
+    model: str
+    tree: str
+    policy: str
+    eligible: str
+    eligible_arms: list[int] | None
+    index: list[int]
+    value: list[float]
+    arms: list[int]
+    nodes: list[int]
+    propensities: list[float]
+    scores: list[float]
+    explored: list[bool]
+    rewards: list[float | None]
+    reward_times: list[float | None]
+    reward_positions: list[int | None]
+
+
+def export_log(log: Log, path: Path, progress: Progress = lambda n: None) -> int:
+    """Writes a log to a file, whose name says the form; returns how many decisions. The file appears when whole."""
+    write = {".jsonl": _write_lines, ".parquet": _write_parquet}[form(path)]
+    snapshot = log.snapshot()
+    head = Head(FORMAT, VERSION, snapshot.counts, list(snapshot.marks))
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as file:
+            n = write(file, head, _counted(log.entries(snapshot, SIZE), progress))
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return n
+
+
+def import_log(log: Log, path: Path, progress: Progress = lambda n: None) -> Restored:
+    """Adds all of a file to a log, or nothing of it."""
+    read = {".jsonl": _read_lines, ".parquet": _read_parquet}[form(path)]
+    with path.open("rb") as file:
+        head, records = read(file, path)
+        if head.format != FORMAT or head.version != VERSION:
+            raise ValueError(f"{path} is {head.format} {head.version}; {FORMAT} {VERSION} is needed")
+        chunks = _counted(_chunks(records, path), progress)
+        return log.restore(Snapshot(head.counts, tuple(head.marks)), chunks)
+
+
+def form(path: Path) -> str:
+    if path.suffix not in (".jsonl", ".parquet"):
+        raise ValueError(f"{path} must end with .jsonl or .parquet")
+    return path.suffix
+
+
+def _counted(chunks: Iterable[list[Entry]], progress: Progress) -> Iterator[list[Entry]]:
+    done = 0
+    for chunk in chunks:
+        yield chunk
+        done += len(chunk)
+        progress(done)
+
+
+def _chunks(records: Iterable[Record], path: Path) -> Iterator[list[Entry]]:
+    chunk: list[Entry] = []
+    for number, record in enumerate(records, 1):
+        try:
+            chunk.append(_entry(record))
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ValueError(f"{path}, record {number}: {error}") from None
+        if len(chunk) == SIZE:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _record(entry: Entry) -> Record:
+    stored, e = entry.stored, entry.stored.event
+    known = entry.reward_positions != 0
+    return Record(
+        stored.position, e.event_id, e.time, e.request.hex(), e.epoch, e.model, e.tree, e.policy, e.eligible,
+        None if entry.arms is None else entry.arms.tolist(), e.index.tolist(), e.value.tolist(), e.arms.tolist(),
+        e.nodes.tolist(), e.propensities.tolist(), e.scores.tolist(), e.explored.tolist(),
+        _or_null(stored.rewards, known), _or_null(stored.times, known), _or_null(entry.reward_positions, known),
+    )  # fmt: skip
+
+
+def _or_null(values: Any, known: Any) -> list[Any]:
+    return [value if there else None for value, there in zip(values.tolist(), known.tolist(), strict=True)]
+
+
+def _entry(r: Record) -> Entry:
+    """A record that was read, checked: a file can hold anything."""
+    index, arms = as_indices(r.index, INT32_MAX, "index"), as_indices(r.arms, INT32_MAX, "arm")
+    if (np.diff(index) <= 0).any():
+        raise ValueError("the context's indices do not rise")
+    if len(np.unique(arms)) != len(arms):
+        raise ValueError("an arm is shown twice")
+    event = Event(
+        r.event_id, r.time, bytes.fromhex(r.request), index, _finite(r.value, "value"), arms,
+        as_indices(r.nodes, INT32_MAX, "node", low=-1), np.array([real("propensity", p, 0, 1) for p in r.propensities]),
+        _finite(r.scores, "score"), np.array(r.explored, np.bool_), r.epoch, r.model, r.tree, r.policy, r.eligible,
+    )  # fmt: skip
+    check_event(event)
+    sets = None if r.eligible_arms is None else as_indices(r.eligible_arms, INT32_MAX, "eligible arm")
+    rewards, times, positions = _rewards(r, len(arms))
+    return Entry(Stored(event, rewards, times, r.position), positions, sets)
+
+
+def _rewards(r: Record, k: int) -> tuple[Floats, Floats, Longs]:
+    if not len(r.rewards) == len(r.reward_times) == len(r.reward_positions) == k:
+        raise ValueError(f"{k} arms need as many rewards, reward_times and reward_positions")
+    rewards, times, positions = np.full(k, np.nan), np.full(k, np.nan), np.zeros(k, np.int64)
+    for slot, found in enumerate(zip(r.rewards, r.reward_times, r.reward_positions, strict=True)):
+        value, heard, position = found
+        if value is not None and heard is not None and position is not None:
+            rewards[slot], times[slot] = real("reward", value, 0.0, 1.0), real("reward time", heard, -1e15, 1e15)
+            positions[slot] = whole("reward position", position, 1, 2**62)
+        elif found != (None, None, None):
+            raise ValueError(f"slot {slot} has part of a reward: {found}")
+    return rewards, times, positions
+
+
+def _finite(values: list[float], what: str) -> Singles:
+    array = as_singles(np.array(values, np.float64), what)
+    if not np.isfinite(array).all():
+        raise ValueError(f"{what} {array[~np.isfinite(array)][0]} is not finite")
+    return array
+
+
+def _write_lines(file: BinaryIO, head: Head, chunks: Iterable[list[Entry]]) -> int:
+    file.write(msgspec.json.encode(head) + b"\n")
+    n = 0
+    for chunk in chunks:
+        file.write(b"".join(msgspec.json.encode(_record(entry)) + b"\n" for entry in chunk))
+        n += len(chunk)
+    file.write(END + b"%d}\n" % n)
+    return n
+
+
+def _read_lines(file: BinaryIO, path: Path) -> tuple[Head, Iterator[Record]]:
+    try:
+        head = msgspec.json.decode(file.readline(), type=Head)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{path} is not an exported log: {error}") from None
+    return head, _line_records(file, path)
+
+
+def _line_records(file: BinaryIO, path: Path) -> Iterator[Record]:
+    decoder = msgspec.json.Decoder(Record)
+    for n, line in enumerate(file):
+        if line.startswith(END):
+            if line != END + b"%d}\n" % n:
+                raise ValueError(f"{path} has {n} records; its last line is {line.decode(errors='replace').strip()}")
+            return
+        try:
+            yield decoder.decode(line)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"{path}, record {n + 1}: {error}") from None
+    raise ValueError(f"{path} is cut off: its last line does not say how many records it has")
+
+
+def _write_parquet(file: BinaryIO, head: Head, chunks: Iterable[list[Entry]]) -> int:
+    arrow, parquet = _pyarrow()
+    schema = _parquet_schema(arrow, {FORMAT: msgspec.json.encode(head)})
+    n = 0
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        for chunk in chunks:
+            rows = [msgspec.structs.asdict(_record(entry)) for entry in chunk]
+            writer.write_table(arrow.Table.from_pylist(rows, schema))
+            n += len(chunk)
+    return n
+
+
+def _read_parquet(file: BinaryIO, path: Path) -> tuple[Head, Iterator[Record]]:
+    arrow, parquet = _pyarrow()
+    try:
+        source = parquet.ParquetFile(file)
+        head = msgspec.json.decode(source.schema_arrow.metadata[FORMAT.encode()], type=Head)
+    except (arrow.ArrowException, KeyError, TypeError, msgspec.DecodeError) as error:
+        raise ValueError(f"{path} is not an exported log: {error}") from None
+    return head, _parquet_records(source, path)
+
+
+def _parquet_records(source: Any, path: Path) -> Iterator[Record]:
+    n = 0
+    for batch in source.iter_batches(SIZE):
+        for row in batch.to_pylist():
+            n += 1
+            try:
+                yield msgspec.convert(row, Record)
+            except msgspec.ValidationError as error:
+                raise ValueError(f"{path}, record {n}: {error}") from None
+
+
+def _parquet_schema(arrow: Any, metadata: dict[str, bytes]) -> Any:
+    text, whole_, real_, single = arrow.string(), arrow.int64(), arrow.float64(), arrow.float32()
+    ids = arrow.list_(arrow.int32())
+    kinds = {
+        "position": whole_, "event_id": text, "time": real_, "request": text, "epoch": whole_, "model": text,
+        "tree": text, "policy": text, "eligible": text, "eligible_arms": ids, "index": ids,
+        "value": arrow.list_(single), "arms": ids, "nodes": ids, "propensities": arrow.list_(real_),
+        "scores": arrow.list_(single), "explored": arrow.list_(arrow.bool_()), "rewards": arrow.list_(real_),
+        "reward_times": arrow.list_(real_), "reward_positions": arrow.list_(whole_),
+    }  # fmt: skip
+    return arrow.schema(list(kinds.items()), metadata)
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise ValueError("Parquet needs pyarrow: pip install 'treetop[parquet]'") from None
+    return pyarrow, pyarrow.parquet

@@ -1,0 +1,314 @@
+"""What is written inside one transaction: decisions, rewards, marks, and what retention deletes.
+
+Every function takes a connection that is alone in the log, and the state, which it changes and the caller stores.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from typing import Any
+
+from treetop.log.connection import Connection
+from treetop.log.pack import SLOT, pack_context, pack_set, pack_slots, shown, unpack_event
+from treetop.log.records import (
+    Conflict,
+    Counts,
+    Event,
+    Mark,
+    Outcome,
+    Reward,
+    Status,
+    check_event,
+    check_id,
+)  # fmt: skip
+from treetop.types import Ints, real, whole
+
+DECISION = ("position", "event_id", "time", "request", "settings", "eligible", "context", "slots")
+REWARD = ("decision", "slot", "value", "time", "position")
+EVENT = "d.event_id, d.time, d.request, d.context, d.slots, s.epoch, s.model, s.tree, s.policy, d.eligible"
+FROM_DECISIONS = "FROM treetop_decisions d JOIN treetop_settings s ON s.id = d.settings"
+
+
+@dataclass
+class State:
+    """The one row that all writers change."""
+
+    position: int
+    decisions: int
+    slots: int
+    rewards: int
+    observed: int
+    pending: int
+    late: int
+    forgotten: int
+    sealed: int
+
+    def next(self) -> int:
+        self.position += 1
+        return self.position
+
+    def counts(self) -> Counts:
+        return Counts(*astuple(self)[:-1])
+
+
+_NAMES = [f.name for f in fields(State)]
+_READ = f"SELECT {', '.join(_NAMES)} FROM treetop_state"
+_STORE = f"UPDATE treetop_state SET {', '.join(f'{name} = ?' for name in _NAMES)}"
+
+
+def read_state(connection: Connection, alone: bool) -> State:
+    """The state; `alone` in the log from here to the end of the transaction."""
+    return State(*connection.rows(_READ + (connection.lock if alone else ""))[0])
+
+
+def store_state(connection: Connection, state: State) -> None:
+    connection.run_last(_STORE, *astuple(state))
+
+
+Settings = tuple[int, str, str, str]  # epoch, model, tree, policy
+
+
+def settings_of(event: Event) -> Settings:
+    return event.epoch, event.model, event.tree, event.policy
+
+
+class Append:
+    """Decisions to write, checked and packed in the caller's thread."""
+
+    alone = False
+
+    def __init__(self, events: Sequence[Event], sets: Mapping[str, Ints]) -> None:
+        self.events, self.sets = list(events), sets
+        for event in self.events:
+            check_event(event)
+            if event.eligible and event.eligible not in sets:
+                raise ValueError(
+                    f"event {event.event_id!r} names the eligible set {event.eligible!r}, not among `sets`"
+                )
+        self.packed = [(pack_context(event), pack_slots(event)) for event in self.events]
+
+
+class Rewards:
+    """Rewards to write, checked in the caller's thread."""
+
+    alone = False
+
+    def __init__(self, rewards: Sequence[Reward]) -> None:
+        self.rewards = list(rewards)
+        for r in self.rewards:
+            check_id(r.event_id)
+            whole("arm", r.arm, 0)
+            real("reward", r.value, 0.0, 1.0)
+            real("time", r.time, -1e15, 1e15)
+
+
+class Alone:
+    """Anything else, in a transaction of its own."""
+
+    alone = True
+
+    def __init__(self, work: Callable[[Connection, State], Any]) -> None:
+        self.work = work
+
+
+def append(
+    connection: Connection, state: State, jobs: Sequence[Append], known: dict[Settings, int]
+) -> list[list[Event | Conflict]]:
+    """Writes the decisions whose ids are new; `known` gives numbers to settings, and learns new ones."""
+    if not jobs:
+        return []
+    store_sets(connection, {name: arms for job in jobs for name, arms in job.sets.items()})
+    first: dict[str, Event] = {}
+    rows: dict[str, tuple[Any, ...]] = {}
+    for job in jobs:
+        for event, packed in zip(job.events, job.packed, strict=True):
+            if event.event_id not in first:
+                number = number_of(connection, settings_of(event), known)
+                first[event.event_id] = event
+                rows[event.event_id] = (
+                    state.next(), event.event_id, float(event.time), event.request, number, event.eligible, *packed,
+                )  # fmt: skip
+    written = connection.insert("treetop_decisions", DECISION, list(rows.values()), known="event_id")
+    before = _known_before(connection, rows) if written < len(rows) else {}
+    count_decisions(state, [row[-1] for name, row in rows.items() if name not in before])
+    first |= before
+    return [[_answer(event, first[event.event_id]) for event in job.events] for job in jobs]
+
+
+def _answer(event: Event, stored: Event) -> Event | Conflict:
+    return stored if stored.request == event.request else Conflict(stored)
+
+
+def _known_before(connection: Connection, rows: Mapping[str, tuple[Any, ...]]) -> dict[str, Event]:
+    """Those of the decisions that were in the log already, as they are there."""
+    found = connection.rows(
+        f"SELECT d.position, {EVENT} {FROM_DECISIONS} WHERE d.event_id {connection.among}",
+        connection.several(list(rows)),
+    )
+    return {row[1]: event_of(row[1:]) for row in found if row[0] != rows[row[1]][0]}
+
+
+def event_of(row: Sequence[Any]) -> Event:
+    """An event from the columns named in EVENT."""
+    event_id, time, request, context, slots, *settings, eligible = row
+    return unpack_event(event_id, time, request, context, slots, tuple(settings), eligible)
+
+
+def count_decisions(state: State, packed_slots: Sequence[bytes]) -> None:
+    slots = sum(map(len, packed_slots)) // SLOT.itemsize
+    state.decisions += len(packed_slots)
+    state.slots += slots
+    state.pending += slots
+
+
+def number_of(connection: Connection, settings: Settings, known: dict[Settings, int]) -> int:
+    """The number under which an epoch, model, tree and policy are stored, once for all decisions that share them."""
+    if settings not in known:
+        digest = hashlib.blake2b(json.dumps(settings).encode(), digest_size=16).digest()
+        found = connection.rows("SELECT id FROM treetop_settings WHERE digest = ?", digest)
+        if not found:
+            found = connection.rows("SELECT coalesce(max(id), 0) + 1 FROM treetop_settings")
+            columns = ("id", "digest", "epoch", "model", "tree", "policy")
+            connection.insert("treetop_settings", columns, [(found[0][0], digest, *settings)])
+        known[settings] = found[0][0]
+    return known[settings]
+
+
+def store_sets(connection: Connection, sets: Mapping[str, Ints]) -> None:
+    if not sets:
+        return
+    sql = f"SELECT fingerprint FROM treetop_eligible WHERE fingerprint {connection.among}"
+    there = {row[0] for row in connection.rows(sql, connection.several(list(sets)))}
+    rows = [(name, pack_set(arms)) for name, arms in sets.items() if name not in there]
+    if rows:
+        connection.insert("treetop_eligible", ("fingerprint", "arms"), rows)
+
+
+@dataclass
+class _Shown:
+    """A decision that gets rewards: where it is, which slot an arm has, and the rewards so far."""
+
+    position: int
+    slot: dict[int, int]
+    values: dict[int, float]
+
+
+def add_rewards(connection: Connection, state: State, jobs: Sequence[Rewards]) -> list[list[Outcome]]:
+    """Writes the rewards of those events, call by call, that have nothing wrong with any of theirs."""
+    if not jobs:
+        return []
+    events = _shown(connection, {r.event_id for job in jobs for r in job.rewards})
+    rows: list[tuple[Any, ...]] = []
+    answers = [_job_rewards(state, job, events, rows) for job in jobs]
+    if rows:
+        connection.insert("treetop_rewards", REWARD, rows)
+    return answers
+
+
+def _shown(connection: Connection, ids: set[str]) -> dict[str, _Shown]:
+    sql = f"SELECT event_id, position, slots FROM treetop_decisions WHERE event_id {connection.among}"
+    found = {
+        name: _Shown(position, {arm: slot for slot, arm in enumerate(shown(slots))}, {})
+        for name, position, slots in connection.rows(sql, connection.several(list(ids)))
+    }
+    by_position = {event.position: event for event in found.values()}
+    sql = f"SELECT decision, slot, value FROM treetop_rewards WHERE decision {connection.among}"
+    for position, slot, value in connection.rows(sql, connection.several(list(by_position))):
+        by_position[position].values[slot] = value
+    return found
+
+
+def _job_rewards(
+    state: State, job: Rewards, events: Mapping[str, _Shown], rows: list[tuple[Any, ...]]
+) -> list[Outcome]:
+    outcomes: list[Outcome] = [Outcome(Status.UNKNOWN)] * len(job.rewards)
+    by_event: dict[str, list[int]] = {}
+    for i, r in enumerate(job.rewards):
+        by_event.setdefault(r.event_id, []).append(i)
+    for name, items in by_event.items():
+        if name in events:
+            judged = _judge(events[name], [job.rewards[i] for i in items])
+            for i, outcome in zip(items, judged, strict=True):
+                outcomes[i] = outcome
+            _accept(state, events[name], [job.rewards[i] for i in items if outcomes[i].status is Status.STORED], rows)
+    return outcomes
+
+
+def _judge(event: _Shown, rewards: Sequence[Reward]) -> list[Outcome]:
+    """An outcome for each reward of one event in one call; one that is refused holds back those not yet stored."""
+    values = dict(event.values)
+    outcomes = []
+    for r in rewards:
+        slot = event.slot.get(r.arm)
+        if slot is None:
+            outcomes.append(Outcome(Status.NOT_SHOWN))
+        elif slot not in values:
+            values[slot] = float(r.value)
+            outcomes.append(Outcome(Status.STORED, values[slot]))
+        else:
+            outcomes.append(Outcome(Status.SAME if values[slot] == r.value else Status.CONFLICT, values[slot]))
+    if all(outcome.ok for outcome in outcomes):
+        return outcomes
+    return [_held_back(event, r, outcome) for r, outcome in zip(rewards, outcomes, strict=True)]
+
+
+def _held_back(event: _Shown, reward: Reward, outcome: Outcome) -> Outcome:
+    """The outcome when nothing of the call is stored: a value repeated within the call is not in the log either."""
+    stored = event.values.get(event.slot.get(reward.arm, -1))
+    if outcome.ok and stored is None:
+        return Outcome(Status.WITHHELD)
+    return Outcome(outcome.status, outcome.stored)
+
+
+def _accept(state: State, event: _Shown, rewards: Sequence[Reward], rows: list[tuple[Any, ...]]) -> None:
+    if rewards and not event.values:
+        state.observed += 1
+    for r in rewards:
+        slot = event.slot[r.arm]
+        event.values[slot] = float(r.value)
+        rows.append((event.position, slot, float(r.value), float(r.time), state.next()))
+        state.late += event.position <= state.sealed
+    state.rewards += len(rewards)
+    state.pending -= len(rewards)
+
+
+def seal(connection: Connection, state: State, name: str, time: float) -> Mark:
+    found = find_mark(connection, name)
+    if found is None:
+        found = Mark(name, state.next(), time)
+        connection.insert("treetop_marks", ("name", "position", "time"), [(found.name, found.position, found.time)])
+        state.sealed = found.position
+    return found
+
+
+def find_mark(connection: Connection, name: str) -> Mark | None:
+    rows = connection.rows("SELECT name, position, time FROM treetop_marks WHERE name = ?", name)
+    return Mark(*rows[0]) if rows else None
+
+
+def forget(connection: Connection, state: State, before: float, limit: int) -> int:
+    """Deletes up to `limit` decisions older than `before` with their rewards; returns how many."""
+    sql = "SELECT position, slots FROM treetop_decisions WHERE time < ? ORDER BY time LIMIT ?"
+    found = connection.rows(sql, before, limit)
+    positions = connection.several([row[0] for row in found])
+    rewards = connection.run(f"DELETE FROM treetop_rewards WHERE decision {connection.among}", positions)
+    connection.run(f"DELETE FROM treetop_decisions WHERE position {connection.among}", positions)
+    state.pending -= sum(len(row[1]) for row in found) // SLOT.itemsize - rewards
+    state.forgotten += len(found)
+    return len(found)
+
+
+def forget_sets(connection: Connection, state: State) -> int:
+    """Deletes the eligible sets that no decision names."""
+    return connection.run(
+        "DELETE FROM treetop_eligible WHERE NOT EXISTS "
+        "(SELECT 1 FROM treetop_decisions d WHERE d.eligible = treetop_eligible.fingerprint AND d.eligible <> '')"
+    )
+
+
+def keep(connection: Connection, name: str, data: bytes) -> None:
+    connection.run("DELETE FROM treetop_kept WHERE name = ?", name)
+    connection.insert("treetop_kept", ("name", "data"), [(name, data)])

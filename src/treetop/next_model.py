@@ -1,0 +1,51 @@
+"""Feedback to the next model of a bandit: the one call of `refit`, and the checks before a model may serve."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+
+from treetop.config import Learning
+from treetop.learn import refit
+from treetop.model import Model
+from treetop.policy import Policy
+from treetop.types import Feedback, Floats, as_rows
+
+CHECKED = 256  # contexts that a new model decides before it may serve
+
+
+class NothingToLearn(ValueError):
+    """There is no decision in the log yet."""
+
+
+class BadModel(ValueError):
+    """A model that must not serve."""
+
+
+def learned(base: Model, feedback: Feedback, learner: Learning, epoch: int) -> tuple[Model, tuple[str, ...]]:
+    """The model that follows `base`, and what the learner warned of."""
+    if len(feedback) == 0:
+        raise NothingToLearn("there is no decision in the log to learn from")
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        model = refit(base, feedback, learner.regressor())
+    return replace(model, epoch=epoch), tuple(str(warning.message) for warning in heard)
+
+
+def checked(model: Model, base: Model, feedback: Feedback, policy: Policy) -> None:
+    """Refuses a model of another shape, or one that cannot decide contexts that it was made from."""
+    if (model.n_arms, model.n_features) != (base.n_arms, base.n_features):
+        raise BadModel(
+            f"the new model has {model.n_arms} arms and {model.n_features} features; "
+            f"{base.n_arms} and {base.n_features} are needed"
+        )
+    rows = np.unique(np.linspace(0, len(feedback) - 1, CHECKED).astype(int))
+    shown = policy.decide_batch(model, as_rows(feedback.contexts.csr()[rows]), seed=0)
+    filled = shown.arms >= 0
+    propensities: Floats = shown.propensities[filled]
+    if filled.sum() != len(rows) * min(policy.k, model.n_arms):
+        raise BadModel(f"the new model fills {int(filled.sum())} slots of {len(rows)} decisions")
+    if not (np.isfinite(shown.scores[filled]).all() and (propensities > 0).all() and (propensities <= 1).all()):
+        raise BadModel("the new model gives scores that are not finite or propensities outside (0, 1]")

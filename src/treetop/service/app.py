@@ -1,0 +1,77 @@
+"""The routes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from treetop.service import asking, dashboard, deciding, openapi, rewarding, wire
+from treetop.service.http import JSON, Endpoint
+from treetop.service.problems import Problem
+from treetop.service.service import Service
+
+
+def endpoints(service: Service) -> list[Endpoint]:
+    """Every route but the dashboard's, the busiest first."""
+    small, large = service.limits.body, service.limits.batch_body
+    make = partial(Endpoint, service)
+    return [
+        make("/v1/decide", "POST", deciding.decide, "write", wire.DecideRequest, wire.DecideAnswer, (409,), small,
+             "Decides and logs. The same event id again gives the same decision."),
+        make("/v1/reward", "POST", rewarding.reward, "write", wire.RewardRequest, wire.RewardAnswer, (404, 409), small,
+             "What came of arms of an event. The same again changes nothing."),
+        make("/v1/decide/batch", "POST", deciding.decide_batch, "write", wire.DecideBatchRequest,
+             wire.DecideBatchAnswer, (), large, "Many decisions in one commit, each with its own result."),
+        make("/v1/reward/batch", "POST", rewarding.reward_batch, "write", wire.RewardBatchRequest,
+             wire.RewardBatchAnswer, (), large, "Rewards of many events in one commit, each with its own result."),
+        make("/v1/events/{event_id:path}", "GET", asking.event, "read", None, wire.EventAnswer, (404, 422), 0,
+             "A decision as logged, with the rewards that have come."),
+        make("/v1/explain", "POST", asking.explain, "read", wire.ExplainRequest, wire.ExplainAnswer, (404, 409), small,
+             "Every effective arm of a context or an event, with route, score and chance."),
+        make("/v1/model", "GET", asking.model, "read", None, wire.ModelAnswer, (), 0, "What serves."),
+        make("/v1/refit", "POST", asking.refit, "admin", wire.RefitRequest, wire.RefitAnswer, (202, 409), small,
+             "Starts a refit now; 202, and the new model serves when it is done."),
+        make("/v1/rollback", "POST", asking.rollback, "admin", wire.RollbackRequest, wire.RollbackAnswer, (409,), small,
+             "Makes an older model current."),
+        make("/v1/arms", "POST", asking.arms, "admin", wire.ArmsRequest, wire.ArmsAnswer, (409,), large,
+             "Adds and removes arms."),
+        make("/healthz", "GET", asking.healthz, "", None, wire.Health, (), 0, "The process is alive.", counted=False),
+        make("/readyz", "GET", asking.readyz, "", None, wire.Health, (503,), 0, "It can decide and log.",
+             counted=False),
+        make("/metrics", "GET", asking.metrics, "read", None, None, (), 0, "For Prometheus.", counted=False),
+    ]  # fmt: skip
+
+
+def create(service: Service) -> Starlette:
+    """The application of one worker."""
+    served = endpoints(service)
+    described = openapi.describe(served)
+    served.append(Endpoint(service, "/openapi.json", "GET", openapi.handler(described), "read"))
+    routes: list[BaseRoute] = [Route(endpoint.route, endpoint) for endpoint in served]
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await service.start()
+        yield
+        await service.stop()
+
+    app = Starlette(
+        routes=[*routes, *dashboard.routes(service)], lifespan=lifespan, exception_handlers={HTTPException: refused}
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+async def refused(request: Request, error: Exception) -> Response:
+    """What no route takes."""
+    assert isinstance(error, HTTPException)
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
+    problem = Problem(error.status_code, code, f"there is nothing at {request.url.path[:200]}")
+    return Response(problem.body(), error.status_code, error.headers, JSON.decode())

@@ -1,0 +1,179 @@
+"""One request: who asks, how much, in what form; then a handler; then an answer and what is noted of it.
+
+Endpoints are ASGI applications by themselves: what Starlette would wrap around a function costs as much as a decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from treetop.service import logs
+from treetop.service.problems import Headers, Problem, as_problem, later
+from treetop.service.service import Service
+from treetop.service.tokens import is_local_name
+
+JSON = b"application/json"
+ENCODE = msgspec.json.Encoder().encode
+SAFE: Headers = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+
+
+@dataclass(frozen=True)
+class Raw:
+    """An answer that is not JSON, or not 200."""
+
+    content: Any
+    status: int = 200
+    kind: bytes = JSON
+
+    def encoded(self) -> bytes:
+        return self.content if isinstance(self.content, bytes) else ENCODE(self.content)
+
+
+class Gone(Exception):
+    """Whoever asked has hung up."""
+
+
+Handler = Callable[..., Awaitable[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Endpoint:
+    """A route's work. `body` is the type of the request's JSON; `scope` what its token must allow ("" for nothing)."""
+
+    service: Service
+    route: str
+    method: str
+    handler: Handler
+    scope: str
+    body: type | None = None
+    answer: type | None = None
+    statuses: tuple[int, ...] = ()  # what it may answer, beyond what every endpoint may
+    largest: int = 0  # bytes of a body
+    about: str = ""
+    counted: bool = True  # whether it takes one of the places for requests in flight
+    decoder: Any = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.body is not None:
+            object.__setattr__(self, "decoder", msgspec.json.Decoder(self.body))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = time.perf_counter()
+        service = self.service
+        if self.counted:
+            service.in_flight += 1
+        try:
+            status, kind, content, headers = await self._answer(scope, receive)
+        except Gone:
+            return
+        finally:
+            if self.counted:
+                service.in_flight -= 1
+        head = [(b"content-type", kind), (b"content-length", b"%d" % len(content)), *SAFE, *headers]
+        await send({"type": "http.response.start", "status": status, "headers": head})
+        await send({"type": "http.response.body", "body": content})
+        service.metrics.answered(self.route, status, time.perf_counter() - began)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> tuple[int, bytes, bytes, Headers]:
+        try:
+            found = await self._handled(scope, receive)
+            if isinstance(found, Raw):
+                return found.status, found.kind, found.encoded(), []
+            return 200, JSON, ENCODE(found), []
+        except Gone:
+            raise
+        except Exception as error:
+            problem = as_problem(error)
+            if problem is None:
+                logs.say_error("request failed", route=self.route)
+                problem = Problem(500, "internal", "something went wrong here; it is in the service's log")
+            elif problem.status >= 500:
+                logs.say("request refused", 30, route=self.route, code=problem.code, why=str(error))
+            return problem.status, JSON, problem.body(), problem.headers
+
+    async def _handled(self, scope: Scope, receive: Receive) -> Any:
+        service = self.service
+        if scope["method"] != self.method and not (scope["method"] == "HEAD" and self.method == "GET"):
+            allowed = [(b"allow", self.method.encode())]
+            raise Problem(405, "method_not_allowed", f"{self.route} takes {self.method}", allowed)
+        kind = length = credentials = host = b""
+        for name, value in scope["headers"]:
+            if name == b"content-type":
+                kind = value
+            elif name == b"content-length":
+                length = value
+            elif name == b"authorization":
+                credentials = value
+            elif name == b"host":
+                host = value
+        self._admit(credentials, host)
+        if self.counted and service.in_flight > service.limits.in_flight:
+            raise later(429, "too_many", f"{service.limits.in_flight} requests are being answered already")
+        if self.decoder is None:
+            return await self.handler(service, scope)
+        if kind != JSON and kind.partition(b";")[0].strip().lower() != JSON:
+            raise Problem(415, "content_type", "the body must be application/json")
+        body = await self._body(receive, length)
+        return await self.handler(service, self.decoder.decode(body))
+
+    def _admit(self, credentials: bytes, host: bytes) -> None:
+        if self.scope == "":
+            return
+        tokens = self.service.tokens
+        if not tokens:
+            if not is_local_name(host):
+                raise Problem(403, "forbidden", "without tokens, requests must name this machine, as localhost does")
+            return
+        scopes = tokens.scopes(credentials)
+        if scopes is None:
+            challenge = [(b"www-authenticate", b"Bearer" if self.route.startswith("/v1/") else b"Basic realm=treetop")]
+            raise Problem(401, "unauthorized", "a token is needed: Authorization: Bearer TOKEN", challenge)
+        if self.scope not in scopes:
+            raise Problem(403, "forbidden", f"this token has not the scope {self.scope!r}")
+
+    async def _body(self, receive: Receive, length: bytes) -> bytes:
+        """The whole body, if it is not too large and comes in time."""
+        if length and (not length.isdigit() or int(length) > self.largest):
+            raise self._too_large()
+        message = await self._next(receive)
+        body: bytes = message.get("body", b"")
+        if not message.get("more_body", False):
+            if len(body) > self.largest:
+                raise self._too_large()
+            return body
+        parts, size = [body], len(body)
+        while message.get("more_body", False):
+            message = await self._next(receive)
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self.largest:
+                raise self._too_large()
+        return b"".join(parts)
+
+    async def _next(self, receive: Receive) -> Any:
+        """The next part of the body. The service's watch ends waits that take too long."""
+        waiting = self.service.waiting
+        task = asyncio.current_task()
+        assert task is not None
+        waiting[task] = time.monotonic() + self.service.limits.seconds
+        try:
+            message = await receive()
+        except asyncio.CancelledError:
+            if waiting.get(task, 0.0) != 0.0:
+                raise
+            raise Problem(408, "too_slow", f"the body did not come in {self.service.limits.seconds:g} s") from None
+        finally:
+            waiting.pop(task, None)
+        if message["type"] == "http.disconnect":
+            raise Gone
+        return message
+
+    def _too_large(self) -> Problem:
+        return Problem(413, "too_large", f"the body is larger than {self.largest} bytes", [(b"connection", b"close")])

@@ -1,0 +1,31 @@
+"""The process of one refit: `python -m treetop.service.refit DIR`. Prints what it did as JSON, or one line of error."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+
+from treetop.bandit import Bandit
+from treetop.files import InUse
+from treetop.home import Superseded
+from treetop.next_model import NothingToLearn
+from treetop.service.refits import BUSY, FAILED, LOG_VARIABLE, NOTHING, SUPERSEDED
+
+CODES: list[tuple[type[Exception], int]] = [(InUse, BUSY), (NothingToLearn, NOTHING), (Superseded, SUPERSEDED)]
+
+
+def main(folder: str) -> int:
+    try:
+        os.nice(5)  # decisions first
+        with Bandit.open(folder, os.environ.get(LOG_VARIABLE) or None) as bandit:
+            print(json.dumps(asdict(bandit.refit())))
+        return 0
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}".replace("\n", " "), file=sys.stderr)
+        return next((code for kind, code in CODES if isinstance(error, kind)), FAILED)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,109 @@
+"""Who may do what: tokens with scopes, compared in constant time. Keeps digests, never the tokens themselves."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import ipaddress
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+SCOPES = ("read", "write", "admin")
+SHORTEST = 16
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """(digest, scopes) of every token; none at all means that everyone on this machine may do everything."""
+
+    known: tuple[tuple[bytes, frozenset[str]], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.known)
+
+    def scopes(self, header: bytes) -> frozenset[str] | None:
+        """What an Authorization header allows; None if it is no token of ours. Looks at every token, always."""
+        given, found = _digest(_secret(header)), None
+        for digest, scopes in self.known:
+            if hmac.compare_digest(digest, given):
+                found = scopes
+        return found
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str], file: Path | None = None) -> Tokens:
+        """TREETOP_TOKEN is one token for everything. A file (TREETOP_TOKENS_FILE, or the one named) has a line for
+        each: scopes with commas between them, a space, the token. Lines that begin with # are remarks."""
+        known = []
+        if single := environment.get("TREETOP_TOKEN", ""):
+            known.append((_digest(_long_enough(single, "TREETOP_TOKEN").encode()), frozenset(SCOPES)))
+        named = file or (Path(path) if (path := environment.get("TREETOP_TOKENS_FILE")) else None)
+        for number, line in enumerate(named.read_text().splitlines() if named else [], 1):
+            if line.strip() and not line.startswith("#"):
+                known.append(_parsed(line, f"{named} line {number}"))
+        return cls(tuple(known))
+
+
+def _parsed(line: str, where: str) -> tuple[bytes, frozenset[str]]:
+    parts = line.split()
+    if len(parts) != 2:
+        raise ValueError(f"{where}: not of the form 'read,write TOKEN'")
+    scopes = parts[0].split(",")
+    if wrong := next((scope for scope in scopes if scope not in SCOPES), None):
+        raise ValueError(f"{where}: there is no scope {wrong!r}; the scopes are {', '.join(SCOPES)}")
+    return _digest(_long_enough(parts[1], where).encode()), frozenset(scopes)
+
+
+def _long_enough(token: str, where: str) -> str:
+    if len(token) < SHORTEST:
+        raise ValueError(f"{where}: the token has {len(token)} characters; at least {SHORTEST} are needed")
+    return token
+
+
+def _digest(secret: bytes) -> bytes:
+    return hashlib.sha256(secret).digest()
+
+
+def _secret(header: bytes) -> bytes:
+    """The token of `Bearer TOKEN`, or of `Basic` with the token as its password, which is what a browser asks for."""
+    kind, _, rest = header.partition(b" ")
+    if kind.lower() == b"bearer":
+        return rest.strip()
+    if kind.lower() == b"basic":
+        try:
+            return base64.b64decode(rest.strip(), validate=True).partition(b":")[2]
+        except (binascii.Error, ValueError):
+            return b""
+    return b""
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_listening(host: str, tokens: Tokens) -> None:
+    if not is_loopback(host) and not tokens:
+        raise ValueError(
+            f"listening on {host} needs a token: set TREETOP_TOKEN, or name a file of tokens with --tokens; "
+            f"without one only this machine may ask (127.0.0.1)"
+        )
+
+
+def is_local_name(host_header: bytes) -> bool:
+    """Whether a Host header names this machine; a page of another site that resolves to it does not."""
+    host = host_header.decode("latin-1").lower()
+    name = host if host.endswith("]") else host.rpartition(":")[0] or host
+    return name == "" or is_loopback(name)
+
+
+def environment_with(file: Path | None) -> dict[str, str]:
+    """The environment for a worker, which reads the same tokens as its parent."""
+    return {**os.environ, **({"TREETOP_TOKENS_FILE": str(file)} if file else {})}

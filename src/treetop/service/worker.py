@@ -1,0 +1,129 @@
+"""One process that serves: opens the bandit, answers on a socket that it is given, finishes what it accepted.
+
+`python -m treetop.service.worker DIR SOCKET PARENT` is how `serve` starts one of several; SOCKET and PARENT are file
+descriptors. PARENT is never written to: it ends when the parent does, and the worker then ends too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from treetop.bandit import Bandit
+from treetop.service import logs
+from treetop.service.app import create
+from treetop.service.refits import LOG_VARIABLE
+from treetop.service.service import Service
+from treetop.service.tokens import Tokens
+
+HEAD = 1 << 20  # bytes of a request before its body
+TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+FINISH = 30  # seconds to finish what was accepted
+THREADS = 16  # for what is done beside the requests; most of it waits
+IDLE = 75  # seconds that a connection may do nothing
+
+
+class Protocol(HttpToolsProtocol):
+    """HTTP with an end to the head of a request, which nothing else limits."""
+
+    head, whole = 0, False
+
+    def on_message_begin(self) -> None:
+        self.head, self.whole = 0, False
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self.whole = True
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self.head += len(data)
+        if self.head > HEAD and not self.whole and not self.transport.is_closing():
+            self.transport.write(TOO_LARGE)
+            self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """Ends with code 0 when it is asked to end: SIGTERM and SIGINT are requests, not failures."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.finish, signal.Signals(number).name)
+        yield
+
+    def finish(self, why: str) -> None:
+        logs.say("finishing", why=why, in_flight=len(self.server_state.tasks))
+        self.force_exit = self.should_exit and why == "SIGINT"
+        self.should_exit = True
+
+
+def run(folder: Path, listening: socket.socket, parent: int | None = None) -> None:
+    logs.set_up()
+    if where := os.environ.get(LOG_VARIABLE):
+        logs.hide(where)
+    tokens = Tokens.read(os.environ)
+    bandit = Bandit.open(folder, where or None)
+    service = Service(bandit, tokens, where or None)
+    config = uvicorn.Config(
+        create(service), http=Protocol, ws="none", lifespan="on", log_config=None, access_log=False,
+        server_header=False, proxy_headers=False, timeout_keep_alive=IDLE, timeout_graceful_shutdown=FINISH,
+    )  # fmt: skip
+    server = Server(config)
+    with _kept():
+        if sys.version_info >= (3, 11):
+            with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+                runner.run(_serve(server, listening, parent))
+        else:
+            asyncio.run(_serve(server, listening, parent))
+    if not server.started:
+        raise OSError("the service could not start; its log says why")
+
+
+@contextlib.contextmanager
+def _kept() -> Iterator[None]:
+    """What is here when the service starts stays: the collector need not look through ids and names again and again."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+async def _serve(server: Server, listening: socket.socket, parent: int | None) -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "treetop"))
+    if parent is not None:
+        asyncio.get_running_loop().add_reader(parent, _orphaned, server, parent)
+    await server.serve(sockets=[listening])
+
+
+def _orphaned(server: Server, parent: int) -> None:
+    asyncio.get_running_loop().remove_reader(parent)
+    server.finish("the parent has ended")
+
+
+def main(folder: str, listening: str, parent: str) -> None:
+    with socket.socket(fileno=int(listening)) as given:
+        try:
+            run(Path(folder), given, int(parent))
+        except Exception:
+            logs.say_error("the worker could not go on")
+            sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

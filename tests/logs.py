@@ -1,0 +1,166 @@
+"""What the tests of the log share: made-up decisions, comparisons, and a slow twin that is a plain dict."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+
+from treetop.log import Conflict, Event, Log, Mark, Outcome, Reward, Samples, Status
+
+ARMS = 1000
+
+
+def event(name: str | int, request: str = "", k: int = 3, time: float = 1e9, **other: Any) -> Event:
+    """A decision whose content follows from its name."""
+    name = f"event-{name}" if isinstance(name, int) else name
+    rng = np.random.default_rng(np.frombuffer(hashlib.sha256(name.encode()).digest(), np.uint32))
+    n = int(rng.integers(0, 12))
+    made = Event(
+        name, time, hashlib.blake2b(f"{name} {request}".encode(), digest_size=16).digest(),
+        np.sort(rng.choice(500, n, replace=False)).astype(np.int32), rng.random(n).astype(np.float32),
+        rng.choice(ARMS, k, replace=False).astype(np.int32), rng.integers(-1, 5, k).astype(np.int32), rng.random(k),
+        rng.normal(size=k).astype(np.float32), rng.random(k) < 0.5, 1, "model-1", "tree-a", '{"k": 3}',
+    )  # fmt: skip
+    return replace(made, **other)
+
+
+def same(one: Event, two: Event) -> bool:
+    return all(_bytes(getattr(one, f.name)) == _bytes(getattr(two, f.name)) for f in fields(Event))
+
+
+def _bytes(value: Any) -> Any:
+    return (value.dtype, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
+
+
+def same_samples(one: Iterable[Samples], two: Iterable[Samples], but: tuple[str, ...] = ()) -> bool:
+    a, b = joined(one), joined(two)
+    return a.keys() == b.keys() and all(_bytes(a[name]) == _bytes(b[name]) for name in a if name not in but)
+
+
+def joined(chunks: Iterable[Samples]) -> dict[str, Any]:
+    """All chunks as one, however they were cut."""
+    parts = list(chunks)
+    k = max((p.arms.shape[1] for p in parts), default=0)
+    out: dict[str, Any] = {}
+    for f in fields(Samples):
+        arrays = [getattr(p, f.name) for p in parts]
+        if f.name == "start":
+            arrays = [np.diff(a) for a in arrays]
+        if arrays and arrays[0].ndim == 2:
+            empty = {"arms": -1, "nodes": -1, "rewards": np.nan}.get(f.name, 0)
+            arrays = [np.pad(a, ((0, 0), (0, k - a.shape[1])), constant_values=empty) for a in arrays]
+        out[f.name] = np.concatenate(arrays) if arrays else np.zeros(0)
+    return out
+
+
+def check_whole(log: Log) -> None:
+    """The counts that the writers keep are those of the rows that are there."""
+    counts = log.counts()
+    decisions = slots = observed = rewards = 0
+    for chunk in log.samples(Mark("now", counts.position, math.inf)):
+        known = ~np.isnan(chunk.rewards)
+        decisions += len(chunk)
+        slots += int((chunk.arms >= 0).sum())
+        observed += int(known.any(axis=1).sum())
+        rewards += int(known.sum())
+    if not counts.forgotten:
+        assert (counts.decisions, counts.slots) == (decisions, slots)
+        assert (counts.observed, counts.rewards) == (observed, rewards)
+    assert counts.decisions - counts.forgotten == decisions
+    assert counts.pending == slots - rewards
+
+
+@dataclass
+class Twin:
+    """The log as a dict: one thread, no database, nothing clever."""
+
+    events: dict[str, Event] = field(default_factory=dict)
+    born: dict[str, int] = field(default_factory=dict)
+    rewards: dict[str, dict[int, tuple[float, int]]] = field(default_factory=dict)
+    marks: dict[str, int] = field(default_factory=dict)
+    clock: int = 0
+    late: int = 0
+    ever: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(["decisions", "slots", "rewards", "observed"], 0)
+    )
+    forgotten: int = 0
+
+    def append(self, events: Sequence[Event]) -> list[Event | Conflict]:
+        answers: list[Event | Conflict] = []
+        for e in events:
+            if e.event_id not in self.events:
+                self.clock += 1
+                self.events[e.event_id], self.born[e.event_id], self.rewards[e.event_id] = e, self.clock, {}
+                self.ever["decisions"] += 1
+                self.ever["slots"] += len(e)
+            stored = self.events[e.event_id]
+            answers.append(stored if stored.request == e.request else Conflict(stored))
+        return answers
+
+    def reward(self, rewards: Sequence[Reward]) -> list[Outcome]:
+        answers = [Outcome(Status.UNKNOWN)] * len(rewards)
+        for name in dict.fromkeys(r.event_id for r in rewards):
+            mine = [i for i, r in enumerate(rewards) if r.event_id == name]
+            if name in self.events:
+                for i, answer in zip(mine, self._of_one([rewards[i] for i in mine]), strict=True):
+                    answers[i] = answer
+        return answers
+
+    def _of_one(self, rewards: Sequence[Reward]) -> list[Outcome]:
+        name = rewards[0].event_id
+        arms, kept = self.events[name].arms.tolist(), self.rewards[name]
+        values = {slot: value for slot, (value, _) in kept.items()}
+        answers = []
+        for r in rewards:
+            if r.arm not in arms:
+                answers.append(Outcome(Status.NOT_SHOWN))
+                continue
+            slot = arms.index(r.arm)
+            status = (
+                Status.STORED if slot not in values else Status.SAME if values[slot] == r.value else Status.CONFLICT
+            )
+            answers.append(Outcome(status, values.setdefault(slot, r.value)))
+        if not all(a.ok for a in answers):
+            return [
+                Outcome(Status.WITHHELD) if a.ok and arms.index(r.arm) not in kept else a
+                for r, a in zip(rewards, answers, strict=True)
+            ]
+        new = [slot for slot in values if slot not in kept]
+        self.ever["observed"] += bool(new) and not kept
+        for slot in new:
+            self.clock += 1
+            kept[slot] = (values[slot], self.clock)
+            self.ever["rewards"] += 1
+            self.late += self.born[name] <= max(self.marks.values(), default=0)
+        return answers
+
+    def seal(self, name: str) -> None:
+        self.clock += 1
+        self.marks.setdefault(name, self.clock)
+
+    def forget(self, before: float) -> int:
+        gone = [name for name, e in self.events.items() if e.time < before]
+        for name in gone:
+            del self.events[name], self.rewards[name], self.born[name]
+        self.forgotten += len(gone)
+        return len(gone)
+
+    def samples(self, until: str, since: str | None = None) -> list[tuple[str, bool, list[float]]]:
+        """(event, new, rewards) in the order in which the events came."""
+        low, high = self.marks.get(since or "", 0), self.marks[until]
+        found = []
+        for name in sorted(self.events, key=lambda name: self.born[name]):
+            known = {slot: v for slot, (v, at) in self.rewards[name].items() if low < at <= high}
+            new = low < self.born[name] <= high
+            if new or (self.born[name] <= low and known):
+                found.append((name, new, [known.get(s, math.nan) for s in range(len(self.events[name]))]))
+        return found
+
+    def counts(self) -> dict[str, int]:
+        pending = sum(len(e) - len(self.rewards[name]) for name, e in self.events.items())
+        return self.ever | {"pending": pending, "late": self.late, "forgotten": self.forgotten}

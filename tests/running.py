@@ -1,0 +1,153 @@
+"""A service in a process of its own, on a free port of this machine, and a plain way to ask it anything."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import treetop
+from treetop import config
+from treetop.bandit import Bandit
+
+COMMAND = [sys.executable, "-c", "import sys; from treetop.cli import main; sys.argv[0] = 'treetop'; main()"]
+START = 60.0  # seconds that a busy machine may take
+
+
+def settings(**tables: Any) -> config.Config:
+    """Settings of a small bandit; refits happen when they are asked for."""
+    given = {
+        "policy": config.Deciding(k=4, explore=2, beam=5), "tree": config.Leaves(4),
+        "refit": config.Refitting(first=10**9), **tables,
+    }  # fmt: skip
+    return config.Config(**given)
+
+
+def small_bandit(folder: Path, X: Any, Y: Any, **options: Any) -> Path:
+    """Arms a0, a1, ...; features f0, f1, ..."""
+    options.setdefault("config", settings())
+    names: dict[str, Any] = {
+        "arms": [f"a{i}" for i in range(Y.shape[1])],
+        "features": [f"f{i}" for i in range(X.shape[1])],
+    }
+    Bandit.create(folder, X[:300], Y[:300], **names, **options).close()
+    return folder
+
+
+def named(X: Any, row: int) -> dict[str, float]:
+    """A context by names."""
+    x = X[row]
+    return {f"f{i}": float(v) for i, v in zip(x.indices, x.data, strict=True)}
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    content: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.content)
+
+    @property
+    def code(self) -> str:
+        return str(self.json["error"]["code"])
+
+
+@dataclass
+class Running:
+    """A service that was started; `ask` sends exactly what it is told."""
+
+    folder: Path
+    process: subprocess.Popen[str]
+    port: int
+    lines: Path
+    token: str | None = None
+    connections: list[http.client.HTTPConnection] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def client(self, **options: Any) -> treetop.Client:
+        return treetop.Client(self.url, token=self.token, **options)
+
+    def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
+        raw = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        head = {} if raw is None else {"content-type": "application/json"}
+        if self.token:
+            head["authorization"] = f"Bearer {self.token}"
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, raw, {**head, **(headers or {})})
+            response = connection.getresponse()
+            return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+        finally:
+            connection.close()
+
+    def post(self, path: str, body: Any, **headers: str) -> Answer:
+        return self.ask("POST", path, body, headers)
+
+    def get(self, path: str) -> Answer:
+        return self.ask("GET", path)
+
+    def said(self, event: str = "") -> list[dict[str, Any]]:
+        """The lines of the service's log, those of one kind or all."""
+        lines = [json.loads(line) for line in self.lines.read_text().splitlines() if line.startswith("{")]
+        return [line for line in lines if event in ("", line["event"])]
+
+    def wait_for(self, condition: Any, seconds: float = 60.0) -> Any:
+        until = time.monotonic() + seconds
+        while not (found := condition()):
+            assert time.monotonic() < until, f"it did not happen in {seconds} s:\n{self.lines.read_text()[-3000:]}"
+            assert self.process.poll() is None, f"the service has ended:\n{self.lines.read_text()[-3000:]}"
+            time.sleep(0.05)
+        return found
+
+    def model_is(self, name: str) -> bool:
+        return bool(self.get("/v1/model").json["model"] == name)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(60)
+
+
+@contextmanager
+def running(
+    folder: Path, *options: str, token: str | None = None, environment: dict[str, str] | None = None
+) -> Iterator[Running]:
+    """Starts the service and waits until it is ready; ends it in the end."""
+    lines = folder.parent / f"{folder.name}.lines"
+    begun = len(lines.read_text().splitlines()) if lines.exists() else 0
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("TREETOP_")}
+    with lines.open("a") as file:
+        process = subprocess.Popen(
+            [*COMMAND, "serve", str(folder), *(() if "--port" in options else ("--port", "0")), *options], stderr=file,
+            text=True,
+            env={**clean, **(environment or {})},
+        )  # fmt: skip
+    service = Running(folder, process, 0, lines, token)
+    try:
+        service.wait_for(lambda: "ready" in [line["event"] for line in service.said()[begun:]], START)
+        listening = next(line for line in service.said()[begun:] if line["event"] == "listening")
+        service.port = int(listening["url"].rpartition(":")[2])
+        yield service
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

@@ -1,0 +1,434 @@
+"""Models that come and go while requests are served: refits, swaps, failures, rollback, restarts, several workers."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import new_schema, topics
+from running import COMMAND, Running, named, running, settings, small_bandit
+
+import treetop
+from treetop import config
+from treetop.answers import Shown, same
+from treetop.bandit import Bandit
+
+X, Y = topics()
+REWARDS = Y.toarray()
+
+
+def play(service: Running, rounds: int, tag: str, client: treetop.Client | None = None) -> list[Shown]:
+    """Decides and rewards; a reward is the label."""
+    talking = client or service.client()
+    shown = []
+    for i in range(rounds):
+        d = talking.decide(named(X, i % 600), event_id=f"{tag}-{i}")
+        talking.reward(
+            d.event_id, {arm: float(REWARDS[i % 600, int(str(arm)[1:])]) for arm in d.arms if str(arm)[0] == "a"}
+        )
+        shown.append(d)
+    if client is None:
+        talking.close()
+    return shown
+
+
+class Load:
+    """Threads that decide and reward until they are told to stop; every failure is kept."""
+
+    def __init__(self, service: Running, threads: int = 4) -> None:
+        self.service, self.failures, self.decisions = service, list[str](), 0
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(n,)) for n in range(threads)]
+
+    def _run(self, number: int) -> None:
+        with self.service.client(retries=0) as client:
+            i = 0
+            while not self._stop.is_set():
+                i += 1
+                try:
+                    play_one(client, f"load-{number}-{i}", i)
+                    self.decisions += 1
+                except Exception as error:
+                    self.failures.append(repr(error))
+
+    def __enter__(self) -> "Load":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def play_one(client: treetop.Client, event: str, i: int) -> None:
+    d = client.decide(named(X, i % 600), event_id=event)
+    client.reward(event, {d.arms[0]: 1.0})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return small_bandit(tmp_path / "shop", X, Y)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_refits_and_rollbacks_under_load_fail_no_request(folder: Path, workers: int) -> None:
+    with running(folder, "--workers", str(workers)) as service:
+        play(service, 50, "before")
+        with Load(service) as load:
+            for wanted in ("000001", "000002"):
+                service.wait_for(lambda: service.post("/v1/refit", {}).status == 202)
+                service.wait_for(lambda wanted=wanted: service.model_is(wanted))
+            assert service.post("/v1/rollback", {}).json["model"] == "000001"
+            service.wait_for(lambda: service.model_is("000001"))
+            service.wait_for(lambda: load.decisions > 100)
+        assert load.failures == []
+        epochs = {service.get(f"/v1/events/before-{i}").json["epoch"] for i in range(3)}
+        assert epochs == {0}
+        learned = service.get("/v1/model").json
+        assert learned["n_seen"] >= 50
+        assert service.end() == 0
+    if workers == 2:
+        swapped = {line["pid"] for line in service.said("swapped")}
+        assert len(swapped) == 2  # each worker took up the models by itself
+
+
+def test_the_schedule_refits_by_itself(tmp_path: Path) -> None:
+    chosen = settings(refit=config.Refitting(first=20, factor=2.0))
+    folder = small_bandit(tmp_path / "shop", X, Y, config=chosen)
+    with running(folder) as service:
+        play(service, 20, "a")
+        service.wait_for(lambda: service.model_is("000001"))
+        state = service.get("/v1/model").json["refit"]
+        assert (state["seen"], state["failures"], state["error"]) == (20, 0, None)
+        play(service, 15, "b")
+        time.sleep(1.5)
+        assert service.model_is("000001")  # 35 of 40
+        play(service, 5, "c")
+        service.wait_for(lambda: service.model_is("000002"))
+        assert service.post("/v1/rollback", {}).json == {"model": "000001", "epoch": 1}
+        time.sleep(1.5)
+        assert service.model_is("000001")  # the schedule does not undo a rollback
+        assert "treetop_refits_total 2.0" in service.get("/metrics").content.decode()
+
+
+def test_the_clock_refits_when_there_is_something_new(tmp_path: Path) -> None:
+    folder = small_bandit(tmp_path / "shop", X, Y, config=settings(refit=config.Refitting(first=10**9, every=1.0)))
+    with running(folder) as service:
+        play(service, 3, "a")
+        service.wait_for(lambda: service.model_is("000001"))
+        time.sleep(2.5)
+        assert service.model_is("000001")  # nothing new since
+        play(service, 1, "b")
+        service.wait_for(lambda: service.model_is("000002"))
+
+
+def test_a_refit_that_fails_changes_nothing_is_seen_and_tried_again(tmp_path: Path) -> None:
+    chosen = settings(refit=config.Refitting(first=5, retry=0.5, retry_most=2.0))
+    folder = small_bandit(tmp_path / "shop", X, Y, config=chosen)
+    models, aside = folder / "models", folder / "elsewhere"
+    with running(folder) as service:
+        shutil.copytree(models, aside)
+        for path in models.iterdir():
+            shutil.rmtree(path)
+        models.rmdir()
+        models.write_text("a file where a folder should be")  # works for root too, whom no permission stops
+        play(service, 5, "a")
+        service.wait_for(lambda: len(service.said("refit failed")) >= 2)
+        assert service.post("/v1/decide", {"features": named(X, 0)}).status == 200
+        assert "treetop_refit_failures_in_a_row" in service.get("/metrics").content.decode()
+        models.unlink()
+        aside.rename(models)
+        state = service.get("/v1/model").json["refit"]
+        assert state["failures"] >= 2
+        assert "models" in state["error"]
+        service.wait_for(lambda: service.model_is("000001"))
+        assert service.get("/v1/model").json["refit"]["failures"] == 0
+        times = [line["time"] for line in service.said("refit failed")]
+        assert times == sorted(times)
+
+
+def test_a_killed_refit_is_a_failed_refit(folder: Path) -> None:
+    with running(folder) as service:
+        play(service, 30, "a")
+        killed = 0
+        while not killed:
+            service.wait_for(lambda: service.post("/v1/refit", {}).status == 202)
+            for _ in range(200):
+                if pids := refit_processes(folder):
+                    os.kill(pids[0], signal.SIGKILL)
+                    killed += 1
+                    break
+                time.sleep(0.005)
+        service.wait_for(lambda: service.said("refit failed"))
+        assert service.get("/v1/model").json["model"] == "000000"
+        assert [p.name for p in (folder / "models").iterdir() if not p.name.startswith(".")] == ["000000"]
+        service.wait_for(lambda: service.post("/v1/refit", {}).status == 202)
+        service.wait_for(lambda: service.model_is("000001"))
+
+
+def refit_processes(folder: Path) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"treetop.service.refit" in words and str(folder).encode() in words:
+                found.append(int(entry.name))
+    return found
+
+
+def test_refits_that_cannot_be(folder: Path) -> None:
+    with running(folder) as service:
+        nothing = service.post("/v1/refit", {})
+        assert (nothing.status, nothing.code) == (409, "nothing_to_learn")
+        none_before = service.post("/v1/rollback", {})
+        assert (none_before.status, none_before.code) == (409, "no_such_model")
+        assert service.post("/v1/rollback", {"model": "000009"}).status == 409
+        play(service, 5, "a")
+        with Bandit.open(folder) as bandit, bandit.home.making_a_model():
+            busy = service.post("/v1/refit", {})
+            assert (busy.status, busy.code) == (409, "busy")
+            assert service.get("/v1/model").json["refit"]["running"] is True
+
+
+def test_only_the_last_models_are_kept_and_replay_says_so(tmp_path: Path) -> None:
+    folder = small_bandit(tmp_path / "shop", X, Y, config=settings(refit=config.Refitting(first=10**9, keep=2)))
+    with Bandit.open(folder) as bandit:
+        bandit.decide(X[0], event_id="old")
+        for _ in range(3):
+            bandit.refit()
+        assert bandit.home.models() == ["000002", "000003"]
+        bandit.decide(X[0], event_id="new")
+    old, new = (replay(folder, event) for event in ("old", "new"))
+    assert old.returncode == 2
+    assert "was decided by model 000000; kept are 000002, 000003" in old.stderr
+    assert json.loads(new.stdout)["same"] is True
+
+
+def replay(folder: Path, event: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, "replay", str(folder), event, "--json"], capture_output=True, text=True)
+
+
+def test_killed_and_started_again_it_has_all_that_it_acknowledged(folder: Path) -> None:
+    with running(folder) as service:
+        shown = play(service, 40, "a")
+        service.post("/v1/refit", {})
+        service.wait_for(lambda: service.model_is("000001"))
+        later = play(service, 10, "b")
+        service.end(signal.SIGKILL)
+    with running(folder) as service, service.client() as client:
+        assert client.model()["epoch"] == 1
+        assert client.model()["refit"]["observed"] == 50
+        assert play(service, 40, "a", client) == shown  # the same ids give the same decisions, and rewards repeat
+        assert play(service, 10, "b", client) == later
+        assert client.model()["refit"]["observed"] == 50
+    assert json.loads(replay(folder, "a-7").stdout)["same"] is True
+    assert json.loads(replay(folder, "b-7").stdout)["same"] is True
+
+
+def test_a_corrupt_current_model_lets_the_last_good_one_serve(folder: Path) -> None:
+    with Bandit.open(folder) as bandit:
+        bandit.decide(X[0], event_id="x")
+        bandit.refit()
+        bandit.refit()
+    broken = folder / "models" / "000002" / "leaf_of.npy"
+    whole = broken.read_bytes()
+    broken.write_bytes(whole[:-8])
+    with running(folder) as service:
+        model = service.get("/v1/model").json
+        assert model["model"] == "000001"
+        assert "leaf_of.npy" in model["trouble"]
+        assert service.post("/v1/decide", {"features": named(X, 0)}).json["epoch"] == 1
+        assert "treetop_model_trouble 1.0" in service.get("/metrics").content.decode()
+        broken.write_bytes(whole)
+        service.wait_for(lambda: service.model_is("000002"))
+        assert service.get("/v1/model").json["trouble"] is None
+
+
+def test_workers_share_everything_and_dead_ones_are_replaced(folder: Path) -> None:
+    with running(folder, "--workers", "2") as service:
+        service.wait_for(lambda: len(service.said("ready")) == 2)
+        shown = play(service, 30, "a")
+        assert play(service, 30, "a") == shown
+        text = service.get("/metrics").content.decode()
+        count = re.findall(r'^treetop_requests_total\{route="/v1/decide",status="200"\} (\S+)', text, re.MULTILINE)
+        assert float(count[0]) == 60
+        victim = service.said("ready")[0]["pid"]
+        os.kill(victim, signal.SIGKILL)
+        service.wait_for(lambda: len(service.said("ready")) == 3)
+        with service.client() as client:
+            assert play(service, 30, "a", client) == shown
+        assert service.end() == 0
+    assert not alive(service.said("ready")[-1]["pid"])
+
+
+def test_workers_end_when_their_parent_is_killed(folder: Path) -> None:
+    with running(folder, "--workers", "2") as service:
+        service.wait_for(lambda: len(service.said("ready")) == 2)
+        workers = [line["pid"] for line in service.said("ready")]
+        service.process.kill()
+        service.process.wait()
+        until = time.monotonic() + 30
+        while any(alive(pid) for pid in workers):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    with running(folder, "--port", str(service.port)) as again:
+        assert again.port == service.port
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_it_finishes_what_it_accepted(folder: Path) -> None:
+    """SIGTERM while requests are on their way: whoever got through gets a whole answer, and it is in the log."""
+    with running(folder) as service:
+        answered: list[str] = []
+        cut: list[str] = []
+
+        def ask(number: int) -> None:
+            with service.client(retries=0, timeout=30) as client:
+                try:
+                    for i in range(100_000):
+                        shown = client.decide(named(X, i % 600), event_id=f"{number}-{i}")
+                        answered.append(shown.event_id)
+                except ConnectionError:
+                    pass
+                except Exception as error:
+                    cut.append(repr(error))
+
+        threads = [threading.Thread(target=ask, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        service.wait_for(lambda: len(answered) > 50)
+        assert service.end() == 0
+        for thread in threads:
+            thread.join()
+    assert cut == []
+    with Bandit.open(folder) as bandit:
+        assert all(bandit.log.event(event) is not None for event in answered)
+    assert [line["event"] for line in service.said()][-2:] == ["finishing", "stopped"]
+    assert all(line.startswith("{") for line in service.lines.read_text().splitlines())  # nothing but JSON lines
+
+
+def test_arms_change_while_it_serves(folder: Path) -> None:
+    with running(folder, "--workers", "2") as service, service.client() as client:
+        service.wait_for(lambda: len(service.said("ready")) == 2)
+        kept = client.decide(named(X, 0), event_id="kept", eligible=["a5"])
+        answer = client.change_arms(add=["new", "newer"], remove=["a5"], vectors=[X[0], X[1]])
+        assert (answer["arms"], answer["removed"]) == (62, 1)
+        for i in range(20):  # whichever worker answers knows the new arms at once, if it is asked for them
+            shown = client.decide(named(X, 0), event_id=f"only-{i}", eligible=["new", "newer", "a5"], k=3)
+            if shown.epoch:
+                assert set(shown.arms) == {"new", "newer"}
+        service.wait_for(lambda: all(client.decide(X[0]).epoch == 1 for _ in range(20)))
+        assert client.decide(named(X, 0), event_id="kept", eligible=["a5"]) == kept
+        again = {"x": named(X, 0), "event_id": "kept", "eligible": ["a5"]}
+        assert client.decide_batch([again, {**again, "event_id": "late"}])[0] == kept
+        with pytest.raises(treetop.ServiceError, match="no_arms"):
+            client.decide(named(X, 0), eligible=["a5"])
+        assert all("a5" not in client.decide(X[i], k=60).arms for i in range(5))
+        client.reward("only-0", {"new": 1.0})
+        client.reward("kept", {"a5": 1.0})
+        for wrong in (
+            {"add": ["new"]},
+            {"remove": ["who"]},
+            {"add": ["x"], "vectors": []},
+            {"add": ["y"], "remove": ["z"]},
+        ):
+            assert service.post("/v1/arms", wrong).status == 422
+        assert client.model()["arms"] == 62
+
+
+def test_tokens_and_their_scopes(folder: Path, tmp_path: Path) -> None:
+    tokens = {"read": "r" * 20, "write": "w" * 20, "admin": "a" * 20}
+    file = tmp_path / "tokens"
+    file.write_text("# ours\n" + "".join(f"{scope} {token}\n" for scope, token in tokens.items()))
+    calls: list[tuple[str, str, Any]] = [
+        ("write", "/v1/decide", {"features": named(X, 0), "event_id": "t"}), ("write", "/v1/reward", {}),
+        ("write", "/v1/decide/batch", {}), ("write", "/v1/reward/batch", {}), ("read", "/v1/events/t", None),
+        ("read", "/v1/explain", {}), ("read", "/v1/model", None), ("admin", "/v1/refit", {}),
+        ("admin", "/v1/rollback", {}), ("admin", "/v1/arms", {}), ("read", "/metrics", None),
+        ("read", "/openapi.json", None),
+    ]  # fmt: skip
+    with running(folder, "--tokens", str(file), environment={"TREETOP_TOKEN": "everything" * 2}) as service:
+        for scope, path, body in calls:
+            method = "GET" if body is None else "POST"
+            for given in (None, "Bearer wrong", "Bearer ", "Basic !!", "Bearer " + "r" * 19, "r" * 20):
+                head = {} if given is None else {"authorization": given}
+                answer = service.ask(method, path, body, head)
+                assert (answer.status, answer.code) == (401, "unauthorized"), path
+                assert answer.headers["www-authenticate"].startswith(("Bearer", "Basic"))
+            for other, token in tokens.items():
+                status = service.ask(method, path, body, {"authorization": f"Bearer {token}"}).status
+                assert (status == 403) == (other != scope), (path, other)
+                assert status != 401
+            assert service.ask(method, path, body, {"authorization": "bearer " + "everything" * 2}).status not in (
+                401,
+                403,
+            )
+        assert service.get("/healthz").status == service.get("/readyz").status == 200
+        assert (
+            service.ask("GET", "/v1/model", headers={"authorization": "Basic b3BzOnJycnJycnJycnJycnJycnJycnJy"}).status
+            == 200
+        )
+        service.end()
+        written = service.lines.read_text()
+    for secret in (*tokens.values(), "everything" * 2):
+        assert secret not in written
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("read short", "has 5 characters; at least 16"),
+        ("all " + "x" * 20, "no scope 'all'"),
+        ("nonsense", "not of the form"),
+    ],
+)
+def test_bad_tokens_are_refused_at_the_start(folder: Path, tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "tokens").write_text(line + "\n")
+    words = [*COMMAND, "serve", str(folder), "--tokens", str(tmp_path / "tokens")]
+    ended = subprocess.run(words, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert message in re.sub(r"\s+", " ", ended.stderr)
+    assert "x" * 20 not in ended.stderr
+
+
+def test_a_folder_that_is_none_is_one_line(tmp_path: Path) -> None:
+    ended = subprocess.run([*COMMAND, "serve", str(tmp_path), "--port", "0"], capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert "is not a bandit's folder" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_the_same_application_on_postgresql(folder: Path, server: Any) -> None:
+    """Only `--log` is another: decisions, rewards, refit, kill, start, and no password in the lines."""
+    address = new_schema(server)
+    with running(folder, "--log", address) as service:
+        shown = play(service, 20, "a")
+        assert service.post("/v1/refit", {}).status == 202
+        service.wait_for(lambda: service.model_is("000001"))
+        service.end(signal.SIGKILL)
+    with running(folder, "--workers", "2", environment={"TREETOP_LOG": address}) as service:
+        assert play(service, 20, "a") == shown
+        assert service.get("/v1/model").json["refit"]["observed"] == 20
+        assert service.end() == 0
+    assert address not in service.lines.read_text()
+    with Bandit.open(folder, address) as bandit:
+        assert same(*bandit.replay("a-3"))
+        assert bandit.log.counts().decisions == 20
