@@ -47,6 +47,7 @@ class Refits:
         self._runs: set[asyncio.Task[None]] = set()
         self._forgot = time.monotonic()
         self._began = time.time()
+        self.keeps_schedule = False  # of several workers, one does
 
     def running(self) -> bool:
         """Whether any process of this folder refits, or adds arms."""
@@ -81,6 +82,7 @@ class Refits:
         with ExitStack() as held:
             while not self._hold(held):
                 await asyncio.sleep(2.0)
+            self.keeps_schedule = True
             while True:
                 try:
                     await self._look()
