@@ -11,10 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from logs import event
 
-from treetop.log import Reward, open_log
+from treetop.log import Log, Reward, open_log
 
-address, name, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
-log = open_log(address)
 say = threading.Lock()
 
 
@@ -24,10 +22,10 @@ def tell(line: str) -> None:
         sys.stdout.flush()
 
 
-def work(thread: int) -> None:
+def work(log: Log, name: str) -> None:
     i = 0
     while True:
-        made = event(f"{name}-{thread}-{i}", time=1e9 + i)
+        made = event(f"{name}-{i}", time=1e9 + i)
         log.append([made])
         tell(f"d {made.event_id}")
         if i % 2:
@@ -37,7 +35,10 @@ def work(thread: int) -> None:
         i += 1
 
 
-tell("ready")
-for t in range(threads):
-    threading.Thread(target=work, args=(t,), daemon=True).start()
-threading.Event().wait()
+if __name__ == "__main__":
+    address, name, threads = sys.argv[1:]
+    opened = open_log(address)
+    tell("ready")
+    for t in range(int(threads)):
+        threading.Thread(target=work, args=(opened, f"{name}-{t}"), daemon=True).start()
+    threading.Event().wait()

@@ -133,7 +133,8 @@ def running(
     clean = {key: value for key, value in os.environ.items() if not key.startswith("TREETOP_")}
     with lines.open("a") as file:
         process = subprocess.Popen(
-            [*COMMAND, "serve", str(folder), "--port", "0", *options], stderr=file, text=True,
+            [*COMMAND, "serve", str(folder), *(() if "--port" in options else ("--port", "0")), *options], stderr=file,
+            text=True,
             env={**clean, **(environment or {})},
         )  # fmt: skip
     service = Running(folder, process, 0, lines, token)

@@ -13,6 +13,7 @@ from logs import check_whole, event, joined, same, same_samples
 
 from treetop.log import Conflict, Counts, Event, Log, LogError, Outcome, Reward, Status, gather, open_log
 from treetop.log import group as grouping
+from treetop.log.sqlite import SqliteLog
 
 
 @pytest.fixture
@@ -139,6 +140,8 @@ def test_bad_arguments_are_refused_before_anything_is_written(log: Log) -> None:
     ]:
         with pytest.raises(ValueError, match=error):
             log.append([good, bad])
+    with pytest.raises(TypeError, match="arms of event 'wide' hold int64; int32"):
+        log.append([event("wide", arms=np.arange(3) + 2**40)])
     for value in (-0.1, 1.5, math.nan):
         with pytest.raises(ValueError, match=r"lie in \[0, 1\]"):
             log.reward([Reward("good", 1, value, 1.0)])
@@ -332,6 +335,31 @@ def test_a_job_that_fails_does_not_fail_its_neighbours() -> None:
     assert [f.exception() is None for f in futures] == [True, True, True, False, True, True]
     with pytest.raises(LogError, match="closed"):
         group.submit(Job("late", False))
+
+
+def test_settings_of_a_failed_commit_are_not_relied_on(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(connection: Any, state: Any) -> None:
+        raise LogError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("treetop.log.write.store_state", fail)
+        with pytest.raises(LogError, match="the disk is full"):
+            log.append([event("a", model="new")])
+    assert log.event("a") is None
+    log.append([event("a", model="new")])
+    stored = log.event("a")
+    assert stored is not None
+    assert stored.event.model == "new"
+
+
+def test_every_commit_is_synced(log: Any) -> None:
+    connection = log.connect()
+    if isinstance(log, SqliteLog):
+        assert connection.rows("PRAGMA journal_mode") == [("wal",)]
+        assert connection.rows("PRAGMA synchronous") == [(2,)]  # FULL
+    else:
+        assert connection.rows("SHOW synchronous_commit") == [("on",)]
+    connection.close()
 
 
 def test_closing_finishes_what_was_submitted(place: str) -> None:

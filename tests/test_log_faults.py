@@ -14,71 +14,92 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pytest
 from conftest import new_schema
-from logs import check_whole, event, joined, same
+from logs import check_whole, event, same
 from postgres import Server
 
-from treetop.log import Log, LogError, Mark, Reward, open_log
+from treetop.log import Log, LogError, Reward, open_log
 
 HERE = Path(__file__).parent
 LIMIT = 400_000  # bytes of a file in the test of the full disk
 
 
+@dataclass
+class Writer:
+    """A process that writes to a log. What it says goes to a file, which is whole up to the moment of a kill."""
+
+    process: "subprocess.Popen[bytes]"
+    said: Path
+
+    def lines(self) -> list[str]:
+        return self.said.read_text().split("\n")[:-1]  # the last may have been cut off
+
+    def wait_until_ready(self) -> None:
+        until = time.monotonic() + 60
+        while not self.lines():
+            assert self.process.poll() is None, self.said.with_suffix(".err").read_text()
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+    def kill(self) -> list[list[str]]:
+        """Ends it with kill -9; what had been acknowledged."""
+        self.process.kill()
+        self.process.wait()
+        assert not (error := self.said.with_suffix(".err").read_text()), error
+        return [line.split() for line in self.lines()[1:]]
+
+
 @contextmanager
-def writers(place: str, names: list[str], threads: int = 4) -> "Iterator[list[subprocess.Popen[str]]]":
+def writers(folder: Path, place: str, names: list[str], threads: int = 4) -> Iterator[list[Writer]]:
     """Processes that write to one log, all of them at work; whatever happens, none stays behind."""
-    commands = [[sys.executable, str(HERE / "log_worker.py"), place, name, str(threads)] for name in names]
     with ExitStack() as stack:
         started = []
-        for command in commands:
-            worker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            started.append(stack.enter_context(worker))
-            stack.callback(worker.kill)
-        for worker in started:
-            assert worker.stdout is not None
-            assert worker.stdout.readline() == "ready\n", worker.communicate()[1]
+        for name in names:
+            said = folder / f"{name}.out"
+            out, err = (stack.enter_context(said.with_suffix(end).open("wb")) for end in (".out", ".err"))
+            command = [sys.executable, str(HERE / "log_worker.py"), place, name, str(threads)]
+            process = stack.enter_context(subprocess.Popen(command, stdout=out, stderr=err))
+            stack.callback(process.kill)
+            started.append(Writer(process, said))
+        for writer in started:
+            writer.wait_until_ready()
         yield started
 
 
-def told(worker: "subprocess.Popen[str]") -> list[list[str]]:
-    """What a killed worker had said; a line without its end was cut off by the kill."""
-    out, err = worker.communicate(timeout=60)
-    assert not err, err
-    return [line.split() for line in out.split("\n")[:-1]]
-
-
-def kill_two_writers(place: str, round: int, wait: float) -> list[list[str]]:
+def kill_two_writers(folder: Path, place: str, round: int, wait: float) -> list[list[str]]:
     """Two processes write to one log; both are killed at moments of their own."""
-    with writers(place, [f"w{round}a", f"w{round}b"]) as workers:
+    lines = []
+    with writers(folder, place, [f"w{round}a", f"w{round}b"]) as started:
         time.sleep(wait)
-        for worker in workers:
-            worker.send_signal(signal.SIGKILL)
+        for writer in started:
+            lines += writer.kill()
             time.sleep(random.random() * 0.05)
-        return [line for worker in workers for line in told(worker)]
+    return lines
 
 
 def check_acknowledged(log: Log, lines: list[list[str]]) -> None:
+    everything = [entry.stored for chunk in log.entries(log.snapshot()) for entry in chunk]
+    found = {stored.event.event_id: stored for stored in everything}
+    assert len(found) == len(everything) == log.counts().decisions
     for what, name, *reward in lines:
-        stored = log.event(name)
-        assert stored is not None, f"{name} was acknowledged and is gone"
+        assert name in found, f"{name} was acknowledged and is gone"
+        stored = found[name]
         expected = event(name, time=stored.event.time)
         assert same(stored.event, expected)
         if what == "r":
             slot = expected.arms.tolist().index(int(reward[0]))
             assert stored.rewards[slot] == float(reward[1])
-    whole = joined(log.samples(Mark("now", log.counts().position, 0.0)))
-    assert len(np.unique(whole["positions"])) == len(whole["positions"]) == log.counts().decisions
     check_whole(log)
 
 
-def rounds_of_kills(place: str, rounds: int) -> None:
+def rounds_of_kills(folder: Path, place: str, rounds: int) -> None:
     lines: list[list[str]] = []
     for round in range(rounds):
-        lines += kill_two_writers(place, round, wait=0.1 + random.random() * 0.5)
+        lines += kill_two_writers(folder, place, round, wait=0.1 + random.random() * 0.5)
         with open_log(place) as log:
             check_acknowledged(log, lines[-500:])
             log.seal(f"refit-{round}")
@@ -87,21 +108,19 @@ def rounds_of_kills(place: str, rounds: int) -> None:
         check_acknowledged(log, lines)
 
 
-def test_killed_writers_lose_nothing_acknowledged(place: str) -> None:
-    rounds_of_kills(place, 3)
+def test_killed_writers_lose_nothing_acknowledged(tmp_path: Path, place: str) -> None:
+    rounds_of_kills(tmp_path, place, 3)
 
 
 @pytest.mark.long
-def test_fifty_rounds_of_killed_writers(place: str) -> None:
-    rounds_of_kills(place, 50)
+def test_fifty_rounds_of_killed_writers(tmp_path: Path, place: str) -> None:
+    rounds_of_kills(tmp_path, place, 50)
 
 
-def test_processes_that_open_a_new_log_at_the_same_time(place: str) -> None:
-    with writers(place, [f"w{i}" for i in range(4)], threads=2) as workers:
+def test_processes_that_open_a_new_log_at_the_same_time(tmp_path: Path, place: str) -> None:
+    with writers(tmp_path, place, [f"w{i}" for i in range(4)], threads=2) as started:
         time.sleep(0.5)
-        for worker in workers:
-            worker.kill()
-        lines = [told(worker) for worker in workers]
+        lines = [writer.kill() for writer in started]
     assert all(lines)
     with open_log(place) as log:
         check_acknowledged(log, [line for part in lines for line in part])
@@ -211,6 +230,16 @@ def test_a_server_that_is_not_there(server: Server) -> None:
     assert "secret" not in str(found.value)
     with pytest.raises(ValueError, match="not one that PostgreSQL understands"):
         open_log("postgresql://host:port:port/db?nonsense=1")
+
+
+def test_a_server_that_was_gone_while_nobody_asked(server: Server) -> None:
+    with open_log(new_schema(server)) as log:
+        log.append([event("before")])
+        assert log.counts().decisions == 1
+        server.stop()
+        server.start()
+        log.append([event("after")])
+        assert log.counts().decisions == 2
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["stopped", "crashed"])

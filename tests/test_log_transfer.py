@@ -88,6 +88,21 @@ def test_a_round_trip_changes_nothing(
         assert one.counts() == two.counts()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_comes_after_the_snapshot_is_not_exported(new_log: Callable[[str], str], kind: str) -> None:
+    with open_log(new_log(kind)) as log:
+        made = event("a")
+        log.append([made])
+        log.reward([Reward("a", int(made.arms[0]), 0.5, 1.0)])
+        snapshot = log.snapshot()
+        log.reward([Reward("a", int(made.arms[1]), 0.25, 1.0)])
+        log.append([event("b")])
+        ((entry,),) = log.entries(snapshot)
+        assert entry.stored.event.event_id == "a"
+        assert np.isnan(entry.stored.rewards).tolist() == [False, True, True]
+        assert (entry.reward_positions > 0).tolist() == [True, False, False]
+
+
 def test_large_numbers_of_decisions_come_in_chunks(new_log: Callable[[str], str], tmp_path: Path) -> None:
     told: list[int] = []
     with open_log(new_log("sqlite")) as one, open_log(new_log("sqlite")) as two:

@@ -24,9 +24,9 @@ from treetop.answers import Refit, Shown, Slot, UnknownEvent, raise_for, slots
 from treetop.catalogue import ArmId, Catalogue, Vocabulary, line_added, line_removed
 from treetop.config import Config
 from treetop.explore import event_name
-from treetop.files import put
+from treetop.files import put, sync_folder
 from treetop.grow import grow
-from treetop.home import CATALOGUE, CURRENT, LOG, MODELS, PATIENCE, Home, State, name_of
+from treetop.home import CATALOGUE, CURRENT, LOG, MODELS, Home, State, name_of
 from treetop.live import Live, decided_again, tree_id
 from treetop.log import Conflict, Event, Log, Reward, gather, open_log
 from treetop.log.records import Stored
@@ -38,6 +38,7 @@ from treetop.types import Decision, Explanation, Matrix, Rows, real
 
 VOCABULARY = "vocabulary.json"
 MOMENT = 1.0  # seconds for somebody who only looks whether the lock is held
+PATIENCE = 5.0  # seconds that new arms wait for a refit
 
 
 class Bandit:
@@ -59,7 +60,7 @@ class Bandit:
         self._seen, self._state = home.signature(), home.state()
         name, model, trouble = home.load(self._state)
         self.live = Live(name, model, home.catalogue(self._state), config.policy, trouble).warm()
-        self.vocabulary = Vocabulary(model.n_features, _names(home), config.features.strict)
+        self.vocabulary = Vocabulary(model.n_features, _names(home), config.features.strict_features)
 
     @classmethod
     def create(
@@ -227,7 +228,7 @@ class Bandit:
                 base = grow(base, missing, self.config.tree.max_leaf)
             observed = self.log.counts().observed
             mark = self.log.seal(f"refit {name_of(state.following)} {time.time():.6f}")
-            wait, default = self.config.rewards.wait, self.config.rewards.default
+            wait, default = self.config.rewards.reward_wait, self.config.rewards.default_reward
             chunks = self.log.samples(mark, wait=wait, default=default, tree=tree_id(base.tree))
             feedback = gather(chunks, base.n_features)
             model, heard = learned(base, feedback, self.config.learner, state.following)
@@ -251,7 +252,7 @@ class Bandit:
 
     def add_arms(self, arms: Iterable[ArmId], vectors: Matrix | None = None) -> None:
         """New arms, each with a positive chance at once. A vector in the space of the contexts puts an arm among its
-        like; the others go where there is most room."""
+        like; the others go where there is most room. Waits a little for a refit to end, which makes a model too."""
         with self.home.making_a_model(PATIENCE):
             self.refresh()
             live, state = self.live, self.home.state()
@@ -272,13 +273,15 @@ class Bandit:
 
     def remove_arms(self, arms: Iterable[ArmId]) -> None:
         """Arms that are never shown again. Their ids stay taken, and rewards for what was shown are still accepted."""
-        with self.home.making_a_model(PATIENCE):
-            self.refresh()
-            old = self.live.catalogue
-            removed = old.remove(arms).removed[len(old.removed) :]
-            if removed:
-                self.home.extend(line_removed(removed))
-                self.home.note("arms removed", model=self.live.name, count=len(removed))
+        listed, removed = list(arms), list[int]()
+
+        def lines(now: Catalogue) -> bytes:
+            removed.extend(now.remove(listed).removed[len(now.removed) :])
+            return line_removed(removed) if removed else b""
+
+        self.home.extend(lines)
+        if removed:
+            self.home.note("arms removed", model=self.live.name, count=len(removed))
         self.refresh()
 
 
@@ -304,12 +307,17 @@ def _first_model(
     return Model.initial(Tree.from_labels(X, Y, max_leaf, branching, seed), X, Y)
 
 
+def check_new(folder: Path) -> None:
+    """Refuses a place that holds something."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(f"{folder} exists and is not an empty folder; nothing was written")
+
+
 def _write_folder(
     folder: Path, model: Model, catalogue: Catalogue, names: tuple[str, ...] | None, config: Config
 ) -> None:
     """All of it beside its place, then there in one step."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FileExistsError(f"{folder} exists and is not an empty folder; nothing was written")
+    check_new(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
@@ -324,5 +332,6 @@ def _write_folder(
         state = State(name, len(lines), model.epoch + 1)
         put(work / CURRENT, lambda file: file.write(json.dumps(asdict(state)).encode() + b"\n"))
         os.replace(work, folder)
+        sync_folder(folder.parent)
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -181,12 +181,13 @@ class Vocabulary:
     def named(self, features: Mapping[str, float]) -> tuple[Rows, int]:
         """A context by names, and how many of them are not in the vocabulary (an error if it is strict)."""
         index = self.index
-        found = sorted([(index[name], value) for name, value in features.items() if name in index])
+        found = {index[name]: value for name, value in features.items() if name in index}
         if self.strict and len(found) < len(features):
             unknown = next(name for name in features if name not in index)
             raise UnknownFeature(f"there is no feature {unknown!r} in the vocabulary")
-        at, values = np.array([i for i, _ in found], np.int32), [value for _, value in found]
-        return self._row(at, values), len(features) - len(found)
+        order = sorted(found)
+        values = _singles(map(found.__getitem__, order))
+        return self._row(np.array(order, np.int32), values), len(features) - len(found)
 
     def sparse(self, indices: Sequence[float], values: Sequence[float]) -> Rows:
         """A context by columns, in any order; a repeated one adds up."""
@@ -196,17 +197,21 @@ class Vocabulary:
         wrong = (at < 0) | (at >= self.columns) | (at != np.floor(at))
         if wrong.any():
             raise ValueError(f"index {at[wrong][0]:.17g} is not a whole number in [0, {self.columns})")
-        return self._row(at.astype(np.int32), values)
+        return self._row(at.astype(np.int32), _singles(values))
 
     def dense(self, values: Sequence[float]) -> Rows:
         if len(values) != self.columns:
             raise ValueError(f"{len(values)} dense values; there are {self.columns} features")
         at: Longs = np.flatnonzero(np.array(values, np.float64))
-        return self._row(at.astype(np.int32), [values[i] for i in at.tolist()])
+        return self._row(at.astype(np.int32), _singles(values)[at])
 
-    def _row(self, at: Ints, values: Sequence[float]) -> Rows:
-        value: Singles = np.frombuffer(array("f", values), np.float32)  # what does not fit is infinite: refused below
+    def _row(self, at: Ints, value: Singles) -> Rows:
         start: Longs = np.array([0, len(at)], np.int64)
         if _core.inspect_rows(start, at, value, self.columns, "features"):
             return Rows(start, at, value, self.columns)
         return as_rows(Rows(start, at, value, self.columns).csr(), what="features")
+
+
+def _singles(values: Iterable[float]) -> Singles:
+    """As float32; what does not fit becomes infinite, which no row takes."""
+    return np.frombuffer(array("f", values), np.float32)

@@ -6,6 +6,7 @@ sent again after a pause that grows; what the service refused is an error at onc
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import random
@@ -185,7 +186,8 @@ class Client:
         connection = self._connection()
         connection.close()
         self._own.connection = None
-        self._open.remove(connection)
+        with contextlib.suppress(ValueError):  # closed meanwhile by another thread
+            self._open.remove(connection)
 
 
 def _ask(

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from treetop import config
 from treetop.answers import same, slots
-from treetop.bandit import Bandit
+from treetop.bandit import Bandit, check_new
 from treetop.datasets import Dataset, load
 from treetop.simulate import begin
 
@@ -46,6 +46,7 @@ def init(
     Example: treetop init shop debian
     """
     began = time.perf_counter()
+    check_new(folder)
     dataset = load(data, data_dir=data_dir)
     count, _, leaf = dataset.sizes(rows, 1, max_leaf)
     settings = config.Config(

@@ -66,11 +66,11 @@ class Leaves:
 
 @dataclass(frozen=True)
 class Naming:
-    strict: bool = False  # whether a feature that is not in the vocabulary is refused, or counted and ignored
+    strict_features: bool = False  # whether a feature that is not in the vocabulary is refused, or counted and ignored
 
     def __post_init__(self) -> None:
-        if not isinstance(self.strict, bool):
-            raise TypeError(f"strict must be true or false, not {self.strict!r}")
+        if not isinstance(self.strict_features, bool):
+            raise TypeError(f"strict_features must be true or false, not {self.strict_features!r}")
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Refitting:
     keep: int = 5  # models
 
     def __post_init__(self) -> None:
-        Epochs.geometric(self.first, self.factor)
+        Epochs.geometric(self.first, real("factor", self.factor, 1.01, 1e6))
         real("every", self.every, 0, YEAR)
         real("retry", self.retry, 0.01, YEAR)
         real("retry_most", self.retry_most, self.retry, YEAR)
@@ -128,20 +128,20 @@ class Refitting:
 
 @dataclass(frozen=True)
 class Rewards:
-    """`default` is what an unobserved slot counts as once `wait` seconds have passed; without it, it stays unobserved.
+    """`default_reward` is what an unobserved slot counts as after `reward_wait` seconds; without it, it stays so.
 
     Decisions older than `keep_days` are forgotten (0: never).
     """
 
-    wait: float = 0.0
-    default: float | None = None
+    reward_wait: float = 0.0
+    default_reward: float | None = None
     keep_days: float = 0.0
 
     def __post_init__(self) -> None:
-        real("wait", self.wait, 0, YEAR)
+        real("reward_wait", self.reward_wait, 0, YEAR)
         real("keep_days", self.keep_days, 0, 1e6)
-        if self.default is not None:
-            real("default", self.default, 0, 1)
+        if self.default_reward is not None:
+            real("default_reward", self.default_reward, 0, 1)
 
 
 @dataclass(frozen=True)
@@ -222,10 +222,10 @@ def text_of(config: Config) -> str:
     about = {
         "policy": "slots of a decision, how many of them explore, nodes that survive each level of the search",
         "tree": "arms in a leaf at most; new arms respect it",
-        "features": "strict = true refuses features that are not in the vocabulary",
+        "features": "strict_features = true refuses features that are not in the vocabulary",
         "learner": "reward models",
         "refit": "after `first` observed rounds, then at every `factor` times as many; `every` seconds; models kept",
-        "rewards": "default = 0.0 counts a slot without a reward as 0 after `wait` seconds; keep_days = 0 keeps all",
+        "rewards": "default_reward = 0.0 counts a slot without a reward as 0 after `reward_wait` seconds",
         "limits": "what a request may ask for",
     }
     for name in TABLES:

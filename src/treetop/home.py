@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -75,7 +75,7 @@ class Home:
 
     def models(self) -> list[str]:
         """The models kept, oldest first."""
-        return sorted(path.name for path in (self.path / MODELS).iterdir() if not path.name.startswith("."))
+        return sorted((path.name for path in (self.path / MODELS).iterdir() if path.name.isdecimal()), key=int)
 
     def load(self, state: State) -> tuple[str, Model, str]:
         """The current model, or if it cannot be read the newest that can, and then why."""
@@ -123,6 +123,8 @@ class Home:
         return state
 
     def _written(self, state: State, catalogue: bytes, **facts: Any) -> State:
+        if not catalogue and not facts:
+            return state
         if catalogue:
             path = self.path / CATALOGUE
             os.truncate(path, state.catalogue)  # what a crash left behind was never part of it
@@ -131,16 +133,16 @@ class Home:
         put(self.path / CURRENT, lambda file: file.write(json.dumps(asdict(state)).encode() + b"\n"))
         return state
 
-    def extend(self, catalogue: bytes) -> State:
-        """Adds lines to the catalogue; the model stays."""
+    def extend(self, lines: Callable[[Catalogue], bytes]) -> State:
+        """Adds lines to the catalogue, made from what it is at that moment; the model stays."""
         with self.changing() as state:
-            return self._written(state, catalogue)
+            return self._written(state, lines(self.catalogue(state)))
 
     def roll_back(self, name: str | None = None) -> State:
         """Makes an older model current: the one before the current one, or the one named."""
         with self.changing() as state:
             kept = self.models()
-            older = [model for model in kept if model < state.model]
+            older = [model for model in kept if int(model) < int(state.model)]
             wanted = name if name is not None else older[-1] if older else None
             if wanted is None:
                 raise ValueError(f"there is no model before {state.model}")

@@ -132,6 +132,8 @@ def decided(policy: Policy, model: Model, row: Rows, event_id: str, limits: Rest
 
 def _check_any(model: Model, limits: Restriction) -> None:
     allowed = limits.allowed
+    if allowed.kind == ALL:
+        return
     left = len(allowed.positions) if allowed.kind == ONLY else model.n_arms - len(allowed.positions)
     if left == 0:
         raise NoArms("none of the arms that the request allows can be shown")
@@ -139,12 +141,10 @@ def _check_any(model: Model, limits: Restriction) -> None:
 
 def digest(row: Rows, k: int | None, explore: int | None, limits: Restriction) -> bytes:
     """What was asked, in 16 bytes: the same request again has the same, however its features were spelled."""
-    made = hashlib.blake2b(row.index.tobytes(), digest_size=FINGERPRINT)
-    made.update(row.value.tobytes())
     kind = limits.name[:1] if len(limits.listed) or limits.name[:1] == "+" else ""
-    made.update(f"{len(row.index)} {k} {explore} {kind}".encode())
-    made.update(limits.listed.tobytes())
-    return made.digest()
+    said = f"{len(row.index)} {k} {explore} {kind} ".encode()
+    parts = (said, row.index.tobytes(), row.value.tobytes(), limits.listed.tobytes())
+    return hashlib.blake2b(b"".join(parts), digest_size=FINGERPRINT).digest()
 
 
 def restriction(

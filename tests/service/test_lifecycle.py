@@ -283,6 +283,8 @@ def test_workers_end_when_their_parent_is_killed(folder: Path) -> None:
         while any(alive(pid) for pid in workers):
             assert time.monotonic() < until
             time.sleep(0.05)
+    with running(folder, "--port", str(service.port)) as again:
+        assert again.port == service.port
 
 
 def alive(pid: int) -> bool:
@@ -320,6 +322,7 @@ def test_it_finishes_what_it_accepted(folder: Path) -> None:
     with Bandit.open(folder) as bandit:
         assert all(bandit.log.event(event) is not None for event in answered)
     assert [line["event"] for line in service.said()][-2:] == ["finishing", "stopped"]
+    assert all(line.startswith("{") for line in service.lines.read_text().splitlines())  # nothing but JSON lines
 
 
 def test_arms_change_while_it_serves(folder: Path) -> None:
@@ -334,6 +337,8 @@ def test_arms_change_while_it_serves(folder: Path) -> None:
                 assert set(shown.arms) == {"new", "newer"}
         service.wait_for(lambda: all(client.decide(X[0]).epoch == 1 for _ in range(20)))
         assert client.decide(named(X, 0), event_id="kept", eligible=["a5"]) == kept
+        again = {"x": named(X, 0), "event_id": "kept", "eligible": ["a5"]}
+        assert client.decide_batch([again, {**again, "event_id": "late"}])[0] == kept
         with pytest.raises(treetop.ServiceError, match="no_arms"):
             client.decide(named(X, 0), eligible=["a5"])
         assert all("a5" not in client.decide(X[i], k=60).arms for i in range(5))

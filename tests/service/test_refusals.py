@@ -106,7 +106,7 @@ def tight(tmp_path_factory: pytest.TempPathFactory) -> Any:
             limits=config.Limits(
                 body=2000, batch_body=5000, features=5, k=6, arms=10, batch=3, in_flight=2, seconds=0.5
             ),
-            features=config.Naming(strict=True),
+            features=config.Naming(strict_features=True),
         ),
     )  # fmt: skip
     with running(folder) as service:

@@ -52,6 +52,10 @@ class Connection(ABC):
     def rollback(self) -> None:
         """Gives up the transaction, if the connection still lives."""
 
+    def alive(self) -> bool:
+        """False if the other end is known to have hung up while the connection was idle."""
+        return True
+
     @abstractmethod
     def alone(self) -> None:
         """Inside a transaction: waits until no other process makes or changes tables."""

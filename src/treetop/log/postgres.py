@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import selectors
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -133,6 +134,12 @@ class _Connection(Connection):
         self._unsent, self._last = "", None
         with suppress(psycopg.Error):
             self._db.execute("ROLLBACK")
+
+    def alive(self) -> bool:
+        """The server says nothing to an idle connection but its farewell."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._db.fileno(), selectors.EVENT_READ)
+            return not selector.select(0)
 
     def alone(self) -> None:
         self.rows("SELECT pg_advisory_xact_lock(?)::text", TABLES_LOCK)

@@ -12,6 +12,11 @@ from numpy.typing import NDArray
 from treetop.types import Bools, Feedback, Floats, Ints, Longs, Rows, Singles, real
 
 REQUEST = 16  # bytes of a request's digest
+ARRAYS = [
+    ("index", np.dtype(np.int32)), ("value", np.dtype(np.float32)), ("arms", np.dtype(np.int32)),
+    ("nodes", np.dtype(np.int32)), ("propensities", np.dtype(np.float64)), ("scores", np.dtype(np.float32)),
+    ("explored", np.dtype(np.bool_)),
+]  # fmt: skip
 ID_BYTES = 512  # an event id in UTF-8 is at most this long
 
 
@@ -209,6 +214,9 @@ def check_event(event: Event) -> None:
     check_id(event.event_id)
     if len(event.request) != REQUEST:
         raise ValueError(f"request of event {event.event_id!r} has {len(event.request)} bytes; {REQUEST} are needed")
+    for name, kind in ARRAYS:
+        if getattr(event, name).dtype != kind:
+            raise TypeError(f"{name} of event {event.event_id!r} hold {getattr(event, name).dtype}; {kind} is needed")
     if len(event.index) != len(event.value):
         raise ValueError(f"event {event.event_id!r} has {len(event.index)} indices and {len(event.value)} values")
     k = len(event.arms)

@@ -98,6 +98,8 @@ class SqlLog(Log):
 
     def _commit(self, jobs: Sequence[Any]) -> list[Any]:
         """Runs in the group's thread. After trouble with the database the next commit starts with a new connection."""
+        if self._writer is not None and not self._writer.alive():
+            self._drop_writer()
         if self._writer is None:
             self._writer = self.connect()
         numbers = dict(self._numbers)
@@ -105,11 +107,15 @@ class SqlLog(Log):
             with self._writer.writing():
                 answers = _write(self._writer, jobs, numbers)
         except LogError:
-            self._writer.close()
-            self._writer = None
+            self._drop_writer()
             raise
         self._numbers = numbers  # only what is committed may be relied on
         return answers
+
+    def _drop_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -118,6 +124,9 @@ class SqlLog(Log):
             if self._closed:
                 raise LogError("the log is closed")
             connection = self._idle.pop() if self._idle else None
+        if connection is not None and not connection.alive():
+            connection.close()
+            connection = None
         connection = connection or self.connect()
         try:
             with connection.reading():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from treetop.log.records import check_id
 from treetop.service import wire
 from treetop.service.problems import Problem, problem_of
 from treetop.service.service import Service
-from treetop.types import Rows
+from treetop.types import Ints, Rows
 
 A = TypeVar("A")
 SMALL = 200  # arms listed in a request that is decided at once; more are looked up beside the other requests
@@ -28,8 +28,7 @@ def context(service: Service, features: dict[str, float | list[float]]) -> Rows:
     vocabulary, largest = service.bandit.vocabulary, service.limits.features
     if has_lists(features):
         lists: Any = features
-        size = len(lists.get("indices", lists.get("values"))) if "dense" not in lists else 0
-        if size > largest:
+        if (size := len(lists.get("indices", ()))) > largest:
             raise _too_many(size, largest)
         row = vocabulary.dense(lists["dense"]) if "dense" in lists else vocabulary.sparse(**lists)
         if len(row.index) > largest:
@@ -173,27 +172,54 @@ async def decide_batch(service: Service, batch: wire.DecideBatchRequest) -> wire
     check_listed(service, *(arms for ask in batch.requests for arms in (ask.eligible, ask.exclude)))
     for ask in batch.requests:
         check_form(ask.features)
-    made = await asyncio.to_thread(lambda: [_attempt(service, ask) for ask in batch.requests])
-    events = [event for event, _, _ in made if event is not None]
-    sets = {name: arms for _, some, _ in made for name, arms in some.items()}
+    made = await asyncio.to_thread(_attempts, service, batch.requests)
+    if any(isinstance(attempt.error, UnknownArm) for attempt in made) and await service.refresh():
+        made = await asyncio.to_thread(_attempts, service, batch.requests)
+    events = [attempt.event for attempt in made if attempt.event is not None]
+    sets: dict[str, Ints] = {}
+    for attempt in made:
+        if attempt.asked is not None and attempt.event is not None:
+            sets.update(attempt.asked.limits.sets())
     written = iter(await service.append(events, sets) if events else [])
-    results = [problem or await _result(service, next(written)) for _, _, problem in made]
-    return wire.DecideBatchAnswer([_said(result) for result in results])
+    results = [await _result(service, attempt, written) for attempt in made]
+    return wire.DecideBatchAnswer(results)
 
 
-async def _result(service: Service, found: Event | Conflict) -> wire.DecideAnswer | Problem:
-    return problem_of(found) if isinstance(found, Conflict) else await _decision(service, found)
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """What became of one request of a batch before the commit: an event, or an error."""
+
+    asked: Asked | None = None
+    event: Event | None = None
+    error: Exception | None = None
 
 
-def _said(result: wire.DecideAnswer | Problem) -> wire.DecideResult:
-    if isinstance(result, Problem):
-        return wire.DecideResult(result.status, error=result.error())
-    return wire.DecideResult(200, result)
+def _attempts(service: Service, requests: Sequence[wire.DecideRequest]) -> list[Attempt]:
+    return [_attempt(service, ask) for ask in requests]
 
 
-def _attempt(service: Service, ask: wire.DecideRequest) -> tuple[Event | None, dict[str, Any], Problem | None]:
+def _attempt(service: Service, ask: wire.DecideRequest) -> Attempt:
+    asked = None
     try:
         asked = understood(service, ask)
-        return asked.event(), asked.limits.sets(), None
+        return Attempt(asked, asked.event())
     except Exception as error:
-        return None, {}, problem_of(error)
+        problem_of(error)
+        return Attempt(asked, error=error)
+
+
+async def _result(service: Service, attempt: Attempt, written: Iterator[Event | Conflict]) -> wire.DecideResult:
+    try:
+        if attempt.event is not None:
+            event = next(written)
+        elif isinstance(attempt.error, NoArms) and attempt.asked is not None:
+            event = await _decided_before(service, attempt.asked)
+        else:
+            assert attempt.error is not None
+            raise attempt.error
+        if isinstance(event, Conflict):
+            raise event
+        return wire.DecideResult(200, await _decision(service, event))
+    except Exception as error:
+        problem = problem_of(error)
+        return wire.DecideResult(problem.status, error=problem.error())

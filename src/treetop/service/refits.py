@@ -12,11 +12,12 @@ import os
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from treetop.bandit import Bandit
 from treetop.files import InUse, locked
+from treetop.home import HISTORY
 from treetop.service import logs
 
 TICK = 0.5  # seconds between two looks at the schedule
@@ -48,6 +49,7 @@ class Refits:
         self._forgot = time.monotonic()
         self._began = time.time()
         self.keeps_schedule = False  # of several workers, one does
+        self._here: tuple[int, float, str | None] = (0, 0.0, None)  # failures in a row, when, why: seen by this worker
 
     def running(self) -> bool:
         """Whether any process of this folder refits, or adds arms."""
@@ -59,12 +61,18 @@ class Refits:
 
     def state(self) -> RefitState:
         home = self.bandit.home
-        path = home.path / "history.jsonl"
+        path = home.path / HISTORY
         facts = path.stat() if path.exists() else None
         seen = (facts.st_size, facts.st_mtime_ns) if facts else (0, 0)
         if seen != self._seen:
             self._seen, self._state = seen, _summary(home.history())
-        return RefitState(**{**self._state.__dict__, "running": self.running()})
+            if self._state.in_a_row == 0:
+                self._here = (0, 0.0, None)  # another worker has succeeded
+        count, when, error = self._here
+        found = self._state
+        if count > found.in_a_row:  # a full disk takes no notes
+            found = replace(found, in_a_row=count, failed_at=when, error=error)
+        return replace(found, running=self.running())
 
     def ask(self) -> None:
         """Starts a refit now; raises InUse if one is running."""
@@ -110,7 +118,7 @@ class Refits:
     def _due(self) -> str:
         """Why a refit should begin now; empty if it should not."""
         config, state, now = self.bandit.config.refit, self.state(), time.time()
-        if state.in_a_row and now < state.failed_at + config.pause(state.in_a_row):
+        if state.running or (state.in_a_row and now < state.failed_at + config.pause(state.in_a_row)):
             return ""
         said = self.bandit.home.state()
         observed = self.bandit.log.counts().observed
@@ -122,6 +130,19 @@ class Refits:
     async def _refit(self, why: str) -> None:
         logs.say("refit begins", why=why)
         began = time.time()
+        try:
+            code, out, err = await self._run_process()
+        except OSError as error:  # no memory or no process left
+            code, out, err = FAILED, b"", str(error).encode()
+        if code == 0:
+            self._here = (0, 0.0, None)
+            logs.say("refit done", **json.loads(out))
+        elif code in (BUSY, NOTHING, SUPERSEDED):
+            logs.say("refit given up", why=_last_line(err))
+        else:
+            await asyncio.to_thread(self._failed, code, _last_line(err), time.time() - began)
+
+    async def _run_process(self) -> tuple[int | None, bytes, bytes]:
         environment = {**os.environ, **({LOG_VARIABLE: self._log} if self._log else {})}
         environment.pop("PROMETHEUS_MULTIPROC_DIR", None)
         self._process = await asyncio.create_subprocess_exec(
@@ -130,17 +151,16 @@ class Refits:
         )  # fmt: skip
         out, err = await self._process.communicate()
         code, self._process = self._process.returncode, None
-        if code == 0:
-            logs.say("refit done", **json.loads(out))
-        elif code in (BUSY, NOTHING, SUPERSEDED):
-            logs.say("refit given up", why=_last_line(err))
-        else:
-            await asyncio.to_thread(self._failed, code, _last_line(err), time.time() - began)
+        return code, out, err
 
     def _failed(self, code: int | None, error: str, seconds: float) -> None:
         why = error or (f"the process was ended by signal {-code}" if code and code < 0 else f"exit code {code}")
+        self._here = (max(self._state.in_a_row, self._here[0]) + 1, time.time(), why)
         logs.say("refit failed", 40, error=why, code=code)
-        self.bandit.home.note("refit failed", error=why, seconds=round(seconds, 3))
+        try:
+            self.bandit.home.note("refit failed", error=why, seconds=round(seconds, 3))
+        except OSError as error:
+            logs.say("the failure could not be noted", 40, error=str(error))
 
     async def stop(self) -> None:
         """Ends a refit that this worker began: nothing has changed yet, and the next start begins another."""

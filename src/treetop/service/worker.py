@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import uvicorn
@@ -29,6 +30,7 @@ from treetop.service.tokens import Tokens
 HEAD = 1 << 20  # bytes of a request before its body
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 FINISH = 30  # seconds to finish what was accepted
+THREADS = 16  # for what is done beside the requests; most of it waits
 IDLE = 75  # seconds that a connection may do nothing
 
 
@@ -81,20 +83,29 @@ def run(folder: Path, listening: socket.socket, parent: int | None = None) -> No
         server_header=False, proxy_headers=False, timeout_keep_alive=IDLE, timeout_graceful_shutdown=FINISH,
     )  # fmt: skip
     server = Server(config)
-    gc.collect()
-    gc.freeze()  # what is here now stays: ids and names need not be looked through again and again
-    runner = asyncio.Runner(loop_factory=config.get_loop_factory()) if sys.version_info >= (3, 11) else None
-    work = _serve(server, listening, parent)
-    if runner is None:
-        asyncio.run(work)
-    else:
-        with runner:
-            runner.run(work)
+    with _kept():
+        if sys.version_info >= (3, 11):
+            with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+                runner.run(_serve(server, listening, parent))
+        else:
+            asyncio.run(_serve(server, listening, parent))
     if not server.started:
         raise OSError("the service could not start; its log says why")
 
 
+@contextlib.contextmanager
+def _kept() -> Iterator[None]:
+    """What is here when the service starts stays: the collector need not look through ids and names again and again."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 async def _serve(server: Server, listening: socket.socket, parent: int | None) -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "treetop"))
     if parent is not None:
         asyncio.get_running_loop().add_reader(parent, _orphaned, server, parent)
     await server.serve(sockets=[listening])
