@@ -100,7 +100,7 @@ class Watch:
             await asyncio.gather(self._task, return_exceptions=True)
         if self.service.refits.keeps_schedule:
             with contextlib.suppress(OSError):
-                await asyncio.to_thread(self._totals.save)
+                await asyncio.to_thread(self._totals.finish, UNWATCHED)
 
     async def _run(self) -> None:
         failed = ""

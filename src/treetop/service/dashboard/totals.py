@@ -77,8 +77,10 @@ class Totals:
             elif now - self._looked >= IDLE:
                 self._series = None
 
-    def save(self) -> None:
+    def finish(self, seconds: float) -> None:
+        """Counts what is left, as far as the time goes, and keeps the totals for the next process."""
         with self._lock:
+            self._counted(seconds)
             self._save(time.monotonic())
 
     def _counted(self, seconds: float) -> Series:
