@@ -129,14 +129,22 @@ def _run_so_far(rounds: int, mean: float, rate: float) -> str:
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture and the results.")] = Path("treetop-demo"),
-    rounds: Annotated[int, typer.Option(help="Rounds to play.")] = demos.ROUNDS,
+    rounds: Annotated[int, typer.Option(help="Rounds to play, or visitors with --serve.")] = demos.ROUNDS,
     seed: Annotated[int, typer.Option(help="Seed of everything.")] = 0,
+    serve: Annotated[bool, typer.Option("--serve", help="Run the service with made-up visitors instead.")] = False,
+    port: Annotated[int, typer.Option(help="Port of the service on this machine; 0 takes a free one.")] = 8700,
+    rate: Annotated[float, typer.Option(help="Visitors a second.")] = 30.0,
     as_json: Json = False,
 ) -> None:
     """Four strategies learn which packages a Debian package depends on, from clicks alone.
 
+    With --serve: the service and its dashboard on the same data, with visitors, until Ctrl-C.
+
     Example: treetop demo --out /tmp/demo
     """
+    if serve:
+        commands.serve_demo(out / "bandit", rounds, seed, port, rate, as_json)
+        return
     began = time.perf_counter()
     out.mkdir(parents=True, exist_ok=True)
     playing = demos.Demo.prepare(rounds, seed)

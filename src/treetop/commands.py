@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -94,11 +96,32 @@ def serve(
 
     Example: treetop serve shop --port 8700
     """
-    try:
+    with _extra():
         from treetop.service import serve as serving
+    serving.serve(folder, host, port, workers, log, tokens)
+
+
+@contextmanager
+def _extra() -> Iterator[None]:
+    """Around the imports of what not every installation has."""
+    try:
+        yield
     except ModuleNotFoundError as error:
         raise ValueError(f"serving needs {error.name}: pip install 'treetop[serve]'") from None
-    serving.serve(folder, host, port, workers, log, tokens)
+
+
+def serve_demo(folder: Path, rounds: int, seed: int, port: int, rate: float, as_json: bool) -> None:
+    """`treetop demo --serve`: says where the dashboard is, as JSON or as text."""
+    with _extra():
+        from treetop.service import visitors
+
+    def told(url: str) -> None:
+        if as_json:
+            print(json.dumps({"url": url, "folder": str(folder)}), flush=True)
+        else:
+            console.print(f"Dashboard: [bold]{url}[/]   folder: {folder}   Ctrl-C ends it.", highlight=False)
+
+    visitors.serve_demo(folder, rounds, seed, port, rate, told)
 
 
 def replay(

@@ -112,6 +112,15 @@ class Refitting:
         """
         return any(n > then for n in Epochs.geometric(self.first, self.factor).until(now + 1))
 
+    def following(self, then: int) -> int:
+        """How many observed rounds the schedule waits for, if the last refit saw `then`.
+
+        >>> Refitting(first=100).following(0), Refitting(first=100).following(250)
+        (100, 400)
+        """
+        reach = max(self.first, then + 1, int(then * self.factor) + 1) + 1
+        return next(n for n in Epochs.geometric(self.first, self.factor).until(reach) if n > then)
+
     def pause(self, failures: int) -> float:
         """Seconds to wait after so many failures in a row."""
         return min(self.retry_most, self.retry * 2.0 ** min(60, max(0, failures - 1)))

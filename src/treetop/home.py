@@ -170,6 +170,17 @@ class Home:
         path = self.path / HISTORY
         return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
 
+    def latest(self, count: int, reach: int = 65_536) -> list[dict[str, Any]]:
+        """The last entries of the history, newest first; reads no more than its last `reach` bytes."""
+        path = self.path / HISTORY
+        if not path.exists():
+            return []
+        with path.open("rb") as file:
+            begin = max(0, path.stat().st_size - reach)
+            file.seek(begin)
+            lines = file.read(reach).split(b"\n")[1 if begin else 0 : -1]
+        return [json.loads(line) for line in reversed(lines[-count:])]
+
 
 def _opened(path: Path) -> tuple[Model | None, str]:
     try:

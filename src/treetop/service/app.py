@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from treetop.service import asking, dashboard, deciding, openapi, rewarding, wire
+from treetop.service import asking, deciding, openapi, rewarding, wire
+from treetop.service.dashboard import Dashboard
 from treetop.service.http import JSON, Endpoint
 from treetop.service.problems import Problem
 from treetop.service.service import Service
@@ -55,15 +56,18 @@ def create(service: Service) -> Starlette:
     described = openapi.describe(served)
     served.append(Endpoint(service, "/openapi.json", "GET", openapi.handler(described), "read"))
     routes: list[BaseRoute] = [Route(endpoint.route, endpoint) for endpoint in served]
+    dashboard = Dashboard(service)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         await service.start()
+        await dashboard.watch.start()
         yield
+        await dashboard.watch.stop()
         await service.stop()
 
     app = Starlette(
-        routes=[*routes, *dashboard.routes(service)], lifespan=lifespan, exception_handlers={HTTPException: refused}
+        routes=[*routes, *dashboard.routes()], lifespan=lifespan, exception_handlers={HTTPException: refused}
     )
     app.router.redirect_slashes = False
     return app

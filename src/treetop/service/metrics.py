@@ -39,8 +39,9 @@ class Metrics:
         shared = "PROMETHEUS_MULTIPROC_DIR" in os.environ
         own = CollectorRegistry()
         self.registry = CollectorRegistry() if shared else own
+        self._counted: Collector | CollectorRegistry = own
         if shared:
-            MultiProcessCollector(self.registry)  # type: ignore[no-untyped-call]
+            self._counted = MultiProcessCollector(self.registry)  # type: ignore[no-untyped-call]
         self.requests = Counter("treetop_requests", "Requests answered.", ["route", "status"], registry=own)
         self.seconds = Histogram(
             "treetop_request_seconds", "From the head of a request to its answer.", ["route"], buckets=SECONDS,
@@ -60,6 +61,14 @@ class Metrics:
             self._times[route] = self.seconds.labels(route)
         count.inc()
         self._times[route].observe(seconds)
+
+    def spread(self, route: str) -> list[int]:
+        """How many requests of a route took at most so long, by SECONDS and one more for all; every worker's."""
+        for metric in self._counted.collect():
+            if metric.name == "treetop_request_seconds":
+                found = [s for s in metric.samples if s.name.endswith("_bucket") and s.labels["route"] == route]
+                return [int(s.value) for s in sorted(found, key=lambda s: float(s.labels["le"]))]
+        return []
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

@@ -48,6 +48,7 @@ class Refits:
         self._runs: set[asyncio.Task[None]] = set()
         self._forgot = time.monotonic()
         self._began = time.time()
+        self.keeps_schedule = False  # of several workers, one does
         self._here: tuple[int, float, str | None] = (0, 0.0, None)  # failures in a row, when, why: seen by this worker
 
     def running(self) -> bool:
@@ -89,6 +90,7 @@ class Refits:
         with ExitStack() as held:
             while not self._hold(held):
                 await asyncio.sleep(2.0)
+            self.keeps_schedule = True
             while True:
                 try:
                     await self._look()

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 
@@ -28,9 +28,9 @@ PAUSE = 1.0  # seconds before a dead worker is replaced
 
 def serve(
     folder: Path, host: str = "127.0.0.1", port: int = 8700, workers: int = 1, log: str | None = None,
-    tokens: Path | None = None,
+    tokens: Path | None = None, listening: Callable[[str], None] | None = None,
 ) -> None:  # fmt: skip
-    """Serves a bandit's folder until it is told to end (SIGTERM, SIGINT)."""
+    """Serves a bandit's folder until it is told to end (SIGTERM, SIGINT). `listening` hears the URL first."""
     whole("workers", workers, 1, 256)
     whole("port", port, 0, 65_535)
     if tokens is not None:
@@ -43,15 +43,18 @@ def serve(
     logs.set_up()
     if where := os.environ.get(LOG_VARIABLE):
         logs.hide(where)
-    with listening_on(host, port) as listening:
-        address, number = listening.getsockname()[:2]
-        logs.say("listening", url=f"http://{_bracketed(address)}:{number}", workers=workers, local=is_loopback(host))
+    with listening_on(host, port) as open_socket:
+        address, number = open_socket.getsockname()[:2]
+        url = f"http://{_bracketed(address)}:{number}"
+        logs.say("listening", url=url, workers=workers, local=is_loopback(host))
+        if listening is not None:
+            listening(url)
         if workers == 1:
             from treetop.service.worker import run
 
-            run(folder, listening)
+            run(folder, open_socket)
         else:
-            Workers(folder, listening, workers).run()
+            Workers(folder, open_socket, workers).run()
 
 
 def _bracketed(address: str) -> str:

@@ -33,6 +33,21 @@ class Tokens:
                 found = scopes
         return found
 
+    def session(self, token: str, until: int) -> str:
+        """What a browser keeps in place of a token: good until a time, and useless once the token is not known."""
+        return f"{until}.{_signature(_digest(token.encode()), until)}"
+
+    def in_session(self, session: str, now: float) -> frozenset[str] | None:
+        """What a session allows; None if it is over or not signed with a token of ours."""
+        until, _, given = session.partition(".")
+        if not (until.isascii() and until.isdigit() and len(until) < 20 and given.isascii()) or int(until) <= now:
+            return None
+        found = None
+        for digest, scopes in self.known:
+            if hmac.compare_digest(_signature(digest, int(until)), given):
+                found = scopes
+        return found
+
     @classmethod
     def read(cls, environment: Mapping[str, str], file: Path | None = None) -> Tokens:
         """TREETOP_TOKEN is one token for everything. A file (TREETOP_TOKENS_FILE, or the one named) has a line for
@@ -65,6 +80,11 @@ def _long_enough(token: str, where: str) -> str:
 
 def _digest(secret: bytes) -> bytes:
     return hashlib.sha256(secret).digest()
+
+
+def _signature(digest: bytes, until: int) -> str:
+    """Signed with the one token it stands for: whoever holds it learns nothing of the others."""
+    return hmac.new(digest, b"treetop session until %d" % until, hashlib.sha256).hexdigest()
 
 
 def _secret(header: bytes) -> bytes:

@@ -1,12 +1,62 @@
-"""The pages for people, below `/`. `routes` is all that the app knows of them."""
+"""The pages for people, below `/`: what the app knows of them is `Dashboard`."""
 
 from __future__ import annotations
 
+import re
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute
 
+from treetop.service import asking, wire
+from treetop.service.dashboard import assets, views
+from treetop.service.dashboard.board import Watch
+from treetop.service.dashboard.web import Pages
+from treetop.service.problems import Problem
 from treetop.service.service import Service
 
+WHY = 8  # effective arms in an explanation
 
-def routes(service: Service) -> list[BaseRoute]:
-    """The dashboard's routes."""
-    return []
+
+class Dashboard:
+    """One worker's pages and what they watch."""
+
+    def __init__(self, service: Service) -> None:
+        self.service, self.watch, self.pages = service, Watch(service), Pages(service)
+
+    def routes(self) -> list[BaseRoute]:
+        route = self.pages.route
+        return [
+            route("/", self.page),
+            route("/dashboard/live", self.live),
+            route("/dashboard/why/{event_id:path}", self.why),
+            route("/dashboard/rollback", self.roll_back, "admin", "POST"),
+            route("/dashboard/login", self.pages.log_in, "", "POST"),
+            route("/dashboard/logout", self.pages.log_out, "", "POST"),
+            route("/dashboard/static/{name}", assets.file, ""),
+        ]
+
+    async def page(self, request: Request, scopes: frozenset[str]) -> Response:
+        board = await self.watch.board()
+        said = "done" in request.query_params
+        return HTMLResponse(views.page(board, "admin" in scopes, bool(self.service.tokens), said))
+
+    async def live(self, request: Request, scopes: frozenset[str]) -> Response:
+        return HTMLResponse(views.moving(await self.watch.board(), "admin" in scopes))
+
+    async def why(self, request: Request, scopes: frozenset[str]) -> Response:
+        """The explanation of a logged decision by the model that made it."""
+        ask = wire.ExplainRequest(event_id=request.path_params["event_id"], top=WHY)
+        try:
+            return HTMLResponse(views.explanation(await asking.explain(self.service, ask)))
+        except Problem as problem:
+            if problem.code != "model_not_kept":
+                raise
+            return HTMLResponse(views.sentence(f"{problem.message[:1].upper()}{problem.message[1:]}."))
+
+    async def roll_back(self, request: Request, scopes: frozenset[str]) -> Response:
+        model = (await self.pages.form(request)).get("model", "")
+        if not re.fullmatch(r"\d{6,18}", model):
+            raise Problem(422, "invalid", "the form names no model")
+        await asking.rollback(self.service, wire.RollbackRequest(model))
+        return RedirectResponse("/?done", 303)

@@ -1,0 +1,105 @@
+"""The log's running totals for the page, kept up to date in slices of bounded time. Knows no HTML.
+
+The worker that keeps the refit schedule goes on counting while nobody looks and keeps the totals in the log; the others
+begin from there when somebody asks them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from treetop.log import Log
+from treetop.log.series import Cell, Series
+from treetop.types import Longs
+
+BUCKET = 1.0  # seconds; the series makes them longer as the log grows
+SLICE = 2000  # entries read between two looks at the clock
+SAVE = 300.0  # seconds between two times the totals are kept in the log
+IDLE = 60.0  # seconds without a look after which a worker lets go of its totals
+COVERAGE = 5.0  # seconds that a coverage is good for: it sorts all arms ever shown
+TOP = 5  # arms shown most
+
+
+@dataclass(frozen=True, eq=False)
+class Coverage:
+    shown: int
+    gini: float
+    top: tuple[tuple[int, int], ...]  # (arm, times shown), most first
+
+
+@dataclass(frozen=True, eq=False)
+class Figures:
+    """What the totals say; `counted` of `newest` entries of the log are in them."""
+
+    counted: int
+    newest: int
+    cells: tuple[Cell, ...]
+    bucket: float
+    propensities: Longs
+    coverage: Coverage
+
+
+class Totals:
+    """May be called from any thread."""
+
+    def __init__(self, log: Log) -> None:
+        self._log, self._lock = log, threading.Lock()
+        self._series: Series | None = None
+        self._coverage, self._covered = Coverage(0, 0.0, ()), -COVERAGE
+        self._looked = self._saved = time.monotonic()
+        self._kept = 0
+
+    def figures(self, arms: int, seconds: float) -> Figures:
+        """The totals of now, or as far as they could be counted in the time given."""
+        with self._lock:
+            self._looked = time.monotonic()
+            series = self._counted(seconds)
+            if self._looked - self._covered >= COVERAGE:
+                shown, gini = series.coverage(arms)
+                self._coverage = Coverage(shown, gini, _most(series.exposure))
+                self._covered = self._looked
+            newest = max(series.position, self._log.counts().position)
+            cells, propensities = tuple(series.cells()), series.propensities.copy()
+            return Figures(series.position, newest, cells, series.bucket, propensities, self._coverage)
+
+    def tend(self, responsible: bool, seconds: float) -> None:
+        """Between looks: counts on and keeps the totals if this worker is responsible; otherwise forgets them."""
+        with self._lock:
+            now = time.monotonic()
+            if responsible:
+                self._counted(seconds)
+                if now - self._saved >= SAVE:
+                    self._save(now)
+            elif now - self._looked >= IDLE:
+                self._series = None
+
+    def finish(self, seconds: float) -> None:
+        """Counts what is left, as far as the time goes, and keeps the totals for the next process."""
+        with self._lock:
+            self._counted(seconds)
+            self._save(time.monotonic())
+
+    def _counted(self, seconds: float) -> Series:
+        until = time.monotonic() + seconds
+        if self._series is None:
+            self._series = Series(self._log, BUCKET)
+            self._kept = self._series.position
+        while not self._series.update(SLICE) and time.monotonic() < until:
+            pass
+        return self._series
+
+    def _save(self, now: float) -> None:
+        if self._series is not None and self._series.position > self._kept:
+            self._series.save()
+            self._kept = self._series.position
+        self._saved = now
+
+
+def _most(exposure: Longs) -> tuple[tuple[int, int], ...]:
+    count = min(TOP, int((exposure > 0).sum()))
+    best = np.argpartition(-exposure, count - 1)[:count] if count else np.zeros(0, np.int64)
+    return tuple(sorted(((int(arm), int(exposure[arm])) for arm in best), key=lambda entry: (-entry[1], entry[0])))

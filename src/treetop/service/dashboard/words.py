@@ -1,0 +1,67 @@
+"""A logged decision in words, from what the log holds of it. Needs no model, only the sizes of its tree's groups."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from treetop.log.records import Stored
+
+STRATEGY = {
+    "igw": "inverse gap weighting", "boltzmann": "Boltzmann", "epsilon": "epsilon-greedy", "greedy": "greedy",
+}  # fmt: skip
+Name = Callable[[int], str]  # an arm's id by its index
+Size = Callable[[int], int | None]  # the arms below a node, if its tree is at hand
+
+
+def chance(p: float) -> str:
+    """
+    >>> chance(0.37), chance(0.004), chance(1.0)
+    ('37 %', '1 in 250', '100 %')
+    """
+    return f"{100 * p:.0f} %" if p >= 0.095 else f"1 in {1 / p:,.0f}" if p > 0 else "0 %"
+
+
+def decision(stored: Stored, name: Name, size: Size) -> str:
+    """What was taken for its score, what was drawn and with which chance, and what is known of it."""
+    event = stored.event
+    drawn = [slot for slot in range(len(event)) if event.explored[slot]]
+    taken = [slot for slot in range(len(event)) if not event.explored[slot]]
+    parts = []
+    if taken:
+        scores = [
+            f"{name(int(event.arms[s]))} ({event.scores[s]:.2f}{_through(int(event.nodes[s]), size)})" for s in taken
+        ]
+        parts.append(f"Taken for {'its score' if len(taken) == 1 else 'their scores'}: {listed(scores)}.")
+    if drawn:
+        how = STRATEGY.get(json.loads(event.policy)["strategy"], "the strategy")
+        chances = [
+            f"{name(int(event.arms[s]))} ({chance(event.propensities[s])}{_through(int(event.nodes[s]), size)})"
+            for s in drawn
+        ]
+        parts.append(f"Drawn by {how}: {listed(chances)}.")
+    return " ".join([*parts, _known(stored)])
+
+
+def _through(node: int, size: Size) -> str:
+    if node < 0:
+        return ""
+    below = size(node)
+    return f", out of a group of {below:,}" if below else ", out of a group"
+
+
+def _known(stored: Stored) -> str:
+    known = [float(value) for value in stored.rewards if value == value]
+    slots = len(stored.event)
+    if not known:
+        return "No reward has come yet."
+    missing = f", {slots - len(known)} still open" if len(known) < slots else ""
+    return f"Reward {sum(known):g} from {len(known)} slot{'s' if len(known) > 1 else ''}{missing}."
+
+
+def listed(parts: Sequence[str]) -> str:
+    """
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
