@@ -67,6 +67,7 @@ inline Rows rows(const In<std::int64_t>& start, const In<std::int32_t>& index, c
 }
 
 void bind_engine(nb::module_& m);  // bind_engine.cpp
+void bind_layout(nb::module_& m);  // bind_layout.cpp
 void bind_read(nb::module_& m);    // bind_read.cpp
 
 }  // namespace treetop
