@@ -1,15 +1,17 @@
-// Deciding, for Python: the engine, prepared masks, and the draw by itself.
+// Deciding, for Python: the engine, and the draw by itself.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -44,7 +46,7 @@ void check_slots(std::int64_t k, std::int64_t explore) {
 
 // What the rows of a call may see: nothing said, one list for all, a list per row, or a prepared mask.
 struct Allowed {
-    std::int32_t kind;
+    std::int32_t kind = 0;
     std::span<const std::int32_t> listed;
     std::span<const std::int64_t> start;
     const Mask* mask = nullptr;
@@ -262,6 +264,36 @@ public:
         return {arm, below};
     }
 
+    // The cache lines of the layout that a search for one context reads, each once, in order: their numbers.
+    Out<std::int64_t> lines(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t wanted,
+                            std::int64_t beam) const {
+        const Rows contexts = rows(start, index, value, model_.columns - 1);
+        within<std::int64_t>("wanted", wanted, 0, max_int);
+        check(contexts, 1, {});
+        auto decider = borrow();
+        const auto read = decider->trace(contexts[0], width_of(beam, -1), static_cast<std::size_t>(wanted), {});
+        give_back(std::move(decider));
+        std::unordered_set<const std::byte*> seen;
+        std::vector<std::int64_t> numbers;
+        for (const std::byte* line : read)
+            if (seen.insert(line).second)
+                numbers.push_back((line - layout().data()) / static_cast<std::ptrdiff_t>(line_bytes));
+        return pack1(std::move(numbers));
+    }
+
+    // Reads one word of each of these lines and nothing else: seconds, and the sum of the words.
+    std::tuple<double, std::uint64_t> touch(In<std::int64_t> numbers) const {
+        const auto last = static_cast<std::int64_t>(layout().size() / line_bytes) - 1;
+        for (const std::int64_t number : view(numbers)) within<std::int64_t>("line", number, 0, last);
+        const auto began = std::chrono::steady_clock::now();
+        std::uint64_t sum = 0, word = 0;
+        for (const std::int64_t number : view(numbers)) {
+            std::memcpy(&word, layout().data() + static_cast<std::size_t>(number) * line_bytes, sizeof word);
+            sum += word;
+        }
+        return {std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(), sum};
+    }
+
 private:
     // Whether the row pointers, of either width, are those of one row; and how long it is.
     static bool one_row(nb::handle start, std::size_t& n) {
@@ -312,32 +344,6 @@ private:
     mutable std::vector<std::unique_ptr<Decider>> idle_;
 };
 
-void make_mask(Mask* self, In<std::int32_t> begin, In<std::int32_t> end, In<std::int32_t> positions, std::int64_t arms,
-               bool listed) {
-    within<std::int64_t>("arms", arms, 1, max_int);
-    if (begin.size() != end.size()) throw std::invalid_argument("begin and end must have one length");
-    const auto check = [&](std::int32_t value, const char* what, std::int64_t high) {
-        if (value < 0 || value > high)
-            throw std::invalid_argument(std::string(what) + " " + std::to_string(value) + " is outside [0, " +
-                                        std::to_string(high) + "]");
-    };
-    for (std::size_t node = 0; node < begin.size(); ++node) {
-        check(end.data()[node], "end", arms);
-        check(begin.data()[node], "begin", end.data()[node]);
-    }
-    for (std::size_t i = 0; i < positions.size(); ++i) {
-        check(positions.data()[i], "position", arms - 1);
-        if (i > 0 && positions.data()[i] <= positions.data()[i - 1])
-            throw std::invalid_argument("positions must rise strictly: " + std::to_string(positions.data()[i]));
-    }
-    new (self) Mask(static_cast<std::size_t>(arms), view(begin), view(end), view(positions), listed);
-}
-
-std::int32_t below(const Mask& mask, std::int32_t node) {
-    within("node", node, 0, static_cast<std::int32_t>(mask.nodes()) - 1);
-    return mask.below(node);
-}
-
 auto bind_choose(In<float> scores, In<bool> is_node, In<std::int32_t> id, std::int64_t k, std::int64_t explore,
                  std::int32_t strategy, double rate, std::int64_t key) {
     if (is_node.size() != scores.size() || id.size() != scores.size())
@@ -365,10 +371,6 @@ auto bind_choose(In<float> scores, In<bool> is_node, In<std::int32_t> id, std::i
 }  // namespace
 
 void treetop::bind_engine(nb::module_& m) {
-    nb::class_<Mask>(m, "Mask", "A set of positions with counts per node, prepared once for many decisions.")
-        .def("__init__", &make_mask, "begin"_a.noconvert(), "end"_a.noconvert(), "positions"_a.noconvert(), "arms"_a,
-             "listed"_a)
-        .def("below", &below, "node"_a, "How many eligible arms are below a node.");
     nb::class_<Engine>(m, "Engine")
         .def(nb::init<In<std::int32_t>, In<std::int32_t>, In<std::int64_t>, In<std::int32_t>, In<float>,
                       In<std::int64_t>, In<std::int32_t>, In<float>, std::int64_t, bool, int>(),
@@ -406,25 +408,12 @@ void treetop::bind_engine(nb::module_& m) {
         .def("search", &Engine::search, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "wanted"_a,
              "beam"_a, "beta"_a, "eligible_kind"_a, "positions"_a.noconvert(), "mask"_a = nb::none(),
              "Effective arms of one context: is_node, id, log route, score, promise.")
+        .def("lines", &Engine::lines, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "wanted"_a,
+             "beam"_a, "The numbers of the layout's cache lines that a beam search for one context reads, each once.")
+        .def("touch", &Engine::touch, "numbers"_a.noconvert(),
+             "Reads a word of these lines and nothing else: seconds, sum.")
         .def("arm_below", &Engine::arm_below, "node"_a, "key"_a, "slot"_a, "eligible_kind"_a, "positions"_a.noconvert(),
              "mask"_a = nb::none(), "A uniform eligible arm below a node, and how many there are.");
-    m.attr("LAYOUT_VERSION") = Header::current;
-    m.def(
-        "crc32",
-        [](In<std::uint8_t> bytes, int threads) {
-            const auto all = std::as_bytes(view(bytes));
-            const nb::gil_scoped_release release;
-            return crc32(all, threads);
-        },
-        "bytes"_a.noconvert(), "threads"_a, "The same number as zlib.crc32, on several threads.");
-    m.def(
-        "instruction_sets",
-        [] {
-            std::vector<std::string> names;
-            for (const InstructionSet& set : instruction_sets()) names.emplace_back(set.name);
-            return names;
-        },
-        "What this machine has for the kernels, the one in use last unless TREETOP_SIMD names another.");
     m.def("choose", &bind_choose, "scores"_a.noconvert(), "is_node"_a.noconvert(), "id"_a.noconvert(), "k"_a,
           "explore"_a, "strategy"_a, "rate"_a, "key"_a,
           "Slots from scores: which candidate, its probability, whether drawn.");

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::int64_t max_int = std::numeric_limits<std::int32_t>::max();
 
-auto bind_layout(In<std::int32_t> parents, In<std::int32_t> leaf_of) {
+auto bind_tree(In<std::int32_t> parents, In<std::int32_t> leaf_of) {
     Layout tree = make_layout(view(parents), view(leaf_of));
     return std::make_tuple(pack1(std::move(tree.begin)), pack1(std::move(tree.end)), pack1(std::move(tree.arm_at)),
                            pack1(std::move(tree.position_of)), tree.depth);
@@ -53,7 +53,7 @@ Out<std::int64_t> bind_row_keys(std::int64_t key, std::int64_t first, std::int64
 
 NB_MODULE(_core, m) {
     m.doc() = "The native core of treetop: plain arrays in, plain arrays out.";
-    m.def("layout", &bind_layout, "parents"_a.noconvert(), "leaf_of"_a.noconvert(),
+    m.def("layout", &bind_tree, "parents"_a.noconvert(), "leaf_of"_a.noconvert(),
           "begin, end, arm_at, position_of, depth of a valid tree.");
     m.def("synthesize", &bind_synthesize, "arms"_a, "features"_a, "topics"_a, "nonzeros"_a, "labels"_a, "zipf"_a,
           "noise"_a, "seed"_a, "init"_a, "rows"_a, "threads"_a,
@@ -71,6 +71,7 @@ NB_MODULE(_core, m) {
            const std::string& what) { return inspect(rows(start, index, value, columns), what); },
         "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "columns"_a, "what"_a,
         "Refuses pointers, indices and values out of range; says whether indices rise strictly in every row.");
+    bind_layout(m);
     bind_engine(m);
     bind_fit(m);
     bind_read(m);

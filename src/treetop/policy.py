@@ -131,8 +131,8 @@ class Policy:
             return None
         kind, rate = self.strategy.native(model.n_seen)  # type: ignore[attr-defined]
         out = model.engine.decide_one(
-            *arrays, columns, event_key(name), self.k, self.explore, self.beam, -1.0 if self.beta is None else self.beta,
-            kind, rate, allowed.mask,
+            *arrays, columns, event_key(name), self.k, self.explore, self.beam,
+            -1.0 if self.beta is None else self.beta, kind, rate, allowed.mask,
         )  # fmt: skip
         return None if out is None else Decision(name, model.epoch, *out)
 
