@@ -358,4 +358,5 @@ NB_MODULE(_core, m) {
         "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "columns"_a, "what"_a,
         "Refuses pointers, indices and values out of range; says whether indices rise strictly in every row.");
     bind_read(m);
+    bind_flat(m);
 }

@@ -51,5 +51,6 @@ Out<T> pack1(std::vector<T>&& data) {
 }
 
 void bind_read(nb::module_& m);  // bind_read.cpp
+void bind_flat(nb::module_& m);  // bind_flat.cpp
 
 }  // namespace treetop
