@@ -61,15 +61,16 @@ def words(cache: Path) -> list[str]:
 def test_decide_has_the_form_that_others_read(cache: Path) -> None:
     document = json.loads(call("bench", "decide", *words(cache), "--beam", "3", "--no-peers", "--json").stdout)
     rows = document["rows"]
-    assert [row["name"] for row in rows] == ["flat", "scipy", "treetop", "treetop"]
+    assert [row["name"] for row in rows] == ["treetop", "treetop", "flat", "scipy"]
     for row in rows:
         assert row["arms"] == 300
         assert 0 < row["median_ms"] <= row["p99_ms"]
         assert row["per_second"] > 0
-    assert [row.get("beam") for row in rows] == [None, None, 3, 3]
-    assert rows[3]["eligible"] == "half"
-    assert rows[0]["multiply_adds"] > 300
-    assert rows[0]["times_treetop"] == round(rows[0]["median_ms"] / rows[2]["median_ms"], 2)
+    assert [row.get("beam") for row in rows] == [3, 3, None, None]
+    assert rows[1]["eligible"] == "half"
+    assert rows[2]["multiply_adds"] > 300
+    assert rows[1]["times_treetop"] == round(rows[1]["median_ms"] / rows[0]["median_ms"], 2)
+    assert rows[2]["times_treetop"] > 0
     assert document["checks"]["decide"]["beam 3"]["scores"] > 50
     assert document["left_out"][0] == "pecos: not set up; in a checkout of treetop, `make bench-peers` sets it up"
     assert document["command"].startswith("treetop ")
@@ -124,10 +125,9 @@ def test_real_data_instead_of_made_up_ones(tmp_path: Path) -> None:
         (["decide", "--nnz", "0"], "nonzeros is 0.0"),
     ],
 )
-def test_mistakes_are_one_line(wrong: list[str], message: str, tmp_path: Path) -> None:
-    result = shell("bench", *wrong, "--cache", str(tmp_path / "cache"))
-    assert (result.returncode, result.stdout) == (2, "")
-    assert message in re.sub(r"\s+", " ", result.stderr)
+def test_mistakes_are_refused_before_anything_is_written(wrong: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        call("bench", *wrong, "--cache", str(tmp_path / "cache"))
     assert not (tmp_path / "cache").exists()
 
 
@@ -176,7 +176,7 @@ def test_a_folder_that_is_damaged_is_made_anew(tmp_path: Path, tiny: Any) -> Non
 def test_shapes() -> None:
     assert SHAPES["amazon-3m"].arms == 2_812_281
     assert shape_of("small", None, {}) == Shape()
-    assert shape_of("10m", 1_000_000, {"max_leaf": 50, "init": None}).rounds == 120_000
+    assert shape_of("10m", 1_000_000, {"max_leaf": 50, "init": None}).rounds == 80_000
     assert shape_of("10m", 1_000_000, {"max_leaf": 50}).max_leaf == 50
     assert Shape(arms=20, labels=500, nonzeros=99, features=7).spec(1).labels == 20
 

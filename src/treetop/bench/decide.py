@@ -34,9 +34,8 @@ def decide(setting: Setting) -> Result:
     result, made = Result(), setting.made()
     singles = _singles(made.contexts, setting.contexts)
     with ExitStack() as open_ones:
-        pecos = with_pecos(setting, made, result, open_ones)
-        flat = _flat(made.model)
-        everyone = [*_flat_ones(made, flat, result, setting.contexts)]
+        pecos = with_pecos(setting, made, result, open_ones)  # before treetop's own index: loading takes twice its size
+        everyone: list[Contestant] = []
         for beam in setting.beams:
             policy = setting.policy(beam)
             setting.say(f"check at beam {beam}")
@@ -50,7 +49,7 @@ def decide(setting: Setting) -> Result:
                 everyone.append(Contestant(row | {"how": "C call"}, pecos.timer("bare", beam=beam, k=5), size))
         setting.say(f"{len(everyone)} contestants in turns")
         result.rows.extend(contest(everyone))
-    _add_work(result.rows, flat, made.contexts)
+    _every_arm(setting, made, singles, result)
     _vw(setting, result)
     return result
 
@@ -138,18 +137,15 @@ def _ours(model: Model, policy: Policy, singles: list[sp.csr_matrix], half: bool
     return found
 
 
-def _flat(model: Model) -> Any:
-    arms = model.reward_rows.slice(model.tree.n_nodes, model.tree.n_nodes + model.n_arms)
-    return _core.Flat(arms.start, arms.index, arms.value, arms.columns, 0)
-
-
-def _flat_ones(made: Made, flat: Any, result: Result, n: int) -> list[Contestant]:
-    """Every arm scored: by the feature-major index, and by scipy with one row an arm."""
+def _every_arm(setting: Setting, made: Made, singles: list[sp.csr_matrix], result: Result) -> None:
+    """Every arm scored, by the feature-major index and by scipy with one row an arm; treetop beside them once more."""
+    setting.say("every arm scored")
     model = made.model
     rows = model.reward_rows.slice(model.tree.n_nodes, model.tree.n_nodes + model.n_arms)
     if len(rows.value) >= 2**31:
         raise ValueError(f"{len(rows.value):,} arm weights; scipy's 32-bit rows hold at most {2**31 - 1:,}")
     arms = sp.csr_matrix((rows.value, rows.index, rows.start.astype(np.int32)), shape=(len(rows), rows.columns))
+    flat = _core.Flat(rows.start, rows.index, rows.value, rows.columns, 0)
 
     def by_scipy(i: int) -> Any:
         x = made.contexts.row(i)
@@ -157,33 +153,33 @@ def _flat_ones(made: Made, flat: Any, result: Result, n: int) -> list[Contestant
         vector[x.index], vector[-1] = x.value, 1.0
         scores = arms @ vector
         best = np.argpartition(-scores, 5)[:5]
-        return best[np.argsort(-scores[best], kind="stable")], scores
+        return np.sort(scores[best])[::-1]
 
     def by_index(i: int) -> Any:
         x = made.contexts.row(i)
         return flat.top(x.start, x.index, x.value, 5)
 
     for i in range(CHECKED):
-        found, want = by_index(i), by_scipy(i)
-        worst = float(np.abs(np.sort(found[1][0]) - np.sort(want[1][want[0]])).max())
-        if worst > TOLERANCE:
+        if (worst := float(np.abs(by_index(i)[1][0] - by_scipy(i)).max())) > TOLERANCE:
             raise Disagreement(f"a score of the flat index differs from scipy's by {worst:.3g}")
     result.checks["flat against scipy"] = {"contexts": CHECKED}
-    row = {"arms": model.n_arms}
     slow = 9 if model.n_arms > 1_000_000 else 30
-    return [
-        Contestant({"name": "flat"} | row, lambda first, n: seconds(by_index, n, first), max(10, n // 10)),
-        Contestant({"name": "scipy"} | row, lambda first, n: seconds(by_scipy, n, first), slow),
+    everyone = [
+        _ours(model, setting.policy(setting.beams[0]), singles, half=False)[0],
+        Contestant({"name": "flat"}, lambda first, n: seconds(by_index, n, first), max(10, len(singles) // 10)),
+        Contestant({"name": "scipy"}, lambda first, n: seconds(by_scipy, n, first), slow),
     ]
+    ours, *found = contest(everyone)
+    for row in found:
+        times = {"arms": model.n_arms, "times_treetop": round(row["median_ms"] / ours["median_ms"], 2)}
+        result.rows.append(row | times | (_work(flat, made.contexts, row) if row["name"] == "flat" else {}))
 
 
-def _add_work(rows: list[Row], flat: Any, contexts: Rows) -> None:
+def _work(flat: Any, contexts: Rows, row: Row) -> Row:
     """Multiply-adds a context of the flat index, and a second of a core at its median."""
     x = contexts.head(20)
     each = flat.top(x.start, x.index, x.value, 5)[2] / 20
-    for row in rows:
-        if row["name"] == "flat":
-            row |= {"multiply_adds": round(each), "g_per_second": round(each / row["cpu_ms"] / 1e6, 3)}
+    return {"multiply_adds": round(each), "g_per_second": round(each / row["cpu_ms"] / 1e6, 3)}
 
 
 def _same_top(made: Made, policy: Policy, pecos: Peer) -> dict[str, int]:
