@@ -26,7 +26,7 @@ RESULTS, PAGE = HERE / "results", HERE.parent / "docs" / "performance.md"
 RUNS = {
     "decide": "decide --shape amazon-3m",
     "batch": "batch --shape amazon-3m",
-    "refit": "refit --shape amazon-3m",
+    "refit": "refit --shape amazon-3m --rounds 1717899",
     "build": "build --shape amazon-3m",
     "load": "load --shape amazon-3m",
     "scale": "scale --shape 10m --arms 1000000",

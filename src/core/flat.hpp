@@ -3,10 +3,8 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -15,19 +13,34 @@
 
 namespace treetop {
 
-// Weights of `rows` (one row an arm, the last column the bias) by stretch and feature. A feature that at least one in
-// four arms of a stretch has is a plain row of weights there, which the compiler vectorises; any other a list of 16-bit
-// places and their weights. Read-only after construction.
+// Weights of `rows` (one row an arm, the last column the bias) by feature. A feature that at least one in four arms has
+// is a plain row of weights, which the compiler vectorises; any other a list of weights with 16-bit places, stretch
+// after stretch, so that the lists of a context are read from front to end. Read-only after construction.
 class FlatIndex {
 public:
     static constexpr std::size_t stretch = 1 << 15;  // its scores take 128 KB
 
-    FlatIndex(const Rows& rows, int threads) : arms_(rows.size()), columns_(static_cast<std::size_t>(rows.columns)) {
-        parts_.resize((arms_ + stretch - 1) / stretch);
-        const int workers = worker_count(threads, parts_.size());
-        std::vector<std::vector<std::uint32_t>> counts(workers, std::vector<std::uint32_t>(columns_, 0));
-        parallel_for(parts_.size(), threads, 1,
-                     [&](int worker, std::size_t p) { parts_[p] = build(rows, p, counts[worker]); });
+    FlatIndex(const Rows& rows, int threads)
+        : arms_(rows.size()),
+          columns_(static_cast<std::size_t>(rows.columns)),
+          stretches_((arms_ + stretch - 1) / stretch),
+          row_(columns_, -1),
+          first_(columns_ + 1, 0),
+          end_(columns_ * stretches_, 0) {
+        each_weight(rows, threads, [&](std::size_t s, std::size_t, std::int32_t f, float) { ++end_[at(f, s)]; });
+        for (std::size_t f = 0; f < columns_; ++f) first_[f + 1] = first_[f] + settle(f);
+        place_.resize(first_.back());
+        weight_.resize(first_.back());
+        each_weight(rows, threads, [&](std::size_t s, std::size_t a, std::int32_t f, float w) {
+            if (row_[f] >= 0) {
+                plain_[row_[f]][s * stretch + a] = w;
+            } else {
+                const std::size_t next =
+                    first_[f] + end_[at(f, s)]++;  // a beginning before, an end when all are placed
+                place_[next] = static_cast<std::uint16_t>(a);
+                weight_[next] = w;
+            }
+        });
     }
 
     std::size_t arms() const { return arms_; }
@@ -37,94 +50,90 @@ public:
                      std::vector<std::pair<float, std::int32_t>>& best) const {
         std::int64_t work = 0;
         best.clear();
-        for (std::size_t p = 0; p < parts_.size(); ++p) {
-            const Part& part = parts_[p];
-            const std::size_t n = size(p);
-            score.assign(n, 0.0f);
-            for (std::size_t j = 0; j < x.size(); ++j) work += add(part, n, x.index[j], x.value[j], score.data());
-            work += add(part, n, static_cast<std::int32_t>(columns_ - 1), 1.0f, score.data());
-            keep(score, static_cast<std::int32_t>(p * stretch), k, best);
+        for (std::size_t s = 0; s < stretches_; ++s) {
+            score.assign(std::min(stretch, arms_ - s * stretch), 0.0f);
+            for (std::size_t j = 0; j < x.size(); ++j) work += add(s, x.index[j], x.value[j], score);
+            work += add(s, static_cast<std::int32_t>(columns_ - 1), 1.0f, score);
+            keep(score, static_cast<std::int32_t>(s * stretch), k, best);
         }
         std::sort(best.begin(), best.end(), before);
         return work;
     }
 
 private:
-    struct Part {
-        std::vector<std::uint32_t> first;  // per feature: where its list begins; one more than there are features
-        std::vector<std::uint32_t> row;    // per feature: 1 + its number among the plain rows, or 0
-        std::vector<std::uint16_t> place;
-        std::vector<float> weight;
-        std::vector<float> rows;
-    };
-
-    std::size_t size(std::size_t p) const { return std::min(stretch, arms_ - p * stretch); }
+    std::size_t at(std::int32_t f, std::size_t s) const { return static_cast<std::size_t>(f) * stretches_ + s; }
 
     static bool before(const std::pair<float, std::int32_t>& a, const std::pair<float, std::int32_t>& b) {
         return a.first > b.first || (a.first == b.first && a.second < b.second);
     }
 
-    Part build(const Rows& rows, std::size_t p, std::vector<std::uint32_t>& count) const {
-        const std::size_t begin = p * stretch, n = size(p);
-        Part part;
-        std::fill(count.begin(), count.end(), 0);
-        for (std::size_t a = 0; a < n; ++a)
-            for (const std::int32_t f : rows[begin + a].index) ++count[f];
-        part.first.assign(columns_ + 1, 0);
-        part.row.assign(columns_, 0);
-        std::uint32_t plain = 0;
-        for (std::size_t f = 0; f < columns_; ++f) {
-            if (4 * count[f] >= n) part.row[f] = ++plain;
-            part.first[f + 1] = part.first[f] + (part.row[f] ? 0 : count[f]);
-        }
-        part.place.resize(part.first.back());
-        part.weight.resize(part.first.back());
-        part.rows.assign(plain * n, 0.0f);
-        std::copy(part.first.begin(), part.first.end() - 1, count.begin());
-        for (std::size_t a = 0; a < n; ++a) {
-            const Row row = rows[begin + a];
-            for (std::size_t j = 0; j < row.size(); ++j) {
-                const std::int32_t f = row.index[j];
-                if (part.row[f]) {
-                    part.rows[(part.row[f] - 1) * n + a] = row.value[j];
-                } else {
-                    part.place[count[f]] = static_cast<std::uint16_t>(a);
-                    part.weight[count[f]++] = row.value[j];
-                }
+    // body(stretch, place in it, feature, weight); a stretch is one thread's alone.
+    template <class Body>
+    void each_weight(const Rows& rows, int threads, Body&& body) const {
+        parallel_for(stretches_, threads, 1, [&](int, std::size_t s) {
+            for (std::size_t a = 0; a < std::min(stretch, arms_ - s * stretch); ++a) {
+                const Row row = rows[s * stretch + a];
+                for (std::size_t j = 0; j < row.size(); ++j) body(s, a, row.index[j], row.value[j]);
             }
-        }
-        return part;
+        });
     }
 
-    static std::int64_t add(const Part& part, std::size_t n, std::int32_t f, float value, float* score) {
-        if (part.row[f]) {
-            const float* row = part.rows.data() + (part.row[f] - 1) * n;
-            for (std::size_t a = 0; a < n; ++a) score[a] += value * row[a];
-            return static_cast<std::int64_t>(n);
+    // Turns the counts of a feature into beginnings, or gives it a plain row; how long its list is.
+    std::uint32_t settle(std::size_t f) {
+        std::uint32_t total = 0;
+        for (std::size_t s = 0; s < stretches_; ++s) {
+            const std::uint32_t count = std::exchange(end_[f * stretches_ + s], total);
+            total += count;
         }
-        const std::uint32_t first = part.first[f], end = part.first[f + 1];
-        for (std::uint32_t i = first; i < end; ++i) score[part.place[i]] += value * part.weight[i];
-        return end - first;
+        if (std::size_t{4} * total < arms_) return total;
+        row_[f] = static_cast<std::int32_t>(plain_.size());
+        plain_.emplace_back(arms_, 0.0f);
+        return 0;
     }
 
-    // Keeps the k best in a heap with the worst of them in front.
+    std::int64_t add(std::size_t s, std::int32_t f, float value, std::vector<float>& score) const {
+        if (row_[f] >= 0) {
+            const float* row = plain_[row_[f]].data() + s * stretch;
+            for (std::size_t a = 0; a < score.size(); ++a) score[a] += value * row[a];
+            return static_cast<std::int64_t>(score.size());
+        }
+        const std::size_t first = first_[f] + (s > 0 ? end_[at(f, s - 1)] : 0), end = first_[f] + end_[at(f, s)];
+        for (std::size_t i = first; i < end; ++i) score[place_[i]] += value * weight_[i];
+        return static_cast<std::int64_t>(end - first);
+    }
+
+    // Keeps the k best in a heap with the worst of them in front. Most blocks hold none: one pass without branches
+    // says so.
     static void keep(const std::vector<float>& score, std::int32_t begin, std::size_t k,
                      std::vector<std::pair<float, std::int32_t>>& best) {
-        for (std::size_t a = 0; a < score.size(); ++a) {
-            const std::pair<float, std::int32_t> found{score[a], begin + static_cast<std::int32_t>(a)};
-            if (best.size() < k) {
-                best.push_back(found);
-                std::push_heap(best.begin(), best.end(), before);
-            } else if (found.first > best.front().first) {
-                std::pop_heap(best.begin(), best.end(), before);
-                best.back() = found;
+        constexpr std::size_t block = 256;
+        for (std::size_t first = 0; first < score.size(); first += block) {
+            const std::size_t end = std::min(score.size(), first + block);
+            if (best.size() == k) {
+                const float least = best.front().first;
+                std::int32_t better = 0;
+                for (std::size_t a = first; a < end; ++a) better += score[a] > least;
+                if (better == 0) continue;
+            }
+            for (std::size_t a = first; a < end; ++a) {
+                if (best.size() == k) {
+                    if (score[a] <= best.front().first) continue;
+                    std::pop_heap(best.begin(), best.end(), before);
+                    best.pop_back();
+                }
+                best.emplace_back(score[a], begin + static_cast<std::int32_t>(a));
                 std::push_heap(best.begin(), best.end(), before);
             }
         }
     }
 
-    std::size_t arms_, columns_;
-    std::vector<Part> parts_;
+    std::size_t arms_, columns_, stretches_;
+    std::vector<std::int32_t> row_;  // per feature: its number among the plain rows, or -1
+    std::vector<std::vector<float>> plain_;
+    std::vector<std::size_t> first_;  // per feature: where its list begins
+    std::vector<std::uint32_t> end_;  // per feature and stretch: where its part of the list ends, from there
+    std::vector<std::uint16_t> place_;
+    std::vector<float> weight_;
 };
 
 }  // namespace treetop

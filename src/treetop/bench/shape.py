@@ -42,6 +42,7 @@ class Shape:
     init: int = 5_000
     rounds: int = 60_000
     max_leaf: int = 100
+    threshold: float = 0.0  # routing weights up to this size are dropped
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -67,7 +68,7 @@ class Shape:
 
 SHAPES = {
     "small": Shape(),
-    "amazon-3m": Shape(2_812_281, 337_067, 49, 36.17, 50_000, 1_717_899),
+    "amazon-3m": Shape(2_812_281, 337_067, 49, 36.17, 50_000, 1_200_000, threshold=0.1),  # PECOS's own threshold
     "10m": Shape(10_000_000, 337_067, 49, 5, 50_000, 800_000),
 }
 
@@ -76,7 +77,7 @@ def shape_of(name: str, arms: int | None, sizes: dict[str, Any]) -> Shape:
     """A shape by name, with other sizes where they are given.
 
     >>> shape_of("amazon-3m", 1_000_000, {"features": None}).rounds
-    610856
+    426700
     """
     if name not in SHAPES:
         raise ValueError(f"shape is {name!r}; it must be one of {', '.join(SHAPES)}")
@@ -104,7 +105,7 @@ def initial(shape: Shape, X: Rows, Y: Rows, say: Say = silent) -> tuple[Model, d
     tree = Tree.from_labels(X, Y, max_leaf=shape.max_leaf, seed=shape.seed)
     between = time.perf_counter()
     say(f"routing of {tree.n_nodes:,} nodes")
-    model = Model.initial(tree, X, Y)
+    model = Model.initial(tree, X, Y, threshold=shape.threshold)
     return model, {"tree_seconds": between - began, "routing_seconds": time.perf_counter() - between}
 
 
