@@ -8,12 +8,12 @@ as much to add up as it would after a real log of that length.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -176,8 +176,7 @@ def made(shape: Shape, cache: Path, say: Say = silent) -> Made:
     """The model of a shape, from the folder if it is there, else made and left there."""
     folder = cache / shape.name
     cache.mkdir(parents=True, exist_ok=True)
-    with (cache / f"{shape.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two runs do not make the same model
+    with _locked(cache / f"{shape.name}.lock"):
         found = _kept(shape, folder)
         if found is None:
             model, _, contexts, facts = learned_from_nothing(shape, say)
@@ -188,6 +187,19 @@ def made(shape: Shape, cache: Path, say: Say = silent) -> Made:
     if found is None:
         raise OSError(f"{folder}: a model was made here and cannot be read back")
     return found
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One after the other: two runs do not make the same model."""
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # Windows: two runs at once are the user's own lookout
+        yield
+        return
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _kept(shape: Shape, folder: Path) -> Made | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import resource
 import subprocess
 import sys
 import time
@@ -88,5 +87,7 @@ def spread(times: Sequence[Taken]) -> Row:
 
 def peak_gb() -> float:
     """The most memory this process has had, in GB of 10^9 bytes."""
+    import resource  # not on Windows
+
     unit = 1 if sys.platform == "darwin" else 1024
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9, 3)
