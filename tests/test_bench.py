@@ -69,7 +69,7 @@ def test_decide_has_the_form_that_others_read(cache: Path) -> None:
     assert [row.get("beam") for row in rows] == [3, 3, None, None]
     assert rows[1]["eligible"] == "half"
     assert rows[2]["multiply_adds"] > 300
-    assert rows[1]["times_treetop"] == round(rows[1]["median_ms"] / rows[0]["median_ms"], 2)
+    assert rows[1]["times_treetop"] == round(rows[1]["cpu_ms"] / rows[0]["cpu_ms"], 2)
     assert rows[2]["times_treetop"] > 0
     assert document["checks"]["decide"]["beam 3"]["scores"] > 50
     assert document["left_out"][0] == "pecos: not set up; in a checkout of treetop, `make bench-peers` sets it up"
@@ -132,15 +132,18 @@ def test_mistakes_are_refused_before_anything_is_written(wrong: list[str], messa
 
 
 def test_rows_are_compared_with_the_row_they_belong_to() -> None:
-    ours = [{"name": "treetop", "arms": 5, "beam": b, "median_ms": float(b)} for b in (10, 30)]
-    half = {"name": "treetop", "arms": 5, "beam": 30, "median_ms": 45.0, "eligible": "half"}
-    peers = [
-        {"name": "pecos", "arms": 5, "beam": 30, "median_ms": 60.0},
-        {"name": "flat", "arms": 5, "median_ms": 70.0},
-    ]
-    other = {"name": "vw", "arms": 9, "median_ms": 1.0}
+    ours = [{"name": "treetop", "arms": 5, "beam": b, "cpu_ms": float(b), "median_ms": 1.0} for b in (10, 30)]
+    half = {"name": "treetop", "arms": 5, "beam": 30, "cpu_ms": 45.0, "eligible": "half"}
+    peers = [{"name": "pecos", "arms": 5, "beam": 30, "cpu_ms": 60.0}, {"name": "flat", "arms": 5, "cpu_ms": 70.0}]
+    other = {"name": "vw", "arms": 9, "cpu_ms": 1.0}
     found = [row.get("times_treetop") for row in compared([*ours, half, *peers, other])]
     assert found == [None, None, 1.5, 2.0, 7.0, None]
+
+
+def test_several_threads_are_compared_by_the_clock() -> None:
+    rows = [{"name": name, "threads": 2, "cpu_ms": cpu, "median_ms": ms} for name, cpu, ms in
+            (("treetop", 2.0, 1.0), ("pecos", 20.0, 3.0))]  # fmt: skip
+    assert compared(rows)[1]["times_treetop"] == 3.0
 
 
 # -------------------- the model that is timed

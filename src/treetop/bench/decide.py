@@ -97,9 +97,9 @@ def scale(setting: Setting) -> Result:
             everyone += [Contestant(c.row | made.facts, c.call, c.size) for c in ours]
     setting.say(f"{len(everyone)} contestants in turns")
     result.rows.extend(contest(everyone))
-    base = {row["beam"]: row["median_ms"] for row in result.rows if row["arms"] == shapes[0].arms}
+    base = {row["beam"]: row["cpu_ms"] for row in result.rows if row["arms"] == shapes[0].arms}
     for row in result.rows:
-        row["times_smallest"] = round(row["median_ms"] / base[row["beam"]], 3)
+        row["times_smallest"] = round(row["cpu_ms"] / base[row["beam"]], 3)
     return result
 
 
@@ -171,7 +171,7 @@ def _every_arm(setting: Setting, made: Made, singles: list[sp.csr_matrix], resul
     ]
     ours, *found = contest(everyone)
     for row in found:
-        times = {"arms": model.n_arms, "times_treetop": round(row["median_ms"] / ours["median_ms"], 2)}
+        times = {"arms": model.n_arms, "times_treetop": round(row["cpu_ms"] / ours["cpu_ms"], 2)}
         result.rows.append(row | times | (_work(flat, made.contexts, row) if row["name"] == "flat" else {}))
 
 
