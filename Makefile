@@ -9,13 +9,29 @@ CORE := $(wildcard src/core/*.cpp src/core/*.hpp)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 STUBGEN := $(BIN)/python -m nanobind.stubgen --quiet --module treetop._core --output-file
 
-.PHONY: demo test test-long check bench asan clean format stubs
+.PHONY: demo test test-long check bench bench-peers bench-all asan clean format stubs
 
 demo: $(BUILT)
 	@$(BIN)/treetop demo
 
 bench: $(BUILT)
 	@$(BIN)/treetop bench
+
+# PECOS, Vowpal Wabbit and scikit-learn in an environment of their own. libpecos without the torch stack that it names as
+# a dependency: what is timed here imports none of it.
+bench-peers: .venv-peers/.ready
+
+.venv-peers/.ready: benchmarks/requirements-peers.txt
+	@echo "setting up .venv-peers"
+	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	@.venv-peers/bin/python -m pip install -qq --disable-pip-version-check -r $<
+	@.venv-peers/bin/python -m pip install -qq --disable-pip-version-check --no-deps libpecos==1.2.8
+	@.venv-peers/bin/python -c 'import pecos.xmc.base, sklearn, vowpalwabbit'
+	@touch $@
+
+# Every bench at the sizes of docs/performance.md, results in benchmarks/results, tables filled in. An hour, 16 GB.
+bench-all: $(BUILT) bench-peers
+	@$(BIN)/python benchmarks/run_all.py $(ARGS)
 
 test: $(BUILT)
 	@$(BIN)/python -m pytest --quiet $(ARGS)
@@ -49,7 +65,7 @@ asan:
 	.venv-asan/bin/python -m pytest --quiet --capture=sys $(ARGS)
 
 clean:
-	rm -rf .venv .venv-asan build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf .venv .venv-asan .venv-peers build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 # Editable: a change of .py needs nothing, a change of the files named here an incremental build of seconds.

@@ -77,15 +77,6 @@ def test_simulate_hears_only_of_what_is_observed_and_refuses_another_plan(tmp_pa
     assert "plan.settings[0].feedback is 'cascade' there, 'all' here" in re.sub(r"\s+", " ", refused.stderr)
 
 
-def test_bench_compares_in_one_run(tmp_path: Path) -> None:
-    rows = json.loads(call("bench", "--data", str(folder(tmp_path, 2000)), "--rounds", "500", "--json").stdout)["rows"]
-    names = [row["name"] for row in rows]
-    assert "treetop" in names
-    assert "scipy, every arm" in names
-    assert next(r for r in rows if r["name"] == "treetop")["scores_checked"] > 1000
-    assert "median_ms" in call("bench", "decide", "--data", str(tmp_path), "--rounds", "500").output
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -75,4 +75,5 @@ NB_MODULE(_core, m) {
     bind_engine(m);
     bind_fit(m);
     bind_read(m);
+    bind_flat(m);
 }

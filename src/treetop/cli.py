@@ -17,11 +17,15 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from treetop import bench as benches
 from treetop import commands, commands_log, figures, lab, page, story
 from treetop import demo as demos
 from treetop import reproduce as reproducing
 from treetop import tune as tuning
+from treetop.bench import subjects as benches
+from treetop.bench import table as bench_table
+from treetop.bench.peers import runner
+from treetop.bench.setting import Setting
+from treetop.bench.shape import default_cache, shape_of
 from treetop.ceiling import full_information
 from treetop.datasets import load
 from treetop.experiment import Plan, Settings, execute
@@ -330,31 +334,43 @@ def _tuning_table(points: list[tuning.Point], k: int) -> Table:
 
 @app.command()
 def bench(
-    what: Annotated[list[str] | None, typer.Argument(help="decide, batch, build, refit; all if none is named.")] = None,
-    data: Annotated[str, typer.Option(help="debian, synthetic:..., or a folder as for simulate.")] = "debian",
-    beam: Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")] = 10,
-    rounds: Annotated[int, typer.Option(help="Rounds the model has learned from.")] = 40_000,
-    seed: Annotated[int, typer.Option(help="Seed of everything.")] = 0,
+    what: Annotated[list[str] | None, typer.Argument(help="decide, batch, refit, build, scale, load; or all.")] = None,
+    shape: Annotated[str, typer.Option(help="Sizes: small, amazon-3m or 10m; changed by those below.")] = "small",
+    arms: Annotated[int | None, typer.Option(help="Arms; rounds follow if not given.")] = None,
+    features: Annotated[int | None, typer.Option(help="Features of a context.")] = None,
+    nnz: Annotated[float | None, typer.Option(help="Features that a context has, on average.")] = None,
+    init: Annotated[int | None, typer.Option(help="Rows for tree and routing.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of 5 samples that the model has learned from.")] = None,
+    max_leaf: Annotated[int | None, typer.Option(help="Arms in a leaf at most.")] = None,
+    beam: Annotated[list[int], typer.Option(help="Nodes that survive on each level; repeatable.")] = [10, 30, 100],  # noqa: B006
+    contexts: Annotated[int, typer.Option(help="Contexts timed, 10 to 10,000; others get fewer.")] = 1000,
+    data: Annotated[str | None, typer.Option(help=f"Real data instead of made-up ones: {DATA}")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Where made-up models are kept; ~/.cache/treetop/bench.")] = None,
+    peers: Annotated[bool, typer.Option(help="Time others' software too, where `make bench-peers` set it up.")] = True,
+    seed: Annotated[int, typer.Option(help="Seed of the data.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Times decisions, batches, tree building and refits, beside scoring every arm with scipy.
+    """Times treetop beside PECOS, Vowpal Wabbit, scikit-learn, scipy and a flat index, on a made-up model.
 
-    Example: treetop bench decide batch --data debian
+    Example: treetop bench decide batch --arms 200000
     """
-    chosen = tuple(what or benches.WHAT)
-    if wrong := [name for name in chosen if name not in benches.WHAT]:
-        raise ValueError(f"cannot bench {wrong[0]!r}; it must be one of {', '.join(benches.WHAT)}")
-    rows = benches.bench(load(data), chosen, beam, rounds, seed)
+    sizes = {"features": features, "nonzeros": nnz, "init": init, "rounds": rounds, "max_leaf": max_leaf, "seed": seed}
+    with errors.status("") as status:
+        setting = Setting(
+            shape_of(shape, arms, sizes), tuple(beam), contexts,
+            cache or default_cache(), runner() if peers else None,
+            load(data) if data else None, (lambda text: None) if as_json else status.update,
+        )  # fmt: skip
+        command = " ".join(["treetop", *sys.argv[1:]])
+        document = benches.run([name for name in what or [] if name != "all"], setting, command)
     if as_json:
-        print(json.dumps({"machine": benches.machine(), "rows": rows}))
+        print(json.dumps(document))
         return
-    out = Table(title=f"{data}: {rows[0]['arms']:,} arms ({benches.machine()})", title_justify="left")
-    columns = ("name", "beam", "median_ms", "p99_ms", "per_second", "seconds")
-    for column in columns:
-        out.add_column(column, justify="left" if column == "name" else "right")
-    for row in rows:
-        out.add_row(*(str(row.get(column, "")) for column in columns))
-    console.print(out)
+    wide = Console(width=max(console.width, bench_table.WIDTH))
+    for found in bench_table.tables(document):
+        wide.print(found)
+    for line in bench_table.summary(document):
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 @app.command()

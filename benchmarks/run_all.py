@@ -1,0 +1,102 @@
+"""Every measurement of docs/performance.md, one after the other; what is asked for by name alone if names are given.
+
+    python benchmarks/run_all.py [NAME ...] [--cache DIR]     # make bench-all ARGS="decide batch"
+
+Each run leaves benchmarks/results/NAME.json with command, commit and machine. In the end results.md and the table of
+targets in docs/performance.md are written again from all results there are; `--fill` does only that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import targets
+
+from treetop.bench.table import by_bench, markdown
+
+HERE = Path(__file__).resolve().parent
+RESULTS, PAGE = HERE / "results", HERE.parent / "docs" / "performance.md"
+RUNS = {
+    "decide": "decide --shape amazon-3m",
+    "batch": "batch --shape amazon-3m",
+    "refit": "refit --shape amazon-3m --rounds 1717899",
+    "build": "build --shape amazon-3m",
+    "load": "load --shape amazon-3m",
+    "scale": "scale --shape 10m --arms 1000000",
+    "decide-10m": "decide --shape 10m --no-peers",
+    "load-10m": "load --shape 10m --no-peers",
+    "small": "decide batch --contexts 1000",
+}
+
+
+def measure(name: str, more: list[str]) -> None:
+    words = ["bench", *RUNS[name].split(), *more, "--json"]
+    print(f"{time.strftime('%H:%M:%S')} treetop {' '.join(words)}", flush=True)
+    done = subprocess.run([sys.executable, "-m", "treetop", *words], stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"treetop {' '.join(words)} ended with code {done.returncode}")
+    document = json.loads(done.stdout)
+    document["command"] = f"treetop bench {RUNS[name]}"  # without the place of the cache
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+def page(found: targets.Documents) -> str:
+    """results.md: every run with command, commit, machine and tables."""
+    parts = [
+        "# Results\n",
+        "Written by `make bench-all` from the JSON in `results/`; `docs/performance.md` says what they mean.\n"
+        "Times by the clock are medians; other work on the machine shows in the load average.\n",
+        targets.table(found),
+    ]
+    for name, document in found.items():
+        if "rows" not in document or "checks" not in document:
+            continue
+        busy = " to ".join(f"{load:g}" for load in document["load_average"])
+        about = f"Commit {document['commit']}, {document['machine']}, load average {busy}."
+        tables = [f"{bench}\n\n{markdown(rows)}" for bench, rows in by_bench(document).items()]
+        left = [f"Left out: {line}." for line in document["left_out"]]
+        parts.append("\n\n".join([f"## {name}", f"    {document['command']}", about, *tables, *left]))
+    return "\n\n".join(parts) + "\n"
+
+
+def fill() -> None:
+    """results.md, and what stands between `<!-- targets -->` and `<!-- end -->` in docs/performance.md."""
+    found = targets.read(RESULTS)
+    (HERE / "results.md").write_text(page(found))
+    content = f"<!-- targets -->\n{targets.table(found)}\n\n{_facts(found)}\n<!-- end -->"
+    text = PAGE.read_text()
+    PAGE.write_text(re.sub(r"<!-- targets -->\n.*?<!-- end -->", lambda _: content, text, flags=re.S))
+
+
+def _facts(found: dict[str, dict[str, Any]]) -> str:
+    """On which commits, machine and load average the table stands."""
+    runs = [document for document in found.values() if "machine" in document]
+    commits = ", ".join(sorted({run["commit"] for run in runs}))
+    machines = "; ".join(sorted({run["machine"] for run in runs}))
+    busy = [load for run in runs for load in run["load_average"]]
+    return f"Commit {commits}; {machines}; load average {min(busy):g} to {max(busy):g}." if runs else ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Runs the benches and writes the tables.")
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(RUNS)}; all if none is given")
+    parser.add_argument("--cache", help="where made-up models are kept")
+    parser.add_argument("--fill", action="store_true", help="only write the tables again")
+    asked = parser.parse_args()
+    if wrong := [name for name in asked.names if name not in RUNS]:
+        parser.error(f"no run {wrong[0]!r}; it must be one of {', '.join(RUNS)}")
+    for name in [] if asked.fill else asked.names or RUNS:
+        measure(name, ["--cache", asked.cache] if asked.cache else [])
+    fill()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,249 @@
+"""`bench decide`, `batch`, `scale`: contexts to decisions, beside everyone else who could pick the arms."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from treetop import _core
+from treetop.bench.peers import Peer, save_rows
+from treetop.bench.reference import TOLERANCE, Disagreement, check_decisions
+from treetop.bench.setting import Contestant, Result, Setting, contest, with_pecos
+from treetop.bench.shape import SHAPES, Made
+from treetop.bench.timing import Row, Taken, seconds
+from treetop.model import Model
+from treetop.policy import Policy
+from treetop.search import Eligible
+from treetop.types import Rows
+
+CHECKED = 5  # contexts that the slow reference decides as well
+BATCH = 1000
+VW_ARMS = (1_000, 10_000, 100_000)
+
+
+def decide(setting: Setting) -> Result:
+    """One decision at a time through the Python API."""
+    result, made = Result(), setting.made()
+    singles = _singles(made.contexts, setting.contexts)
+    with ExitStack() as open_ones:
+        pecos = with_pecos(setting, made, result, open_ones)  # before treetop's own index: loading takes twice its size
+        everyone: list[Contestant] = []
+        for beam in setting.beams:
+            policy = setting.policy(beam)
+            setting.say(f"check at beam {beam}")
+            result.checks[f"beam {beam}"] = check_decisions(made.model, policy, _some(made.contexts))
+            everyone += _ours(made.model, policy, singles)
+            if pecos:
+                result.checks[f"pecos at beam {beam}"] = _same_top(made, policy, pecos)
+                row = {"name": "pecos", "arms": made.model.n_arms, "beam": beam}
+                size = max(10, setting.contexts // 4)
+                everyone.append(Contestant(row | {"how": "predict"}, pecos.timer("single", beam=beam, k=5), size))
+                everyone.append(Contestant(row | {"how": "C call"}, pecos.timer("bare", beam=beam, k=5), size))
+        setting.say(f"{len(everyone)} contestants in turns")
+        result.rows.extend(contest(everyone))
+    _every_arm(setting, made, singles, result)
+    _vw(setting, result)
+    return result
+
+
+def batch(setting: Setting) -> Result:
+    """1,000 contexts at a time, on one thread and on all cores; times are per context."""
+    result, made = Result(), setting.made()
+    size = min(BATCH, len(made.contexts))
+    rounds = max(3, setting.contexts // size)
+    cores = os.cpu_count() or 1
+    X = made.contexts.csr()
+    blocks = [X[first : first + size] for first in range(0, X.shape[0] - size + 1, size)]
+    with ExitStack() as open_ones:
+        pecos = with_pecos(setting, made, result, open_ones)
+        everyone = []
+        for beam in setting.beams:
+            policy = setting.policy(beam)
+            result.checks[f"beam {beam}"] = check_decisions(made.model, policy, _some(made.contexts))
+            _check_threads(made.model, policy, blocks[0])
+            for threads in dict.fromkeys((1, cores)):
+                row = {"arms": made.model.n_arms, "beam": beam, "threads": threads, "batch": size}
+                ours = _batches(made.model, policy, blocks, threads, size)
+                everyone.append(Contestant({"name": "treetop"} | row, ours, rounds))
+                if pecos:
+                    theirs = _pecos_batches(pecos, beam, threads, size, len(blocks))
+                    everyone.append(Contestant({"name": "pecos"} | row, theirs, rounds))
+        setting.say(f"{len(everyone)} contestants in turns")
+        result.rows.extend(contest(everyone))
+    return result
+
+
+def scale(setting: Setting) -> Result:
+    """The same features and leaves, one, three and ten times the arms: all models in memory, timed in turns."""
+    result = Result()
+    shapes = [setting.shape.sized(factor * setting.shape.arms) for factor in (1, 3, 10)]
+    everyone = []
+    for shape in shapes:
+        made = setting.made(shape)
+        singles = _singles(made.contexts, setting.contexts)
+        for beam in setting.beams:
+            policy = setting.policy(beam)
+            setting.say(f"check of {shape.arms:,} arms at beam {beam}")
+            result.checks[f"{shape.arms} arms, beam {beam}"] = check_decisions(made.model, policy, _some(made.contexts))
+            ours = _ours(made.model, policy, singles, half=False)
+            everyone += [Contestant(c.row | made.facts, c.call, c.size) for c in ours]
+    setting.say(f"{len(everyone)} contestants in turns")
+    result.rows.extend(contest(everyone))
+    base = {row["beam"]: row["cpu_ms"] for row in result.rows if row["arms"] == shapes[0].arms}
+    for row in result.rows:
+        row["times_smallest"] = round(row["cpu_ms"] / base[row["beam"]], 3)
+    return result
+
+
+def _singles(contexts: Rows, n: int) -> list[sp.csr_matrix]:
+    """One-row matrices, as a caller has them."""
+    return [contexts.row(i).csr() for i in range(min(n, len(contexts)))]
+
+
+def _some(contexts: Rows) -> list[Rows]:
+    return [contexts.row(i) for i in range(CHECKED)]
+
+
+def _ours(model: Model, policy: Policy, singles: list[sp.csr_matrix], half: bool = True) -> list[Contestant]:
+    """A decision, and one with half of the arms eligible, prepared once."""
+    row = {"name": "treetop", "arms": model.n_arms, "beam": policy.beam}
+    policy.decide(model, singles[0])
+
+    def single(first: int, n: int) -> list[Taken]:
+        return seconds(lambda i: policy.decide(model, singles[i], event_id=i), n, first)
+
+    found = [Contestant(row, single, len(singles))]
+    if half:
+        mask = np.random.default_rng(0).random(model.n_arms) < 0.5
+        began = time.perf_counter()
+        allowed = Eligible.of(model.tree, mask)
+        row = row | {"eligible": "half", "prepare_ms": round(1e3 * (time.perf_counter() - began), 3)}
+
+        def masked(first: int, n: int) -> list[Taken]:
+            return seconds(lambda i: policy.decide(model, singles[i], event_id=i, eligible=allowed), n, first)
+
+        shown = policy.decide(model, singles[0], event_id=0, eligible=allowed).arms
+        if not mask[shown].all():
+            raise Disagreement(f"arms {shown[~mask[shown]].tolist()} were shown and are not eligible")
+        found.append(Contestant(row, masked, len(singles)))
+    return found
+
+
+def _every_arm(setting: Setting, made: Made, singles: list[sp.csr_matrix], result: Result) -> None:
+    """Every arm scored, by the feature-major index and by scipy with one row an arm; treetop beside them once more."""
+    setting.say("every arm scored")
+    model = made.model
+    rows = model.reward_rows.slice(model.tree.n_nodes, model.tree.n_nodes + model.n_arms)
+    if len(rows.value) >= 2**31:
+        raise ValueError(f"{len(rows.value):,} arm weights; scipy's 32-bit rows hold at most {2**31 - 1:,}")
+    arms = sp.csr_matrix((rows.value, rows.index, rows.start.astype(np.int32)), shape=(len(rows), rows.columns))
+    flat = _core.Flat(rows.start, rows.index, rows.value, rows.columns, 0)
+
+    def by_scipy(i: int) -> Any:
+        x = made.contexts.row(i)
+        vector = np.zeros(rows.columns, np.float32)
+        vector[x.index], vector[-1] = x.value, 1.0
+        scores = arms @ vector
+        best = np.argpartition(-scores, 5)[:5]
+        return np.sort(scores[best])[::-1]
+
+    def by_index(i: int) -> Any:
+        x = made.contexts.row(i)
+        return flat.top(x.start, x.index, x.value, 5)
+
+    for i in range(CHECKED):
+        if (worst := float(np.abs(by_index(i)[1][0] - by_scipy(i)).max())) > TOLERANCE:
+            raise Disagreement(f"a score of the flat index differs from scipy's by {worst:.3g}")
+    result.checks["flat against scipy"] = {"contexts": CHECKED}
+    slow = 9 if model.n_arms > 1_000_000 else 30
+    everyone = [
+        _ours(model, setting.policy(setting.beams[0]), singles, half=False)[0],
+        Contestant({"name": "flat"}, lambda first, n: seconds(by_index, n, first), max(10, len(singles) // 10)),
+        Contestant({"name": "scipy"}, lambda first, n: seconds(by_scipy, n, first), slow),
+    ]
+    ours, *found = contest(everyone)
+    for row in found:
+        times = {"arms": model.n_arms, "times_treetop": round(row["cpu_ms"] / ours["cpu_ms"], 2)}
+        result.rows.append(row | times | (_work(flat, made.contexts, row) if row["name"] == "flat" else {}))
+
+
+def _work(flat: Any, contexts: Rows, row: Row) -> Row:
+    """Multiply-adds a context of the flat index, and a second of a core at its median."""
+    x = contexts.head(20)
+    each = flat.top(x.start, x.index, x.value, 5)[2] / 20
+    return {"multiply_adds": round(each), "g_per_second": round(each / row["cpu_ms"] / 1e6, 3)}
+
+
+def _same_top(made: Made, policy: Policy, pecos: Peer) -> dict[str, int]:
+    """PECOS's five best arms are the five best single arms of the search, with the same scores."""
+    same, tree = 0, made.model.tree
+    answers = pecos.ask("top", beam=policy.beam, k=5, first=0, n=CHECKED)
+    for x, (places, scores) in zip(_some(made.contexts), answers, strict=True):
+        found = policy.explain(made.model, x)
+        mine = dict(zip(found.id[~found.is_node].tolist(), found.score[~found.is_node].tolist(), strict=True))
+        theirs = dict(zip(tree.arm_at[places].tolist(), scores, strict=True))
+        best = sorted(mine.values(), reverse=True)[: len(theirs)]
+        close = all(abs(mine.get(arm, np.inf) - score) <= TOLERANCE for arm, score in theirs.items())
+        same += close and bool(np.allclose(sorted(theirs.values(), reverse=True), best, atol=TOLERANCE))
+    if same < CHECKED - 1:  # one context may lie at a tie of routes
+        raise Disagreement(f"beam {policy.beam}: PECOS finds other arms in {CHECKED - same} of {CHECKED} contexts")
+    return {"contexts": CHECKED, "same_top_5": same}
+
+
+def _batches(
+    model: Model, policy: Policy, blocks: list[Any], threads: int, size: int
+) -> Callable[[int, int], list[Taken]]:
+    def call(first: int, n: int) -> list[Taken]:
+        times = seconds(
+            lambda i: policy.decide_batch(model, blocks[i % len(blocks)], seed=i, threads=threads), n, first
+        )
+        return [(wall / size, cpu / size) for wall, cpu in times]
+
+    return call
+
+
+def _pecos_batches(pecos: Peer, beam: int, threads: int, size: int, blocks: int) -> Callable[[int, int], list[Taken]]:
+    def call(first: int, n: int) -> list[Taken]:
+        return [
+            (wall / size, cpu / size)
+            for i in range(first, first + n)
+            for wall, cpu in pecos.ask("batch", beam=beam, k=5, threads=threads, first=i % blocks * size, n=size)
+        ]
+
+    return call
+
+
+def _check_threads(model: Model, policy: Policy, block: Any) -> None:
+    one, all_ = (policy.decide_batch(model, block, seed=0, threads=threads) for threads in (1, 0))
+    if not (np.array_equal(one.arms, all_.arms) and np.array_equal(one.propensities, all_.propensities)):
+        raise Disagreement("a batch on one thread and on all cores decides differently")
+
+
+def _vw(setting: Setting, result: Result) -> None:
+    """Vowpal Wabbit at the arm counts it can bear, beside treetop at the same ones."""
+    if setting.peers is None:
+        result.leave_out("vw")
+        return
+    for arms in [n for n in VW_ARMS if n <= setting.shape.arms]:
+        made = setting.made(SHAPES["small"].sized(arms))
+        with tempfile.TemporaryDirectory() as folder, Peer(setting.peers, "vw") as peer:
+            save_rows(made.contexts.head(60), Path(folder) / "contexts.npz")
+            setting.say(f"Vowpal Wabbit with {arms:,} arms")
+            peer.ask("load", contexts=f"{folder}/contexts.npz", arms=arms)
+            n = 3 if arms > 10_000 else 9
+            row = {"name": "vw", "arms": arms}
+            everyone = [
+                Contestant(row | {"how": "text"}, peer.timer("text"), n),
+                Contestant(row | {"how": "parsed"}, peer.timer("parsed"), n),
+            ]
+            singles = _singles(made.contexts, setting.contexts)
+            everyone += [_ours(made.model, setting.policy(beam), singles, half=False)[0] for beam in setting.beams[:1]]
+            result.rows.extend(contest(everyone))

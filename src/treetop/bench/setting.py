@@ -1,0 +1,115 @@
+"""What a bench is told, what it gives back, and how contestants take turns. Knows nothing of what they do."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from treetop.bench.peers import SETUP, Peer, save_rows, take, to_pecos
+from treetop.bench.shape import Made, Say, Shape, default_cache, made, silent, weights
+from treetop.bench.timing import Row, Taken, spread, turns
+from treetop.datasets import Dataset
+from treetop.explore import IGW
+from treetop.learn import refit
+from treetop.policy import Policy
+from treetop.simulate import begin, run
+from treetop.types import whole
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Sizes, beams, how many contexts are timed, where models are kept, and where the peers are, if anywhere."""
+
+    shape: Shape = field(default_factory=Shape)
+    beams: tuple[int, ...] = (10, 30, 100)
+    contexts: int = 1_000
+    cache: Path = field(default_factory=default_cache)
+    peers: tuple[Path, Path] | None = None
+    dataset: Dataset | None = None  # instead of made-up data
+    say: Say = silent
+
+    def __post_init__(self) -> None:
+        whole("contexts", self.contexts, 10, 10_000)
+        for beam in self.beams:
+            whole("beam", beam, 1)
+        if not self.beams:
+            raise ValueError("there are 0 beams; at least 1 is needed")
+
+    def made(self, shape: Shape | None = None) -> Made:
+        if self.dataset is not None and shape is None:
+            return played(self.dataset, self.shape)
+        return made(shape or self.shape, self.cache, self.say)
+
+    def policy(self, beam: int) -> Policy:
+        return Policy(k=5, explore=3, beam=beam, strategy=IGW())
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """Rows for tables and JSON, what was checked, and who was left out and why."""
+
+    rows: list[Row] = field(default_factory=list)
+    checks: dict[str, Any] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+
+    def leave_out(self, name: str, why: str = f"not set up; {SETUP}") -> None:
+        self.left_out.append(f"{name}: {why}")
+
+
+@dataclass(frozen=True, eq=False)
+class Contestant:
+    """Something to time: its row, `call(first, n)` with what each of its calls took, and how many."""
+
+    row: Row
+    call: Callable[[int, int], list[Taken]]
+    size: int
+
+
+def contest(contestants: list[Contestant]) -> list[Row]:
+    """A row each, timed in turns."""
+    named = {str(i): c for i, c in enumerate(contestants)}
+    times = turns({name: c.call for name, c in named.items()}, {name: c.size for name, c in named.items()})
+    return [{**c.row, **spread(times[name])} for name, c in named.items()]
+
+
+def played(dataset: Dataset, shape: Shape) -> Made:
+    """A model that has learned from `shape.rounds` rounds of its own on a dataset, and the contexts of those rounds."""
+    init = min(5000, len(dataset.X) // 4 if dataset.X_init is None else len(dataset.X_init))
+    began = time.perf_counter()
+    stream, model = begin(dataset, init, shape.rounds, 10 if dataset.n_arms < 100_000 else 100, shape.seed)
+    facts: dict[str, Any] = {"build_seconds": time.perf_counter() - began}
+    history = run(stream, model, Policy(k=5, explore=3), seed=shape.seed).feedback
+    learned = refit(model, history)
+    order = np.random.default_rng(0).permutation(len(history))[:10_000]
+    return Made(learned, take(history.contexts, order), facts | weights(learned))
+
+
+def with_pecos(setting: Setting, made: Made, result: Result, open_ones: ExitStack) -> Peer | None:
+    """PECOS with the same tree, weights and contexts loaded."""
+    if setting.peers is None:
+        result.leave_out("pecos")
+        return None
+    setting.cache.mkdir(parents=True, exist_ok=True)
+    folder = Path(open_ones.enter_context(tempfile.TemporaryDirectory(dir=setting.cache, prefix="pecos-")))
+    setting.say("the model in PECOS's form")
+    if not to_pecos(made.model, folder / "model"):
+        result.leave_out("pecos", "its trees have all leaves on one level")
+        return None
+    save_rows(made.contexts, folder / "contexts.npz")
+    peer = open_ones.enter_context(Peer(setting.peers, "pecos"))
+    setting.say("PECOS loads it")
+    facts = peer.ask("load", folder=str(folder / "model"), contexts=str(folder / "contexts.npz"))
+    stored = len(made.model.route_rows.value) + made.facts["arm_weights"]
+    result.checks["pecos memory"] = {
+        "load_seconds": round(facts["seconds"], 2), "bytes_per_weight": round(facts["bytes"] / max(1, stored), 2)
+    }  # fmt: skip
+    shutil.rmtree(folder / "model")
+    return peer

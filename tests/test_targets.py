@@ -1,0 +1,112 @@
+"""The scripts beside the package that measure everything and fill the tables."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+targets = script("targets")
+run_all = script("run_all")
+
+
+def document(rows: list[dict[str, Any]], bench: str) -> dict[str, Any]:
+    return {
+        "rows": [{"bench": bench, **row} for row in rows], "checks": {bench: {}}, "left_out": ["vw: not set up"],
+        "shape": {"arms": 9}, "command": f"treetop bench {bench}", "commit": "abc1234", "machine": "a machine",
+        "load_average": [0.1, 1.2],
+    }  # fmt: skip
+
+
+def decided(ours: float, pecos: float, half: float) -> dict[str, Any]:
+    row = {"name": "treetop", "arms": 9, "beam": 10, "median_ms": ours}
+    return document(
+        [
+            row,
+            row | {"eligible": "half", "times_treetop": half, "prepare_ms": 3.0},
+            {"name": "pecos", "arms": 9, "beam": 10, "how": "predict", "times_treetop": pecos},
+            {"name": "pecos", "arms": 9, "beam": 10, "how": "C call", "times_treetop": pecos / 2},
+            {"name": "flat", "arms": 9, "median_ms": 5.0, "times_treetop": 41.0, "g_per_second": 1.1},
+        ],
+        "decide",
+    )
+
+
+def verdicts(found: dict[str, Any]) -> list[str]:
+    return [line.split("|")[-2].strip() for line in targets.table(found).splitlines()[2:]]
+
+
+def test_targets_are_met_missed_or_not_measured() -> None:
+    assert verdicts({}) == ["not measured"] * len(targets.TARGETS)
+    good = verdicts({"decide": decided(0.1, 5.0, 1.29)})
+    assert [good[i] for i in (0, 3, 5)] == ["met"] * 3
+    bad = verdicts({"decide": decided(0.13, 5.0, 1.31)})
+    assert [bad[i] for i in (0, 3, 5)] == ["missed", "met", "missed"]
+    assert verdicts({"decide": decided(0.1, 4.9, 1.0)})[0] == "missed"
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "rows", "verdict"),
+    [
+        ("batch", 1, [{"name": "pecos", "beam": b, "threads": 1, "times_treetop": 2.0} for b in (10, 30, 100)], "met"),
+        ("replay", 2, [{"name": "treetop", "beam": 10, "times_replay": 2.9, "lines": 2701.0}], "missed"),
+        ("scale", 4, [{"name": "treetop", "arms": a, "beam": 10, "times_smallest": a} for a in (1, 2)], "missed"),
+        ("build", 8, [{"name": "treetop", "what": "tree and routing", "seconds": 600, "peak_gb": 1.0}], "met"),
+        ("load", 9, [{"name": "treetop", "bytes_per_weight": 9.1, "first_decision_seconds": 0.5}], "missed"),
+    ],
+)
+def test_each_target_reads_its_own_run(name: str, place: int, rows: list[dict[str, Any]], verdict: str) -> None:
+    assert verdicts({name: document(rows, name)})[place] == verdict
+
+
+def test_refit_has_two_targets() -> None:
+    rows: list[dict[str, Any]] = [
+        {"name": "treetop", "samples": "5-50", "threads": 1, "arms_per_second": 20_000.0},
+        {"name": "pecos", "samples": "5-50", "threads": 1, "times_treetop": 4.9},
+        {"name": "treetop", "what": "whole refit", "seconds": 300, "peak_gb": 11.0},
+    ]
+    assert verdicts({"refit": document(rows, "refit")})[6:8] == ["missed", "met"]
+
+
+def test_the_tables_are_written_from_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "decide.json").write_text(json.dumps(decided(0.1, 6.0, 1.2)))
+    page = tmp_path / "performance.md"
+    page.write_text("before\n<!-- targets -->\nold\n<!-- end -->\nafter\n")
+    monkeypatch.setattr(run_all, "HERE", tmp_path)
+    monkeypatch.setattr(run_all, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(run_all, "PAGE", page)
+    monkeypatch.setattr(sys, "argv", ["run_all.py", "--fill"])
+    run_all.main()
+    text = page.read_text()
+    assert text.startswith("before\n<!-- targets -->\n| what | target | measured | |\n")
+    assert text.endswith("Commit abc1234; a machine; load average 0.1 to 1.2.\n<!-- end -->\nafter\n")
+    assert "old" not in text
+    results = (tmp_path / "results.md").read_text()
+    for part in ("treetop bench decide", "Commit abc1234", "| pecos | C call |", "Left out: vw: not set up."):
+        assert part in results
+    monkeypatch.setattr(sys, "argv", ["run_all.py", "magic"])
+    with pytest.raises(SystemExit):
+        run_all.main()
+
+
+def test_the_page_has_a_place_for_the_table() -> None:
+    text = (BENCHMARKS.parent / "docs" / "performance.md").read_text()
+    assert text.count("<!-- targets -->") == 1
+    assert "<!-- end -->" in text.split("<!-- targets -->")[1]
