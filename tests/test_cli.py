@@ -12,6 +12,7 @@ import typer
 from test_datasets import folder
 from typer.testing import CliRunner
 
+import treetop
 from treetop.cli import app
 
 COMMANDS = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
@@ -97,6 +98,11 @@ def test_bench_compares_in_one_run(tmp_path: Path) -> None:
         (["simulate", "debian", "--feedback", "each:c=2"], "c is 2.0; it must be finite and lie in [1e-12, 1]"),
         (["tune", "debian", "--grid", "magic"], "grid is 'magic'; it must be one of paper, small"),
         (["bench", "magic"], "cannot bench 'magic'"),
+        (["init", "/", "debian"], "/ exists and is not an empty folder; nothing was written"),
+        (["init", "shop", "debian", "--explore", "6"], "explore is 6; it must lie in [0, 5]"),
+        (["serve", "/no/such/folder"], "/no/such/folder is not a bandit's folder"),
+        (["serve", "/no/such/folder", "--host", "0.0.0.0"], "listening on 0.0.0.0 needs a token"),
+        (["replay", "/no/such/folder", "x"], "/no/such/folder is not a bandit's folder"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(words: list[str], message: str) -> None:
@@ -116,3 +122,17 @@ def test_a_malformed_file_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
 
 def test_version() -> None:
     assert shell("--version").stdout.strip() == "0.1.0"
+
+
+def test_init_takes_names_from_files(tmp_path: Path) -> None:
+    (tmp_path / "arms").write_text("".join(f"arm-{i}\n" for i in range(60)))
+    (tmp_path / "features").write_text("".join(f"word-{i}\n" for i in range(40)))
+    words = ["init", str(tmp_path / "shop"), str(folder(tmp_path, 400)), "--init", "200", "--max-leaf", "4",
+             "--arms", str(tmp_path / "arms"), "--features", str(tmp_path / "features"), "--json"]  # fmt: skip
+    made = json.loads(call(*words).stdout)
+    assert (made["arms"], made["features"], made["model"]) == (60, 40, "000000")
+    with treetop.Bandit.open(tmp_path / "shop") as bandit:
+        shown = bandit.decide({"word-3": 1.0}, event_id="v")
+        assert all(str(arm).startswith("arm-") for arm in shown.arms)
+    assert json.loads(call("replay", str(tmp_path / "shop"), "v", "--json").stdout)["same"] is True
+    assert "decided again: the same" in call("replay", str(tmp_path / "shop"), "v").output

@@ -35,7 +35,7 @@ class Deciding:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.policy()
+        self.policy(self.k, self.explore)
 
     def made_strategy(self) -> Strategy:
         if self.strategy not in STRATEGIES:
