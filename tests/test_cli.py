@@ -84,7 +84,7 @@ def test_simulate_hears_only_of_what_is_observed_and_refuses_another_plan(tmp_pa
         (["simulate", "debian", "--strategy", "magic"], "'magic'; it must be one of igw"),
         (["simulate", "debian", "--k", "0"], "k is 0; it must lie in [1, 65536]"),
         (["simulate", "debian", "--explore", "9"], "explore is 9; it must lie in [0, 5]"),
-        (["simulate", "debian", "--learner", "magic"], "it must be paper"),
+        (["simulate", "debian", "--learner", "magic"], "it must be one of paper, treetop"),
         (["simulate", "debian", "--init", "99999999"], "init is 99999999"),
         (["simulate", "debian", "--feedback", "each:c=2"], "c is 2.0; it must be finite and lie in [1e-12, 1]"),
         (["tune", "debian", "--grid", "magic"], "grid is 'magic'; it must be one of paper, small"),

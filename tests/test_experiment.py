@@ -246,7 +246,7 @@ def test_a_title_says_what_tells_a_run_from_the_others() -> None:
         ({"parameters": {"beta": 1}}, "igw has no 'beta'; it has C, gamma"),
         ({"explore": 6}, r"explore is 6; it must lie in \[0, 5\]"),
         ({"feedback": "each:c=2"}, "c is 2.0"),
-        ({"learner": "magic"}, "it must be paper"),
+        ({"learner": "magic"}, "it must be one of paper, treetop"),
         ({"loss": "magic"}, "loss is 'magic'"),
         ({"first_epoch": 0}, "first is 0"),
     ],

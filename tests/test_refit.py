@@ -175,11 +175,12 @@ def test_prints_are_saved_and_known_again(problem: Problem, tmp_path: Path) -> N
 
 
 def as_version_1(folder: Path) -> None:
-    """A folder as it was written before there were prints."""
+    """A folder as it was written before there were prints and serving layouts."""
     path = folder / "manifest.json"
     facts = json.loads(path.read_text())
     (folder / "rewards_prints.npy").unlink()
-    del facts["files"]["rewards_prints"], facts["crc32"]
+    (folder / "serving.bin").unlink()
+    del facts["files"]["rewards_prints"], facts["crc32"], facts["serving"]
     facts["version"] = 1
     path.write_text(json.dumps({**facts, "crc32": zlib.crc32(json.dumps(facts, sort_keys=True).encode())}))
 

@@ -23,8 +23,8 @@ namespace treetop {
 struct Candidate {
     std::int32_t id;
     bool node;
-    float score;   // the reward model's estimate
-    double route;  // log of the product of routing scores down to the leaf or node
+    float score;        // the reward model's estimate
+    double route;       // log of the product of routing scores down to the leaf or node
     float promise = 1;  // how much there is to learn from showing it
 };
 

@@ -1,7 +1,7 @@
 """treetop: top-k contextual bandits over millions of arms.
 
 Reading order, which is the path of a decision: files, checks, types, tree, routing, modelfile, model, search, explore,
-policy; then learn, pooled, flat; log, catalogue, grow, config, live, home, next_model, answers, bandit and client, which
+policy; then learn, pooled, flat; log, catalogue, grow, config, live, home, next_model, answers, bandit and client, that
 keep it in a folder; then read, presets, synthetic, datasets, feedback, scenario and simulate, which play the loop;
 store, experiment, ceiling, realizable and tune, which play it many times; evaluate, report, figures, page, claims,
 story, lab, inference and reproduce, which compare it with the paper; demo, bench, service, commands and cli, which show

@@ -24,9 +24,9 @@ def full_information(dataset: Dataset, k: int = 5, cost: float = 1.0, seed: int 
     ['cost', 'mean_reward', 'rows']
     """
     if dataset.X.columns > MAX_FEATURES:
-        raise ValueError(f"the ceiling is for at most {MAX_FEATURES:,} features; {dataset.name} has {dataset.X.columns:,}")
+        raise ValueError(f"the ceiling is for at most {MAX_FEATURES} features; {dataset.name} has {dataset.X.columns}")
     whole("k", k, 1, dataset.n_arms)
-    train, test = np.arange(len(dataset.X)), None
+    train, test = np.arange(len(dataset.X)), np.zeros(0, np.int64)
     rng = np.random.default_rng(seed)
     if dataset.X_init is not None and dataset.Y_init is not None:
         test, X_test, Y_test = np.arange(len(dataset.X_init)), dataset.X_init.csr(), dataset.Y_init.csr()
@@ -52,4 +52,5 @@ def full_information(dataset: Dataset, k: int = 5, cost: float = 1.0, seed: int 
 
 
 def _with_one(X: sp.csr_matrix) -> sp.csr_matrix:
-    return sp.hstack([X, np.ones((X.shape[0], 1), np.float32)], format="csr")
+    one = sp.csr_matrix(np.ones((X.shape[0], 1), np.float32))
+    return sp.csr_matrix(sp.hstack([X, one]))

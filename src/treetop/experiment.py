@@ -73,9 +73,9 @@ class Settings:
             raise ValueError(f"learner is {self.learner!r}; it must be one of {', '.join(LEARNERS)}")
         if self.scenario not in SCENARIOS:
             raise ValueError(f"scenario is {self.scenario!r}; it must be one of {', '.join(SCENARIOS)}")
-        if self.learner != "paper" and self.loss != "squared":
+        if self.learner == "treetop" and self.loss == "absolute":
             raise ValueError(f"loss={self.loss!r} is for the learner paper, not for {self.learner}")
-        self.policy(nodes=1), self.epochs()
+        self.policy(nodes=1), self.epochs(), Linear(loss=self.loss)
 
     def made_strategy(self) -> Strategy:
         """The strategy; the theorems' gamma gets its c from the feedback unless it is given."""
@@ -98,8 +98,11 @@ class Settings:
         return parse(self.feedback)
 
     def epochs(self) -> Epochs:
+        return Epochs.geometric(*self._schedule())
+
+    def _schedule(self) -> tuple[int, float]:
         first, factor = EPOCHS[self.learner]
-        return Epochs.geometric(self.first_epoch or first, self.factor or factor)
+        return first if self.first_epoch is None else self.first_epoch, factor if self.factor is None else self.factor
 
     def regressor(self, known: Labelled | None = None) -> Learner:
         return Linear(loss=self.loss) if self.learner == "paper" else Pooled(known=known)
@@ -107,11 +110,10 @@ class Settings:
     def resolved(self, dataset: Dataset) -> Settings:
         """The same with what depends on the data filled in."""
         init, horizon, max_leaf = dataset.sizes(self.init, self.horizon, self.max_leaf)
-        first, factor = EPOCHS[self.learner]
+        first, factor = self._schedule()
         return replace(
-            self, init=init, horizon=horizon, max_leaf=max_leaf, first_epoch=self.first_epoch or first,
-            factor=self.factor or factor,
-        )  # fmt: skip
+            self, init=init, horizon=horizon, max_leaf=max_leaf, first_epoch=first, factor=factor
+        )
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,8 @@ class FlatPolicy:
 
 def _candidates(arms: Ints, scores: Singles) -> Candidates:
     single: Bools = np.zeros(len(arms), np.bool_)
-    return Candidates(single, arms, np.ones(len(arms)), np.ascontiguousarray(scores[arms]), np.ones(len(arms), np.float32))
+    alike = np.ones(len(arms), np.float32)
+    return Candidates(single, arms, np.ones(len(arms)), np.ascontiguousarray(scores[arms]), alike)
 
 
 def _in_play(model: FlatModel, eligible: Arms | None, exclude: Arms | None) -> Ints:

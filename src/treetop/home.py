@@ -20,7 +20,8 @@ from typing import Any
 
 from treetop.catalogue import Catalogue
 from treetop.files import append, cut_unfinished_line, locked, put
-from treetop.model import Model, ModelFileError
+from treetop.model import Model
+from treetop.modelfile import ModelFileError
 
 CURRENT, CATALOGUE, HISTORY, MODELS, LOG = "current", "catalogue.jsonl", "history.jsonl", "models", "log.sqlite"
 PATIENCE = 60.0  # seconds for another process to finish a change

@@ -154,12 +154,11 @@ class Model:
                     self.tree.parents, self.tree.leaf_of, r.start, r.index, r.value, r.columns, self.geometric, layout
                 )
             )
-        return self._with_prior(
-            _core.Engine(
-                self.tree.parents, self.tree.leaf_of, r.start, r.index, r.value, w.start, w.index, w.value,
-                r.columns, self.geometric, 0,
-            )  # fmt: skip
-        )
+        engine = _core.Engine(
+            self.tree.parents, self.tree.leaf_of, r.start, r.index, r.value, w.start, w.index, w.value,
+            r.columns, self.geometric, 0,
+        )  # fmt: skip
+        return self._with_prior(engine)
 
     def _with_prior(self, engine: _core.Engine) -> _core.Engine:
         if self.prior is not None and self.trials is not None:

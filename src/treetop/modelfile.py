@@ -66,7 +66,8 @@ def foreign(folder: Path) -> str:
         manifest = None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         return "exists and is not a saved model"
-    others = {path.name for path in folder.iterdir()} - {MANIFEST, SERVING, *(f"{name}.npy" for name in FILES | OPTIONAL)}
+    ours = {MANIFEST, SERVING, *(f"{name}.npy" for name in FILES | OPTIONAL)}
+    others = {path.name for path in folder.iterdir()} - ours
     return f"holds {min(others)!r} beside a saved model" if others else ""
 
 

@@ -7,7 +7,6 @@ nodes get the mean reward of arms drawn through nodes; they have no regressors, 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

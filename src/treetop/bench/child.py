@@ -17,7 +17,8 @@ from treetop.bench.peers import save_rows
 from treetop.bench.reference import check_ridge, check_routing, check_tree
 from treetop.bench.shape import Shape, initial, learned_from_nothing
 from treetop.bench.timing import peak_gb
-from treetop.model import FILES, Model
+from treetop.model import Model
+from treetop.modelfile import FILES
 from treetop.policy import Policy
 from treetop.synthetic import generate
 from treetop.tree import pifa

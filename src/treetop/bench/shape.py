@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from treetop.learn import refit
-from treetop.model import Model, ModelFileError
+from treetop.model import Model
+from treetop.modelfile import ModelFileError
 from treetop.synthetic import ARMS_A_TOPIC, Spec, generate
 from treetop.tree import Tree
 from treetop.types import Feedback, Ints, Rows, whole
