@@ -21,6 +21,7 @@ from strategies import csr, dense, few, seeds
 
 import treetop
 from treetop import Feedback, Linear, Model, _core
+from treetop.experiment import Plan, execute
 from treetop.learn import samples
 from treetop.types import Fitted, Rows
 
@@ -249,6 +250,14 @@ def test_progress_ends_with_all_of_it(problem: Problem) -> None:
     rewards.check(int(samples(history, problem.model)[0][-1]))
     plain = Model.initial(treetop.Tree.from_labels(problem.X, problem.Y, max_leaf=4), problem.X, problem.Y)
     assert same_bits(model.route_rows, plain.route_rows)
+
+
+def test_an_experiment_tells_what_it_builds(tmp_path: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    plan = Plan.of("synthetic:arms=40,rows=300,init=100", ["igw", "greedy"], horizon=200)
+    execute(None, plan, building=lambda *facts: told.append(facts))
+    done = [what for what, done, total in told if done == total]
+    assert done == ["tree", "routing"], "two strategies share one tree"
 
 
 def endless(progress: Any = None, threads: int = 1) -> None:
