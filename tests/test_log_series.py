@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from logs import check_whole, event, joined
 
-from treetop.log import Log, Mark, Reward, open_log, schema, series
+from treetop.log import Log, Mark, Reward, open_log, sample, schema, series
 from treetop.log.series import Series
 
 
@@ -135,3 +135,15 @@ def test_every_kind_of_log_is_brought_forward_step_by_step(place: str, monkeypat
         log.keep("note", b"kept")
         assert log.kept("note") == b"kept"
         assert log.counts().decisions == len(newest)
+
+
+def test_what_is_new_is_found_without_reading_what_is_old(tmp_path: Path) -> None:
+    """The cost of an update must not grow with the log: SQLite once chose to walk through all older decisions."""
+    place = str(tmp_path / "log.sqlite")
+    filled(place).close()
+    with sqlite3.connect(place) as db:
+        plan = db.execute(f"EXPLAIN QUERY PLAN {sample.NEWER_REWARDS}", (50, 60)).fetchall()
+    db.close()
+    assert [row[3] for row in plan] == [
+        "SEARCH treetop_rewards USING COVERING INDEX treetop_rewards_position (position>? AND position<?)"
+    ]

@@ -17,6 +17,8 @@ from treetop.types import Floats, Ints
 
 _DECISIONS = "SELECT position, time, settings, context, slots FROM treetop_decisions WHERE position"
 _REWARDS = "SELECT decision, slot, value FROM treetop_rewards WHERE position > ? AND position <= ? AND decision"
+# By position alone: asked for decisions too, SQLite would read the rewards of every older decision to find these few.
+NEWER_REWARDS = "SELECT decision FROM treetop_rewards WHERE position > ? AND position <= ?"
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,9 @@ class View:
             yield chunk
 
     def _older(self, reading: Callable[[], AbstractContextManager[Connection]]) -> list[int]:
-        sql = (
-            "SELECT DISTINCT decision FROM treetop_rewards "
-            "WHERE position > ? AND position <= ? AND decision <= ? ORDER BY decision"
-        )
         with reading() as connection:
-            return [row[0] for row in connection.rows(sql, self.low, self.high, self.low)]
+            found = {row[0] for row in connection.rows(NEWER_REWARDS, self.low, self.high)}
+        return sorted(decision for decision in found if decision <= self.low)
 
     def _again(self, connection: Connection, positions: list[int]) -> Samples:
         chosen = connection.several(positions)

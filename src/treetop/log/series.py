@@ -55,9 +55,10 @@ class Series:
 
     def cells(self) -> list[Cell]:
         """Oldest first, then by epoch."""
+        rows = ((at, epoch, self._cells[at, epoch].tolist()) for at, epoch in sorted(self._cells))
         return [
             Cell(at * self.bucket, epoch, int(c[0]), (int(c[1]), int(c[2])), (int(c[3]), int(c[4])), (c[5], c[6]))
-            for (at, epoch), c in sorted(self._cells.items())
+            for at, epoch, c in rows
         ]
 
     def coverage(self, arms: int) -> tuple[int, float]:

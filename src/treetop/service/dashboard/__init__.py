@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 from starlette.requests import Request
@@ -39,10 +40,12 @@ class Dashboard:
     async def page(self, request: Request, scopes: frozenset[str]) -> Response:
         board = await self.watch.board()
         said = "done" in request.query_params
-        return HTMLResponse(views.page(board, "admin" in scopes, bool(self.service.tokens), said))
+        tokens = bool(self.service.tokens)
+        return HTMLResponse(await asyncio.to_thread(views.page, board, "admin" in scopes, tokens, said))
 
     async def live(self, request: Request, scopes: frozenset[str]) -> Response:
-        return HTMLResponse(views.moving(await self.watch.board(), "admin" in scopes))
+        board = await self.watch.board()
+        return HTMLResponse(await asyncio.to_thread(views.moving, board, "admin" in scopes))
 
     async def why(self, request: Request, scopes: frozenset[str]) -> Response:
         """The explanation of a logged decision by the model that made it."""

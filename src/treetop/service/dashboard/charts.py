@@ -73,11 +73,11 @@ def _busiest(where: Any, epochs: Any, decisions: Any, count: int) -> list[int]:
 
 def by_epoch(cells: tuple[Cell, ...]) -> dict[int, tuple[int, float | None, float | None]]:
     """Decisions, and mean reward of greedy and of explored slots, of each epoch."""
-    sums: dict[int, Floats] = {}
+    sums: dict[int, list[float]] = {}
     for cell in cells:
-        row = np.array([cell.decisions, *cell.observed, *cell.reward])
-        sums[cell.epoch] = sums.get(cell.epoch, np.zeros(5)) + row
+        row = sums.setdefault(cell.epoch, [0.0] * 5)
+        for i, value in enumerate((cell.decisions, *cell.observed, *cell.reward)):
+            row[i] += value
     return {
-        epoch: (int(s[0]), float(s[3] / s[1]) if s[1] else None, float(s[4] / s[2]) if s[2] else None)
-        for epoch, s in sums.items()
+        epoch: (int(s[0]), s[3] / s[1] if s[1] else None, s[4] / s[2] if s[2] else None) for epoch, s in sums.items()
     }
