@@ -169,7 +169,9 @@ public:
             check(contexts, key.size(), allowed);
             std::vector<std::unique_ptr<Decider>> deciders(worker_count(threads, n));
             for (auto& decider : deciders) decider = borrow();
-            parallel_for(n, threads, 16, [&](int worker, std::size_t i) {
+            const auto order = reading_order(model_, contexts, deciders, threads);
+            parallel_for(n, threads, 16, [&](int worker, std::size_t o) {
+                const std::size_t i = order[o];
                 deciders[worker]->decide(contexts[i], ask, allowed[i], static_cast<std::uint64_t>(key[i]), i, slots);
             });
             for (auto& decider : deciders) give_back(std::move(decider));

@@ -1,7 +1,11 @@
 // A decision from end to end (Algorithm 3, lines 6 to 20): search, score, explore, and an arm for every chosen node.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -50,6 +54,8 @@ public:
                                          const Eligible& eligible) {
         return search_(with_bias(x), width, wanted, eligible);
     }
+
+    std::int32_t neighbourhood(const Row& x) { return search_.neighbourhood(with_bias(x)); }
 
     // The cache lines of the layout that a search reads, in the order in which it reads them.
     std::vector<const std::byte*> trace(const Row& x, const Width& width, std::size_t wanted,
@@ -104,5 +110,20 @@ private:
     std::vector<std::int32_t> index_;
     std::vector<float> value_;
 };
+
+// In which order to decide for many contexts: as they come, or, where a model does not fit the caches, those with
+// neighbouring arms one after the other. Decisions do not depend on it.
+inline std::vector<std::uint32_t> reading_order(const Model& model, const Rows& contexts,
+                                                std::span<const std::unique_ptr<Decider>> deciders, int threads) {
+    constexpr std::size_t many = 2048, large = std::size_t{32} << 20;
+    std::vector<std::uint32_t> order(contexts.size());
+    std::iota(order.begin(), order.end(), 0u);
+    if (contexts.size() < many || model.index.arena.bytes().size() < large) return order;
+    std::vector<std::int32_t> first(contexts.size());
+    parallel_for(contexts.size(), threads, 16,
+                 [&](int worker, std::size_t i) { first[i] = deciders[worker]->neighbourhood(contexts[i]); });
+    std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return first[a] < first[b]; });
+    return order;
+}
 
 }  // namespace treetop

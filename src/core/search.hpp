@@ -106,7 +106,7 @@ public:
     // The effective arms of [x; 1], at least `wanted` of them where there are that many eligible arms: too narrow a
     // search is repeated twice as wide until there are enough or all are single arms.
     const std::vector<Candidate>& operator()(const Row& x, Width width, std::size_t wanted, const Eligible& eligible) {
-        begin(x);
+        prepare(x);
         for (int attempt = 1;; ++attempt) {
             const bool pruned = search(x, width, eligible);
             if (!pruned || found_.size() >= wanted) return found_;
@@ -121,7 +121,7 @@ public:
 
     // The log routing scores of the leaves that hold the given arms, whatever a beam would keep; -1 stands for no arm.
     void routes(const Row& x, std::span<const std::int32_t> arms, double* out) {
-        begin(x);
+        prepare(x);
         places_.clear();
         for (const std::int32_t arm : arms)
             if (arm >= 0) places_.push_back(model_.tree.position_of[arm]);
@@ -146,6 +146,19 @@ public:
         }
     }
 
+    // The first arm of the leaf that a beam of one reaches: contexts with neighbouring ones read much the same memory.
+    std::int32_t neighbourhood(const Row& x) {
+        prepare(x);
+        used_ = 0;
+        for (frontier_.assign(1, {0, 0, 0.0f, 0.0, 0.0, 0}); at(frontier_[0]).children > 0;) {
+            expand(x, {});
+            if (labels_.empty()) break;  // no arm below any child
+            found_.clear();
+            keep_best(1);
+        }
+        return at(frontier_[0]).begin;
+    }
+
     // Notes every cache line of the layout that is read from here on; nullptr stops it.
     void trace(std::vector<const std::byte*>* lines) { trace_ = lines; }
 
@@ -165,15 +178,15 @@ private:
     static constexpr std::size_t group = 16;      // chunks whose memory is asked for together
     static constexpr std::size_t beyond = 65536;  // what a 16-bit slot can reach, so that damaged ones do no harm
 
-    const Node& at(const Visit& visit) const { return model_.index.walk.nodes[visit.place]; }
-
-    void begin(const Row& x) {
+    void prepare(const Row& x) {
         square_ = 0;
         scattered_.clear();
         for (const std::int32_t f : x.index) scattered_.push_back(scatter_(f));
         if (model_.geometric)
             for (std::size_t j = 0; j + 1 < x.size(); ++j) square_ += static_cast<double>(x.value[j]) * x.value[j];
     }
+
+    const Node& at(const Visit& visit) const { return model_.index.walk.nodes[visit.place]; }
 
     bool inner() const {
         return std::any_of(frontier_.begin(), frontier_.end(),
