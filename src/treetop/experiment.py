@@ -111,9 +111,7 @@ class Settings:
         """The same with what depends on the data filled in."""
         init, horizon, max_leaf = dataset.sizes(self.init, self.horizon, self.max_leaf)
         first, factor = self._schedule()
-        return replace(
-            self, init=init, horizon=horizon, max_leaf=max_leaf, first_epoch=first, factor=factor
-        )
+        return replace(self, init=init, horizon=horizon, max_leaf=max_leaf, first_epoch=first, factor=factor)
 
 
 @dataclass(frozen=True)
