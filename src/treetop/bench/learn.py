@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from treetop.bench.child import in_child
 from treetop.bench.peers import Peer, save_rows, take
 from treetop.bench.reference import check_ridge
 from treetop.bench.setting import Contestant, Result, Setting, contest
-from treetop.bench.shape import K
+from treetop.bench.shape import CONTEXTS, K
 from treetop.bench.timing import Row, Taken, seconds
 from treetop.learn import Linear, refit, samples
 from treetop.model import Model
+from treetop.synthetic import generate
 from treetop.tree import Tree
 from treetop.types import Feedback, Longs, Rows
 
@@ -32,7 +34,7 @@ SOLVERS: dict[str, list[tuple[str, str, dict[str, int]]]] = {
 
 def refits(setting: Setting) -> Result:
     """Arms a second by samples an arm, beside others' solvers on the same samples; then one whole refit."""
-    result, contexts = Result(), setting.made().contexts
+    result, contexts = Result(), generate(replace(setting.shape, init=1).spec(CONTEXTS))[0]
     arms = max(100, setting.contexts)
     with ExitStack() as open_ones:
         peers: list[Peer] = []
