@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -264,9 +264,7 @@ class Bandit:
             if (missing := len(live.catalogue) - base.n_arms) > 0:
                 base = grow(base, missing, self.config.tree.max_leaf)
             model = grow(base, len(fresh), self.config.tree.max_leaf, vectors)
-            model = Model(
-                model.tree, model.route_rows, model.reward_rows, state.following, model.n_seen, model.geometric
-            )
+            model = replace(model, epoch=state.following)
             self.home.publish(model, state.model, self.config.refit.keep, line_added(fresh))
             self.home.note("arms added", model=name_of(model.epoch), base=state.model, count=len(fresh))
         self.refresh()

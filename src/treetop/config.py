@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from treetop.explore import STRATEGIES, Strategy
-from treetop.learn import Epochs, Linear
+from treetop.learn import Epochs, Learner, Linear
 from treetop.policy import MAX_SLOTS, Policy
+from treetop.pooled import Pooled
 from treetop.types import real, whole
 
 if sys.version_info >= (3, 11):
@@ -75,14 +76,21 @@ class Naming:
 
 @dataclass(frozen=True)
 class Learning:
+    """`paper` is the faithful learner, `treetop` the one that shares strength (squared loss only)."""
+
+    name: str = "paper"
     loss: str = "squared"
     cost: float = 1.0
 
     def __post_init__(self) -> None:
+        if self.name not in ("paper", "treetop"):
+            raise ValueError(f"the learner's name is {self.name!r}; it must be paper or treetop")
+        if self.name == "treetop" and self.loss != "squared":
+            raise ValueError(f"loss={self.loss!r} is for the learner paper, not for treetop")
         self.regressor()
 
-    def regressor(self) -> Linear:
-        return Linear(self.loss, self.cost)
+    def regressor(self) -> Learner:
+        return Linear(self.loss, self.cost) if self.name == "paper" else Pooled(self.cost)
 
 
 @dataclass(frozen=True)

@@ -145,9 +145,11 @@ class _Places:
         old = self.model
         tree = Tree(np.array(self.parents, np.int32), np.array(self.leaf_of, np.int32))
         nodes, arms = tree.n_nodes - old.tree.n_nodes, tree.n_arms - old.n_arms
+        trials = None if old.trials is None else np.concatenate([old.trials, np.zeros(arms, np.int32)])
         return Model(
-            tree, _with_open_nodes(old, nodes), _with_empty_rows(old, nodes, arms), old.epoch, old.n_seen, old.geometric
-        )
+            tree, _with_open_nodes(old, nodes), _with_empty_rows(old, nodes, arms), old.epoch, old.n_seen,
+            old.geometric, old.prior, trials,
+        )  # fmt: skip
 
 
 def _with_open_nodes(model: Model, count: int) -> Rows:

@@ -1,0 +1,248 @@
+"""The learner that shares strength: the prior's tables, what native scores make of them, labelled rows, windows."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Problem
+from scipy.stats import chisquare
+from sklearn.isotonic import IsotonicRegression
+from typer.testing import CliRunner
+
+import treetop
+from treetop.ceiling import full_information
+from treetop.cli import app
+from treetop.datasets import Stream, load
+from treetop.experiment import Plan, Settings, execute
+from treetop.explore import Thrifty, choose, first_draw
+from treetop.model import Model
+from treetop.pooled import KNOTS, WIDEST, Labelled, Pooled, interpolate, pooled_means
+from treetop.scenario import Scenario, Shifting
+from treetop.search import Eligible, search
+from treetop.simulate import Labels, begin, run
+from treetop.types import Candidates, as_rows
+
+SMALL = "synthetic:arms=300,features=200,rows=3000,init=400"
+
+
+@pytest.fixture(scope="module")
+def pooled(problem: Problem) -> Model:
+    return treetop.refit(problem.model, problem.feedback(600), Pooled())
+
+
+def test_pooled_means_are_isotonic_regression() -> None:
+    rng = np.random.default_rng(0)
+    place = rng.integers(0, KNOTS, 2000)  # at the knots, where each sample counts for one place alone
+    slack, weight = place * WIDEST / (KNOTS - 1), rng.uniform(0.5, 2, 2000)
+    reward = (rng.random(2000) < 0.8 - slack / 6).astype(float)
+    found = pooled_means(slack, reward, weight)
+    twin = IsotonicRegression(increasing=False).fit(slack, reward, sample_weight=weight)
+    seen = np.unique(place)
+    np.testing.assert_allclose(found[seen], twin.predict(seen * WIDEST / (KNOTS - 1)), atol=1e-12)
+    assert (np.diff(found) <= 1e-12).all()
+
+
+def test_no_samples_give_no_prior() -> None:
+    assert not pooled_means(np.zeros(0), np.zeros(0), np.zeros(0)).any()
+
+
+def test_scores_are_prior_plus_regressor(problem: Problem, pooled: Model) -> None:
+    """The twin of the core: a table over the cube root of -log route, and the dot product with the arm's weights."""
+    assert pooled.prior is not None
+    means, nodes = np.split(pooled.prior.astype(float), 2)
+    X = problem.feedback(600).contexts.csr()
+    for i in range(20):
+        row = as_rows(X[i])
+        for c in (search(pooled, row, beam, None, 1, Eligible.of(pooled.tree)) for beam in (1, 3, 50)):
+            with np.errstate(divide="ignore"):
+                slack = np.minimum(np.cbrt(-np.log(c.route)), WIDEST)
+            base = np.where(c.is_node, interpolate(nodes, slack), interpolate(means, slack))
+            rows = np.where(c.is_node, c.id, pooled.tree.n_nodes + c.id)
+            own = pooled.rewards[rows] @ np.append(X[i].toarray().ravel(), 1.0)
+            np.testing.assert_allclose(c.score, base + own, atol=1e-5)
+
+
+def test_routes_are_those_of_the_search(problem: Problem, pooled: Model) -> None:
+    row = as_rows(problem.feedback(600).contexts.csr()[3])
+    found = search(pooled, row, 10**6, None, 1, Eligible.of(pooled.tree))
+    arms = np.concatenate([found.id, [-1]]).astype(np.int32)
+    routes = pooled.engine.routes(row.start, row.index, row.value, arms, len(arms), 1)[0]
+    np.testing.assert_allclose(np.exp(routes[:-1]), found.route, atol=1e-12)
+    assert np.isnan(routes[-1])
+
+
+def test_bad_arms_are_refused(pooled: Model, problem: Problem) -> None:
+    row = as_rows(problem.feedback(600).contexts.csr()[3])
+    with pytest.raises(ValueError, match="an arm"):
+        pooled.engine.routes(row.start, row.index, row.value, np.array([pooled.n_arms], np.int32), 1, 1)
+
+
+def test_saved_and_loaded_it_decides_the_same(problem: Problem, pooled: Model, tmp_path: Path) -> None:
+    pooled.save(tmp_path / "m")
+    policy = treetop.Policy(k=4, explore=2, beam=3, strategy=Thrifty())
+    a, b = (
+        policy.decide_batch(m, problem.feedback(600).contexts, seed=1) for m in (pooled, Model.load(tmp_path / "m"))
+    )
+    np.testing.assert_array_equal(a.arms, b.arms)
+    np.testing.assert_array_equal(a.propensities, b.propensities)
+
+
+def test_the_window_keeps_the_latest_samples(problem: Problem) -> None:
+    """With a window of 1, an arm's regressor knows only its last showing."""
+    feedback = problem.feedback(600)
+    narrow = treetop.refit(problem.model, feedback, Pooled(window=1))
+    wide = treetop.refit(problem.model, feedback, Pooled())
+    t, slot = np.nonzero(feedback.observed)
+    arm = feedback.arms[t, slot]
+    often = int(np.bincount(arm).argmax())
+    row = problem.model.tree.n_nodes + often
+    last = t[arm == often][-1]
+    outside = np.setdiff1d(wide.rewards[row].indices, [*feedback.contexts.row(last).index, wide.n_features])
+    assert len(outside)
+    assert set(narrow.rewards[row].indices) <= {*feedback.contexts.row(last).index.tolist(), wide.n_features}
+
+
+def test_labelled_rows_are_routed_by_what_has_not_seen_them() -> None:
+    data = load(SMALL)
+    stream = Stream.draw(data, 400, 100, seed=0)
+    tree = treetop.Tree.from_labels(stream.X_init, stream.Y_init, max_leaf=5, seed=0)
+    known = Labelled.of(tree, stream.X_init, stream.Y_init, beam=5, negatives=10)
+    labels = stream.Y_init.csr()
+    assert known.reward.sum() == labels.nnz  # every label is there once, led to or not
+    np.testing.assert_array_equal(known.reward, np.asarray(labels[known.row, known.arm]).ravel() > 0)
+    own = Model.initial(tree, stream.X_init, stream.Y_init)
+    for_itself = own.engine.routes(
+        *(getattr(as_rows(stream.X_init.csr()[known.row]), name) for name in ("start", "index", "value")),
+        known.arm, 1, 1,
+    )[:, 0]  # fmt: skip
+    right = known.reward > 0
+    assert for_itself[right].mean() > known.route[right].mean()  # its own rows flatter it
+    assert len(known.arm) < len(labels.indices) + 400 * 15
+
+
+@pytest.mark.parametrize("bad", [{"cost": 0}, {"tolerance": -1}, {"window": 0}])
+def test_settings_are_checked(bad: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        Pooled(**bad)  # type: ignore[arg-type]
+
+
+def made_up(rng: np.random.Generator, n: int = 12) -> Candidates:
+    promise = rng.uniform(0.01, 1, n).astype(np.float32)
+    return Candidates(np.zeros(n, np.bool_), np.arange(n, dtype=np.int32), np.ones(n),
+                      rng.random(n).astype(np.float32), promise)  # fmt: skip
+
+
+def test_thrifty_gives_up_no_more_than_its_share() -> None:
+    rng = np.random.default_rng(1)
+    for share in (0.0, 0.01, 0.2):
+        found = made_up(rng)
+        p = first_draw(Thrifty(share), found, 9)
+        assert (p > 0).all()
+        assert p.sum() == pytest.approx(1)
+        best = found.score.max()
+        lost = float(p @ (best - found.score.astype(float)))
+        assert lost <= max(share, 1e-3) * best + 1e-9
+
+
+def test_thrifty_draws_what_it_says(problem: Problem, pooled: Model) -> None:
+    policy = treetop.Policy(k=1, explore=1, beam=3, strategy=Thrifty(share=0.3))
+    row = problem.feedback(600).contexts.csr()[5]
+    view = policy.explain(pooled, row)
+    n = 20_000
+    drawn = policy.decide_batch(pooled, row[np.zeros(n, int)], event_ids=range(n))
+    through = drawn.nodes[:, 0] >= 0
+    keys = np.where(through, drawn.nodes[:, 0] + pooled.n_arms, drawn.arms[:, 0])
+    names = view.id + np.where(view.is_node, pooled.n_arms, 0)
+    counts = np.array([(keys == name).sum() for name in names])
+    likely = view.probability * n >= 5
+    seen = np.append(counts[likely], counts[~likely].sum())
+    want = np.append(view.probability[likely], view.probability[~likely].sum()) * n
+    keep = want > 0
+    assert chisquare(seen[keep], want[keep]).pvalue > 1e-4
+    chance = dict(zip(names.tolist(), view.probability.tolist(), strict=True))
+    single = ~through
+    np.testing.assert_allclose(drawn.propensities[single, 0], [chance[k] for k in keys[single].tolist()], rtol=1e-6)
+
+
+def test_thrifty_without_promise_is_the_same_natively_and_not() -> None:
+    found = replace(made_up(np.random.default_rng(2)), promise=np.ones(12, np.float32))
+    p = first_draw(Thrifty(0.2), found, 9)
+    for key in range(50):
+        chosen, stated, _ = choose(found, 1, 1, Thrifty(0.2), 9, key)
+        assert stated[0] == pytest.approx(p[chosen[0]])
+
+
+def test_scenarios_do_what_they_say() -> None:
+    stream = Stream.draw(load(SMALL), 400, 1000, seed=0)
+    new = Scenario.of("new-arms", 300, 1000, seed=0)
+    assert new is not None
+    assert new.late is not None
+    assert new.late.sum() == 60
+    assert new.change == 500
+    first = new.initial(stream)
+    assert not np.isin(first.Y_init.index, np.flatnonzero(new.late)).any()
+    assert len(first.Y_init.index) < len(stream.Y_init.index)
+    drift = Scenario.of("drift", 300, 1000, seed=0)
+    assert drift is not None
+    assert drift.partner is not None
+    assert (drift.partner[drift.partner] == np.arange(300)).all()
+    assert (drift.partner != np.arange(300)).sum() == 60
+    labels = Labels(stream.dataset.Y)
+    arms = np.tile(np.arange(300, dtype=np.int32), (4, 1))
+    shifting = Shifting(labels, drift)
+    before, across = shifting.rewards(stream.rows[:4], arms, 0), shifting.rewards(stream.rows[:4], arms, 498)
+    plain = labels.rewards(stream.rows[:4], arms)
+    np.testing.assert_array_equal(before, plain)
+    np.testing.assert_array_equal(across[:2], plain[:2])
+    np.testing.assert_array_equal(across[2:], plain[2:][:, drift.partner])
+    half = Scenario.of("half-init", 300, 1000, seed=0)
+    assert half is not None
+    assert half.late is None
+    assert half.unlabelled is not None
+    assert half.unlabelled.sum() == 150
+    assert Scenario.of("stationary", 300, 1000, seed=0) is None
+    with pytest.raises(ValueError, match="it must be one of stationary, new-arms, drift, half-init"):
+        Scenario.of("magic", 300, 1000, seed=0)
+
+
+def test_arms_are_not_shown_before_they_appear() -> None:
+    data = load(SMALL)
+    new = Scenario.of("new-arms", data.n_arms, 2000, seed=0)
+    assert new is not None
+    stream, model = begin(data, 400, 2000, 5, 0, scenario=new)
+    played = run(stream, model, treetop.Policy(strategy=Thrifty()), regressor=Pooled(), scenario=new,
+                 epochs=treetop.Epochs.doubling(256))  # fmt: skip
+    late = np.flatnonzero(new.late)
+    assert not np.isin(played.history.arms[:1000], late).any()
+    assert np.isin(played.history.arms[1000:], late).any()
+
+
+def test_full_information_beats_chance_and_is_refused_where_it_is_too_wide() -> None:
+    data = load(SMALL)
+    assert full_information(data, k=5)["mean_reward"] > 5 * 10 / 300
+    with pytest.raises(ValueError, match="at most 10000 features"):
+        full_information(load("synthetic:arms=50,features=20000,rows=100,init=50"))
+
+
+def test_simulate_shows_both_learners_and_the_ceiling() -> None:
+    asked = ["simulate", SMALL, "--learner", "paper", "--learner", "treetop", "--ceiling", "--json"]
+    result = json.loads(CliRunner().invoke(app, asked).stdout)
+    assert [(run["settings"]["learner"], run["strategy"]) for run in result["runs"]] == [
+        ("paper", "igw"), ("treetop", "thrifty")
+    ]  # fmt: skip
+    paper, ours = (run["mean_reward"] for run in result["runs"])
+    assert ours > paper
+    assert result["ceiling"]["mean_reward"] > 0
+
+
+def test_better_than_the_faithful_learner_on_eurlex(eurlex: treetop.Dataset) -> None:
+    sizes = {"init": 5000, "horizon": 8_000, "max_leaf": 10}
+    plan = Plan("eurlex57k", (
+        Settings("igw", **sizes), Settings("thrifty", learner="treetop", warm=False, **sizes),
+        Settings("thrifty", learner="treetop", **sizes),
+    ))  # fmt: skip
+    paper, cold, warm = (record.mean_reward for record in execute(None, plan, dataset=eurlex))
+    assert cold > 1.3 * paper
+    assert warm > 1.45 * paper
