@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PUBLIC = [
     "Bandit", "Boltzmann", "Client", "Dataset", "Decision", "Decisions", "Eligible", "EpsilonGreedy", "Epochs",
     "Explanation", "Feedback", "FlatModel", "FlatPolicy", "Greedy", "IGW", "Linear", "Model", "ModelFileError",
-    "Policy", "Run", "ServiceError", "Strategy", "Stream", "Tree", "load", "refit", "run",
+    "Policy", "Run", "ServiceError", "Strategy", "Stream", "Tree", "load", "refit", "run", "Labelled", "Pooled", "Thrifty",
 ]  # fmt: skip
 
 

@@ -11,12 +11,13 @@ it.
 from treetop.bandit import Bandit
 from treetop.client import Client, ServiceError
 from treetop.datasets import Dataset, Stream, load
-from treetop.explore import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy
+from treetop.explore import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy, Thrifty
 from treetop.flat import FlatModel, FlatPolicy
 from treetop.learn import Epochs, Linear, refit
 from treetop.model import Model
 from treetop.modelfile import ModelFileError
 from treetop.policy import Policy
+from treetop.pooled import Labelled, Pooled
 from treetop.search import Eligible
 from treetop.simulate import Run, run
 from treetop.tree import Tree
@@ -24,6 +25,6 @@ from treetop.types import Decision, Decisions, Explanation, Feedback
 
 __all__ = [
     "Bandit", "Boltzmann", "Client", "Dataset", "Decision", "Decisions", "Eligible", "EpsilonGreedy", "Epochs",
-    "Explanation", "Feedback", "FlatModel", "FlatPolicy", "Greedy", "IGW", "Linear", "Model", "ModelFileError",
-    "Policy", "Run", "ServiceError", "Strategy", "Stream", "Tree", "load", "refit", "run",
+    "Explanation", "Feedback", "FlatModel", "FlatPolicy", "Greedy", "IGW", "Labelled", "Linear", "Model",
+    "ModelFileError", "Policy", "Pooled", "Run", "ServiceError", "Strategy", "Stream", "Thrifty", "Tree", "load", "refit", "run",
 ]  # fmt: skip
