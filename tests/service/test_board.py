@@ -61,7 +61,7 @@ def test_percentiles_are_those_of_the_numbers() -> None:
 
 def test_lines_have_few_points_the_right_means_and_no_bridge_over_silence() -> None:
     cells = (*(cell(float(t), t // 600, 10, 4.0) for t in range(1200)), cell(50_000.0, 7, 10, 9.0))
-    made = charts.over_time(cells, 1.0)
+    made = charts.over_time(cells, 1.0, now=60_000.0)
     times, greedy, explored, epochs = made["reward"]
     assert len(times) == len(greedy) == len(explored) == len(epochs) <= charts.POINTS + 2
     assert times == sorted(times)
@@ -72,7 +72,14 @@ def test_lines_have_few_points_the_right_means_and_no_bridge_over_silence() -> N
     assert set(explored) == {None}
     assert made["explored"][1][0] == pytest.approx(1 / 3)
     assert charts.by_epoch(cells)[7] == (10, 0.9, None)
-    assert charts.over_time((), 1.0)["reward"] == [[], [], [], []]
+    assert charts.over_time((), 1.0, 60_000.0)["reward"] == [[], [], [], []]
+
+
+def test_a_stretch_that_is_not_over_is_left_out() -> None:
+    cells = tuple(cell(float(t), 0, 10, 4.0) for t in range(5))
+    assert charts.over_time(cells, 1.0, now=4.5)["reward"][0] == [0.0, 1.0, 2.0, 3.0]
+    assert charts.over_time(cells, 1.0, now=5.0)["reward"][0] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert charts.over_time(cells[:1], 1.0, now=0.5)["reward"][0] == [0.0]  # better than nothing
 
 
 def test_totals_that_lag_say_so_and_catch_up(bandit: Bandit, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import numpy as np
@@ -22,19 +23,25 @@ def series(board: Board) -> dict[str, Any]:
     charts: dict[str, Any] = {"latency": [times, *lines]}
     if board.logged is not None:
         figures = board.logged.figures
-        charts.update(over_time(figures.cells, figures.bucket))
+        charts.update(over_time(figures.cells, figures.bucket, time.time()))
         charts["propensity"] = {"counts": figures.propensities.tolist(), "edges": EDGES.tolist()}
     return charts
 
 
-def over_time(cells: tuple[Cell, ...], bucket: float) -> dict[str, Any]:
-    """Mean reward of greedy and explored slots, share of slots explored, and the epoch that served, by time."""
+def over_time(cells: tuple[Cell, ...], bucket: float, now: float) -> dict[str, Any]:
+    """Mean reward of greedy and explored slots, share of slots explored, and the epoch that served, by time.
+
+    A stretch that is not over yet is left out, if there are others: the few rewards in it would look like a jump.
+    """
     if not cells:
         return {"reward": [[], [], [], []], "explored": [[], []]}
     times = np.array([cell.time for cell in cells])
     numbers = np.array([[cell.decisions, *cell.slots, *cell.observed, *cell.reward] for cell in cells])
     epochs = np.array([cell.epoch for cell in cells])
     step = bucket * max(1, math.ceil((times[-1] - times[0] + bucket) / bucket / POINTS))
+    over = np.floor(times / step) < np.floor(now / step)
+    if over.any():
+        times, numbers, epochs = times[over], numbers[over], epochs[over]
     stretch = np.floor(times / step).astype(np.int64)
     at, where = np.unique(stretch, return_inverse=True)
     sums = np.zeros((len(at), numbers.shape[1]))

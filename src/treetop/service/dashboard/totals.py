@@ -57,12 +57,12 @@ class Totals:
         """The totals of now, or as far as they could be counted in the time given."""
         with self._lock:
             self._looked = time.monotonic()
-            series = self._counted(seconds)
+            series, all_of_it = self._counted(seconds)
             if self._looked - self._covered >= COVERAGE:
                 shown, gini = series.coverage(arms)
                 self._coverage = Coverage(shown, gini, _most(series.exposure))
                 self._covered = self._looked
-            newest = max(series.position, self._log.counts().position)
+            newest = series.position if all_of_it else self._log.counts().position
             cells, propensities = tuple(series.cells()), series.propensities.copy()
             return Figures(series.position, newest, cells, series.bucket, propensities, self._coverage)
 
@@ -83,14 +83,15 @@ class Totals:
             self._counted(seconds)
             self._save(time.monotonic())
 
-    def _counted(self, seconds: float) -> Series:
+    def _counted(self, seconds: float) -> tuple[Series, bool]:
+        """The series, and whether it reached the end of the log."""
         until = time.monotonic() + seconds
         if self._series is None:
             self._series = Series(self._log, BUCKET)
             self._kept = self._series.position
-        while not self._series.update(SLICE) and time.monotonic() < until:
+        while not (done := self._series.update(SLICE)) and time.monotonic() < until:
             pass
-        return self._series
+        return self._series, done
 
     def _save(self, now: float) -> None:
         if self._series is not None and self._series.position > self._kept:

@@ -30,7 +30,12 @@
     });
   }
 
-  const timeAxis = () => axis({ values: clock, space: 76, size: 32 });
+  const minutes = [1, 2, 5, 10, 15, 30];
+  const steps = [
+    ...minutes, ...minutes.map((m) => 60 * m), ...[1, 2, 3, 6, 12].map((h) => 3600 * h),
+    ...[1, 2, 7, 14, 30, 90, 365].map((d) => 86400 * d),
+  ];
+  const timeAxis = () => axis({ values: clock, space: 76, size: 32, incrs: steps });
   const moment = { value: (_, v) => (v == null ? "–" : new Date(1000 * v).toLocaleString()), label: "time" };
   const fromZero = (_, low, high) => [0, high > 0 ? high * 1.15 : 1];
 
