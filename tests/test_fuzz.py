@@ -211,8 +211,9 @@ DECIDE = {
 
 
 def check_found(found: Any, n_arms: int = ARMS) -> None:
-    is_node, id, route, score = found
-    assert len(is_node) == len(id) == len(route) == len(score) > 0
+    is_node, id, route, score, promise = found
+    assert len(is_node) == len(id) == len(route) == len(score) == len(promise) > 0
+    assert (promise > 0).all()
     assert ((id >= 0) & (id < np.where(is_node, NODES, n_arms))).all()
     assert (route <= 0).all()
 
@@ -264,7 +265,7 @@ def test_twisted_searches(arguments: dict[str, Any]) -> None:
 
 
 @many
-@given(twisted(DECIDE), st.integers(0, 3))
+@given(twisted(DECIDE), st.integers(0, 4))
 def test_twisted_decisions(arguments: dict[str, Any], strategy: int) -> None:
     arguments["strategy"] = strategy if arguments["strategy"] == IGW else arguments["strategy"]
     decided = answer(ENGINE.decide, arguments)
@@ -350,7 +351,7 @@ LIMITS = [
     ("decide", {"explore": -1}, r"explore is -1, outside \[0, 3\]"),
     ("decide", {"beam": 0}, r"beam is 0, outside \[1, 2147483647\]"),
     ("decide", {"beta": math.nan}, "beta is nan"),
-    ("decide", {"strategy": 4}, r"strategy is 4, outside \[0, 3\]"),
+    ("decide", {"strategy": 5}, r"strategy is 5, outside \[0, 4\]"),
     ("decide", {"strategy": 3, "rate": 1.5}, r"rate is 1.5, outside \[0, 1\]"),
     ("decide", {"eligible_kind": 3}, r"eligible_kind is 3, outside \[0, 2\]"),
     ("decide", {"keys": np.arange(4, dtype=np.int64)}, "3 contexts, but 4 keys"),
