@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ SMALL = "synthetic:arms=300,features=200,rows=3000,init=400"
 
 @pytest.fixture(scope="module")
 def pooled(problem: Problem) -> Model:
-    return treetop.refit(problem.model, problem.feedback(600), Pooled())
+    return Pooled().learn(problem.model, problem.feedback(600))
 
 
 def test_pooled_means_are_isotonic_regression() -> None:
@@ -113,10 +114,8 @@ def test_labelled_rows_are_routed_by_what_has_not_seen_them() -> None:
     assert known.reward.sum() == labels.nnz  # every label is there once, led to or not
     np.testing.assert_array_equal(known.reward, np.asarray(labels[known.row, known.arm]).ravel() > 0)
     own = Model.initial(tree, stream.X_init, stream.Y_init)
-    for_itself = own.engine.routes(
-        *(getattr(as_rows(stream.X_init.csr()[known.row]), name) for name in ("start", "index", "value")),
-        known.arm, 1, 1,
-    )[:, 0]  # fmt: skip
+    rows = as_rows(stream.X_init.csr()[known.row])
+    for_itself = own.engine.routes(rows.start, rows.index, rows.value, known.arm, 1, 1)[:, 0]
     right = known.reward > 0
     assert for_itself[right].mean() > known.route[right].mean()  # its own rows flatter it
     assert len(known.arm) < len(labels.indices) + 400 * 15
@@ -211,6 +210,7 @@ def test_arms_are_not_shown_before_they_appear() -> None:
     data = load(SMALL)
     new = Scenario.of("new-arms", data.n_arms, 2000, seed=0)
     assert new is not None
+    assert new.late is not None
     stream, model = begin(data, 400, 2000, 5, 0, scenario=new)
     played = run(stream, model, treetop.Policy(strategy=Thrifty()), regressor=Pooled(), scenario=new,
                  epochs=treetop.Epochs.doubling(256))  # fmt: skip
@@ -238,7 +238,7 @@ def test_simulate_shows_both_learners_and_the_ceiling() -> None:
 
 
 def test_better_than_the_faithful_learner_on_eurlex(eurlex: treetop.Dataset) -> None:
-    sizes = {"init": 5000, "horizon": 8_000, "max_leaf": 10}
+    sizes: dict[str, Any] = {"init": 5000, "horizon": 8_000, "max_leaf": 10}
     plan = Plan("eurlex57k", (
         Settings("igw", **sizes), Settings("thrifty", learner="treetop", warm=False, **sizes),
         Settings("thrifty", learner="treetop", **sizes),

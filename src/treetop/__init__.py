@@ -26,5 +26,6 @@ from treetop.types import Decision, Decisions, Explanation, Feedback
 __all__ = [
     "Bandit", "Boltzmann", "Client", "Dataset", "Decision", "Decisions", "Eligible", "EpsilonGreedy", "Epochs",
     "Explanation", "Feedback", "FlatModel", "FlatPolicy", "Greedy", "IGW", "Labelled", "Linear", "Model",
-    "ModelFileError", "Policy", "Pooled", "Run", "ServiceError", "Strategy", "Stream", "Thrifty", "Tree", "load", "refit", "run",
+    "ModelFileError", "Policy", "Pooled", "Run", "ServiceError", "Strategy", "Stream", "Thrifty",
+    "Tree", "load", "refit", "run",
 ]  # fmt: skip

@@ -193,6 +193,7 @@ class Thrifty:
         real("share", self.share, 0, 1)
 
     def probabilities(self, scores: Floats, n_seen: int, promise: Floats | None = None) -> Floats:
+        """Of all in play; `promise` says how much there is to learn from each."""
         best = scores.argmax()
         drawn = np.full(len(scores), 1 / len(scores)) if promise is None else promise / promise.sum()
         cost, spend = float(drawn @ (scores[best] - scores)), self.share * max(float(scores[best]), 0.0)
@@ -202,6 +203,11 @@ class Thrifty:
         return p
 
     def native(self, n_seen: int) -> tuple[int, float]:
+        """What the core needs to know.
+
+        >>> Thrifty(share=0.1).native(n_seen=9)
+        (4, 0.1)
+        """
         return THRIFTY, self.share
 
 
@@ -287,7 +293,8 @@ def choose(
 ) -> tuple[Ints, Floats, Bools]:
     """The slots of Algorithm 1, lines 8 to 14: which candidate, with what probability, and whether it was drawn.
 
-    >>> three = Candidates(np.zeros(3, bool), np.arange(3, dtype=np.int32), np.ones(3), np.array([0, 2, 1], np.float32))
+    >>> ids, one = np.arange(3, dtype=np.int32), np.ones(3, np.float32)
+    >>> three = Candidates(np.zeros(3, bool), ids, one, np.array([0, 2, 1], np.float32), one)
     >>> choose(three, k=2, explore=0, strategy=Greedy(), n_seen=0, key=1)[0]
     array([1, 2], dtype=int32)
     """
@@ -298,7 +305,12 @@ def choose(
 
 
 def first_draw(strategy: Any, candidates: Candidates, n_seen: int) -> Floats:
-    """The strategy's probabilities over all candidates, no slot taken yet."""
+    """The strategy's probabilities over all candidates, no slot taken yet.
+
+    >>> two = Candidates(np.zeros(2, bool), np.arange(2), np.ones(2), np.array([0.2, 0.9]), np.ones(2))
+    >>> first_draw(EpsilonGreedy(0.5), two, n_seen=3)
+    array([0.25, 0.75])
+    """
     scores = candidates.score.astype(np.float64)
     if isinstance(strategy, Thrifty):
         return checked(strategy.probabilities(scores, n_seen, candidates.promise.astype(np.float64)), len(scores))

@@ -82,7 +82,14 @@ class Linear:
         return int.from_bytes(hashlib.blake2b(repr(settings).encode(), digest_size=8).digest(), "little", signed=True)
 
     def learn(self, model: Model, feedback: Feedback, progress: Callable[[int, int], object] | None = None) -> Model:
-        """The faithful learner: a regressor per node and per arm, each on its own samples."""
+        """The faithful learner: a regressor per node and per arm, each on its own samples.
+
+        >>> from treetop.tree import Tree
+        >>> X = Y = np.eye(2, dtype=np.float32)
+        >>> model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, Y)
+        >>> Linear().learn(model, Feedback(X, arms=[[0], [0]], nodes=None, rewards=[[1], [0]])).epoch
+        1
+        """
         found = samples(feedback, model)
         rewards = self.solve(feedback.contexts, *found, before=model.reward_rows, progress=progress)
         return Model(model.tree, model.route_rows, rewards, model.epoch + 1, len(feedback), model.geometric)
@@ -138,7 +145,11 @@ def samples(feedback: Feedback, model: Model) -> tuple[Longs, Ints, Singles]:
 
 
 def by_group(group: Ints, groups: int) -> tuple[Longs, Ints]:
-    """Where each group begins, and the samples group by group, each in its order: a counting sort, as scipy does it."""
+    """Where each group begins, and the samples group by group, each in its order: a counting sort, as scipy does it.
+
+    >>> by_group(np.array([2, 0, 2], np.int32), 3)
+    (array([0, 1, 1, 3]), array([1, 0, 2], dtype=int32))
+    """
     n = len(group)
     one_a_row = sp.csr_matrix((np.ones(n, np.int8), group, np.arange(n + 1)), shape=(n, groups))
     sorted_ = one_a_row.tocsc()
@@ -146,6 +157,15 @@ def by_group(group: Ints, groups: int) -> tuple[Longs, Ints]:
 
 
 def check_fits(feedback: Feedback, model: Model) -> None:
+    """Refuses feedback on arms, nodes or features that the model does not have.
+
+    >>> from treetop.tree import Tree
+    >>> X = Y = np.eye(2, dtype=np.float32)
+    >>> model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, Y)
+    >>> check_fits(Feedback(X, arms=[[7], [0]], nodes=None, rewards=[[1], [0]]), model)
+    Traceback (most recent call last):
+    ValueError: feedback on arm 7, outside [0, 2)
+    """
     tree, arms, nodes = model.tree, feedback.arms, feedback.nodes
     if feedback.contexts.columns != model.n_features:
         raise ValueError(f"feedback has {feedback.contexts.columns} features; the model has {model.n_features}")

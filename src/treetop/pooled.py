@@ -114,6 +114,14 @@ class Pooled:
             raise TypeError(f"known must be a Labelled, not {type(self.known).__name__}")
 
     def learn(self, model: Model, feedback: Feedback, progress: Callable[[int, int], object] | None = None) -> Model:
+        """The next model: prior, trials and the arms' regressors. What `refit` calls.
+
+        >>> from treetop.tree import Tree
+        >>> X = Y = np.eye(2, dtype=np.float32)
+        >>> model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, Y)
+        >>> Pooled().learn(model, Feedback(X, arms=[[0], [0]], nodes=None, rewards=[[1], [0]])).trials.tolist()
+        [2, 0]
+        """
         check_fits(feedback, model)
         x, tree = feedback.contexts, model.tree
         routes = model.engine.routes(
@@ -147,12 +155,20 @@ class Pooled:
 
 
 def interpolate(table: Floats, slack: Floats) -> Floats:
-    """A table over evenly spaced slacks in [0, WIDEST], linear in between."""
+    """A table over evenly spaced slacks in [0, WIDEST], linear in between.
+
+    >>> interpolate(np.array([1.0, 0.0]), np.array([1.0]))
+    array([0.75])
+    """
     return np.interp(slack, np.linspace(0, WIDEST, len(table)), table)
 
 
 def pooled_means(slack: Floats, reward: Floats, weight: Floats) -> Floats:
-    """Mean reward over slack at KNOTS places: each sample counts for the two places around it; never rising."""
+    """Mean reward over slack at KNOTS places: each sample counts for the two places around it; never rising.
+
+    >>> pooled_means(np.array([0.0, 0.0, 4.0]), np.array([1.0, 0.0, 0.0]), np.ones(3))[[0, -1]]
+    array([0.5, 0. ])
+    """
     place = slack / WIDEST * (KNOTS - 1)
     i = np.minimum(place.astype(np.int64), KNOTS - 2)
     part = place - i

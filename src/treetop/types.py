@@ -196,7 +196,7 @@ class Candidates:
 class Explanation(Candidates):
     """Every effective arm with its route, score and chance of being drawn first.
 
-    >>> print(Explanation(np.array([False]), np.array([7]), np.ones(1), np.array([0.5]), probability=np.ones(1)))
+    >>> print(Explanation(np.array([False]), np.array([7]), np.ones(1), np.array([0.5]), np.ones(1), np.ones(1)))
     1 effective arms: 1 single, 0 nodes
                 id      route     score    chance
     arm          7          1    0.5000   1.00000
@@ -348,7 +348,11 @@ class Feedback:
 
     @classmethod
     def none(cls, features: int, k: int) -> Feedback:
-        """No rounds at all."""
+        """No rounds at all.
+
+        >>> Feedback.none(features=3, k=5)
+        Feedback(0 rounds, 5 slots, 0 rewards observed)
+        """
         empty = Rows(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), features)
         return cls(empty, np.zeros((0, k), np.int32), None, np.zeros((0, k), np.float32))
 
