@@ -149,7 +149,7 @@ private:
             longest = std::max(longest, lengths.words(count_[f]));
         }
         const auto rows = static_cast<std::uint64_t>(columns_) * entry.slots;
-        if (rows <= 2 * entry.words) {
+        if (rows <= 4 * entry.words) {  // adding whole rows needs neither look-ups nor foresight
             entry.form = Entry::Form::own;
             entry.words = rows;
             return;

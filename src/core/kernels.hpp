@@ -1,26 +1,35 @@
 // The two loops in which a decision spends its time. Included by simd.hpp once per instruction set, each time within a
-// namespace of its own that has `find_narrow` and `add_mapped`; hence no include guard.
+// namespace of its own that has `match_narrow` and `add_mapped`; hence no include guard.
 //
 // All sets give the same bytes: a slot's sum runs over the features in ascending order, one product and one sum at a
 // time, in float32.
 
-// Where the lists of the context's features are; those that are absent leave nothing behind. What a line says is
-// believed only as far as the chunk reaches. Whether a feature is there cannot be foreseen: no branch asks for it.
+// Where the lists of the context's features are; those that are absent leave nothing behind. Whether a feature is there
+// cannot be foreseen: no branch asks for it. First all lines are compared, which is all that an absent feature costs;
+// then the lists of those that were found. What a line says is believed only as far as the chunk reaches.
 inline std::size_t locate(const Chunk& chunk, const Query& x, Hit* out) {
-    std::size_t hits = 0;
+    const bool narrow = chunk.form == Entry::Form::narrow;
+    std::size_t found = 0, hits = 0;
     for (std::size_t j = 0; j < x.size(); ++j) {
-        const std::byte* line = chunk.line(x, j);
+        const std::uint32_t number = x.scatter.line(x.scattered[j], chunk.n_lines);
+        const std::byte* line = chunk.lines + std::size_t{number} * line_bytes;
+        const std::uint32_t places = narrow ? match_narrow(line, x.scattered[j]) : match_wide(line, x.scattered[j]);
+        out[found] = {number, places, x.value[j]};
+        found += places != 0;
+    }
+    for (std::size_t i = 0; i < found; ++i) {
+        const std::byte* line = chunk.lines + std::size_t{out[i].first} * line_bytes;
+        const auto place = static_cast<std::uint32_t>(std::countr_zero(out[i].words));
         std::uint32_t first = 0;
-        const std::uint32_t words = chunk.form == Entry::Form::narrow ? find_narrow(line, x.scattered[j], first)
-                                                                      : find_wide(line, x.scattered[j], first);
+        const std::uint32_t words = narrow ? list_narrow(line, place, first) : list_wide(line, place, first);
         if (std::uint64_t{first} + words > chunk.n_words) continue;
+        const std::uint32_t* list = chunk.words + first;
         const std::size_t last = words > 0 ? words - 1 : 0;
-        const auto* list = words > 0 ? chunk.words + first : reinterpret_cast<const std::uint32_t*>(line);
         prefetch(list);
         prefetch(list + std::min<std::size_t>(16, last));
         prefetch(list + std::min<std::size_t>(32, last));
         for (std::size_t w = 48; w < words; w += 16) prefetch(list + w);
-        out[hits] = {first, words, x.value[j]};
+        out[hits] = {first, words, out[i].value};
         hits += words > 0;
     }
     return hits;

@@ -66,8 +66,7 @@ struct Chunk {
     // Asks for what is read first.
     void ask(const Query& x) const {
         if (form == Entry::Form::own)
-            for (const std::int32_t f : x.index)
-                for (std::uint32_t s = 0; s < slots; s += 16) prefetch(words + std::size_t(f) * slots + s);
+            for (const std::int32_t f : x.index) prefetch(words + std::size_t(f) * slots);  // a row's rest comes along
         else
             for (std::size_t j = 0; j < x.size(); ++j) prefetch(line(x, j));
     }
@@ -105,12 +104,11 @@ inline std::uint32_t words_before(const std::byte* line, unsigned i) {
     return static_cast<std::uint32_t>(_mm_cvtsi128_si32(sum) + _mm_extract_epi16(sum, 4));
 }
 
-// The list of the place that the lowest bit of `found` stands for: its length, 0 if there is none, and where it begins.
-inline std::uint32_t list_at(const std::byte* line, std::uint32_t found, std::uint32_t& first) {
+// The list of a place of a line: its length, and where it begins.
+inline std::uint32_t list_narrow(const std::byte* line, std::uint32_t place, std::uint32_t& first) {
     const auto* narrow = reinterpret_cast<const NarrowLine*>(line);
-    const auto i = static_cast<unsigned>(std::countr_zero(found | 1u << (NarrowLine::keys - 1)));
-    first = narrow->base + words_before(line, i);
-    return narrow->words[i] & (0u - (found != 0));
+    first = narrow->base + words_before(line, place);
+    return narrow->words[place];
 }
 
 // Four at a time; the slots are filled up with zeros, and so are here the weights.
@@ -126,6 +124,13 @@ inline void add_few8(const float* weights, std::uint32_t words, float value, flo
     }
 }
 #else
+inline std::uint32_t list_narrow(const std::byte* line, std::uint32_t place, std::uint32_t& first) {
+    const auto* narrow = reinterpret_cast<const NarrowLine*>(line);
+    first = narrow->base;
+    for (std::uint32_t i = 0; i < place; ++i) first += narrow->words[i];
+    return narrow->words[place];
+}
+
 inline void add_few8(const float* weights, std::uint32_t words, float value, float* score) {
     const std::uint32_t n = words * 4 / 5;
     const auto* slot = reinterpret_cast<const std::uint8_t*>(weights + n);
@@ -133,16 +138,24 @@ inline void add_few8(const float* weights, std::uint32_t words, float value, flo
 }
 #endif
 
-inline std::uint32_t find_wide(const std::byte* line, std::uint32_t scattered, std::uint32_t& first) {
+// The places of a line that have the key, a bit each. Only the lowest can be the feature's: places that hold nothing
+// come last.
+inline std::uint32_t match_wide(const std::byte* line, std::uint32_t scattered) {
+    const auto* wide = reinterpret_cast<const WideLine*>(line);
+    std::uint32_t places = 0;
+    for (std::uint32_t i = 0; i < WideLine::keys; ++i)
+        places |= static_cast<std::uint32_t>(wide->key[i] == scattered) << i;
+    return places;
+}
+
+inline std::uint32_t list_wide(const std::byte* line, std::uint32_t place, std::uint32_t& first) {
     const auto* wide = reinterpret_cast<const WideLine*>(line);
     first = wide->base;
-    for (std::size_t i = 0; i < WideLine::keys; first += wide->words[i++])
-        if (wide->key[i] == scattered) return wide->words[i];
-    return 0;
+    for (std::uint32_t i = 0; i < place; ++i) first += wide->words[i];
+    return wide->words[place];
 }
 
 #ifdef TREETOP_X86
-
 // For every byte: the number of set bits before each bit, and in all.
 inline constexpr auto spread = [] {
     std::array<std::array<std::uint8_t, 9>, 256> table{};
@@ -154,24 +167,21 @@ inline constexpr auto spread = [] {
 #endif
 
 namespace plain {
-// The length of a feature's list, 0 if there is none, and where it begins. Of several places with the key only the
-// first can be a feature's, since those that hold nothing come last.
-inline std::uint32_t find_narrow(const std::byte* line, std::uint32_t scattered, std::uint32_t& first) {
+inline std::uint32_t match_narrow(const std::byte* line, std::uint32_t scattered) {
 #ifdef TREETOP_X86
     const __m128i key = _mm_set1_epi16(static_cast<short>(scattered));
     const auto equal = [&](int offset) {
         return _mm_cmpeq_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(line + offset)), key);
     };
-    const auto low = static_cast<unsigned>(_mm_movemask_epi8(_mm_packs_epi16(equal(4), equal(20))));
-    const auto high = static_cast<unsigned>(_mm_movemask_epi8(_mm_packs_epi16(equal(36), _mm_setzero_si128())));
-    const unsigned found = low | (high & 0xf) << 16;
-    return list_at(line, found, first);
+    const auto low = static_cast<std::uint32_t>(_mm_movemask_epi8(_mm_packs_epi16(equal(4), equal(20))));
+    const auto high = static_cast<std::uint32_t>(_mm_movemask_epi8(_mm_packs_epi16(equal(36), _mm_setzero_si128())));
+    return low | (high & 0xf) << 16;
 #else
     const auto* narrow = reinterpret_cast<const NarrowLine*>(line);
-    first = narrow->base;
-    for (std::size_t i = 0; i < NarrowLine::keys; first += narrow->words[i++])
-        if (narrow->key[i] == static_cast<std::uint16_t>(scattered)) return narrow->words[i];
-    return 0;
+    std::uint32_t places = 0;
+    for (std::uint32_t i = 0; i < NarrowLine::keys; ++i)
+        places |= static_cast<std::uint32_t>(narrow->key[i] == static_cast<std::uint16_t>(scattered)) << i;
+    return places;
 #endif
 }
 
@@ -189,14 +199,14 @@ inline void add_mapped(const std::uint32_t* list, std::uint32_t bitmap, float va
 #pragma GCC push_options
 #pragma GCC target("avx2")
 namespace avx2 {
-inline std::uint32_t find_narrow(const std::byte* line, std::uint32_t scattered, std::uint32_t& first) {
+inline std::uint32_t match_narrow(const std::byte* line, std::uint32_t scattered) {
     const __m256i key = _mm256_set1_epi16(static_cast<short>(scattered));
     const __m256i most = _mm256_cmpeq_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(line + 4)), key);
     const __m128i last = _mm_cmpeq_epi16(_mm_loadu_si64(line + 36), _mm256_castsi256_si128(key));
     const __m128i both = _mm_packs_epi16(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
     const auto low = static_cast<std::uint32_t>(_mm_movemask_epi8(both));
     const auto high = static_cast<std::uint32_t>(_mm_movemask_epi8(_mm_packs_epi16(last, last))) & 0xf;
-    return list_at(line, low | high << 16, first);
+    return low | high << 16;
 }
 
 // Eight slots at a time: their weights are moved to where their bits are. The number of steps is the chunk's, so that
@@ -210,9 +220,10 @@ inline void add_mapped(const std::uint32_t* list, std::uint32_t bitmap, float va
             const __m256i from = _mm256_cvtepu8_epi32(_mm_loadu_si64(spread[eight].data()));
             const __m256i here =
                 _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(eight)), lane), lane);
-            const __m256 moved = _mm256_permutevar8x32_ps(_mm256_loadu_ps(weight), from);
-            const __m256 product =
-                _mm256_and_ps(_mm256_mul_ps(_mm256_set1_ps(value), moved), _mm256_castsi256_ps(here));
+            // Lanes without a bit hold whatever comes next, often a denormal number, slow to multiply: zeros first.
+            const __m256 moved =
+                _mm256_and_ps(_mm256_permutevar8x32_ps(_mm256_loadu_ps(weight), from), _mm256_castsi256_ps(here));
+            const __m256 product = _mm256_mul_ps(_mm256_set1_ps(value), moved);
             _mm256_storeu_ps(score + at, _mm256_add_ps(_mm256_loadu_ps(score + at), product));
             weight += spread[eight][8];
         }
@@ -224,11 +235,10 @@ inline void add_mapped(const std::uint32_t* list, std::uint32_t bitmap, float va
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,popcnt,prefer-vector-width=512")
 namespace avx512 {
-inline std::uint32_t find_narrow(const std::byte* line, std::uint32_t scattered, std::uint32_t& first) {
+inline std::uint32_t match_narrow(const std::byte* line, std::uint32_t scattered) {
     const __m512i all = _mm512_load_si512(line);
     const auto equal = _mm512_cmpeq_epi16_mask(all, _mm512_set1_epi16(static_cast<short>(scattered)));
-    const std::uint32_t found = equal >> 2 & 0xfffff;
-    return list_at(line, found, first);
+    return equal >> 2 & 0xfffff;  // behind the base, before the lengths
 }
 
 // Sixteen slots at a time.
