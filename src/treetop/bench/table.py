@@ -55,7 +55,8 @@ def tables(document: dict[str, Any]) -> list[Table]:
     for name, rows in by_bench(document).items():
         table = Table(title=f"bench {name}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         for column in (names := columns(rows)):
-            table.add_column(column.replace("_", " "), justify="left" if column in LEFT else "right")
+            left = column in LEFT
+            table.add_column(column.replace("_", " "), justify="left" if left else "right", no_wrap=left)
         for row in rows:
             table.add_row(*(text(row.get(column, "")) for column in names))
         found.append(table)
