@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from treetop.bench.child import in_child
-from treetop.bench.peers import Peer, save_rows, take
+from treetop.bench.peers import Peer, PeerError, save_rows, take
 from treetop.bench.reference import check_ridge
 from treetop.bench.setting import Contestant, Result, Setting, contest
 from treetop.bench.shape import CONTEXTS, K
@@ -26,6 +26,7 @@ from treetop.types import Feedback, Longs, Rows
 
 SAMPLES = {"5": (5, 5), "10": (10, 10), "20": (20, 20), "50": (50, 50), "5-50": (5, 50)}  # an arm, from and to
 SLOW_ARMS = 30  # that scikit-learn fits
+PECOS_GB = 12  # for its tree
 SOLVERS: dict[str, list[tuple[str, str, dict[str, int]]]] = {
     "pecos": [("solve", "squared hinge", {"threads": 1})],
     "sklearn": [("ridge", "Ridge", {"arms": SLOW_ARMS}), ("svr", "LinearSVR", {"arms": SLOW_ARMS})],
@@ -136,6 +137,11 @@ def build(setting: Setting) -> Result:
             return result
         setting.say("PECOS builds its tree")
         with Peer(setting.peers, "pecos") as pecos:
-            taken, _ = pecos.ask("cluster", vectors=str(vectors), max_leaf=shape.max_leaf, threads=os.cpu_count())
+            told = {"vectors": str(vectors), "max_leaf": shape.max_leaf, "threads": os.cpu_count(), "gb": PECOS_GB}
+            try:
+                taken, _ = pecos.ask("cluster", **told)
+            except PeerError as error:
+                result.leave_out("pecos", f"its tree was not built within {PECOS_GB} GB ({error})")
+                return result
         result.rows.append(row | {"name": "pecos", "what": "tree, vectors given", "seconds": round(taken, 2)})
     return result
