@@ -72,7 +72,7 @@ def test_scores_are_dot_products_in_every_form(arms: int, columns: int, branchin
 @pytest.mark.parametrize("arms", [40, 200, 600])
 def test_features_that_spill_into_the_next_line_are_found(arms: int) -> None:
     columns, n = 70_000, 3_000
-    made = wide_case(arms, columns, 0.004)
+    made = wide_case(arms, columns, 0.2 / arms)
     serving = _core.Engine(*made)
     data = serving.layout().tobytes()
     last = np.frombuffer(data, [("at", "<u8"), ("size", "<u8"), ("lines", "<u4", 4)], chunks_in(data), HEADER)[-1]
