@@ -46,7 +46,7 @@ def batches(found: Documents) -> Verdict:
 
 
 def replay(found: Documents) -> Verdict:
-    line = rows(found["replay"], beam=10)[0]
+    line = rows(found["replay"], beam=10)[0]  # of the widest instruction set
     ratio, lines = line["times_replay"], line["lines"]
     return f"{ratio:.1f}x with {lines:,.0f} lines", ratio <= 3 and lines <= 2700
 

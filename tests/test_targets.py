@@ -8,6 +8,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import scipy.sparse as sp
+from conftest import Problem
+
+import treetop
+from treetop import _core
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -24,6 +29,7 @@ def script(name: str) -> ModuleType:
 
 targets = script("targets")
 run_all = script("run_all")
+lines = script("lines")
 
 
 def document(rows: list[dict[str, Any]], bench: str) -> dict[str, Any]:
@@ -104,6 +110,23 @@ def test_the_tables_are_written_from_the_results(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(sys, "argv", ["run_all.py", "magic"])
     with pytest.raises(SystemExit):
         run_all.main()
+
+
+def test_lines_and_their_replay(
+    learned: treetop.Model, problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    learned.save(tmp_path / "model")
+    sp.save_npz(tmp_path / "x.npz", sp.csr_matrix(problem.X[:4]))
+    words = ["--model", str(tmp_path / "model"), "--contexts", str(tmp_path / "x.npz"), "--beam", "2", "--beam", "4"]
+    monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / "lines.py"), *words, "--json"])
+    monkeypatch.setattr(lines, "TURNS", 1)
+    lines.main()
+    found = json.loads(capsys.readouterr().out)
+    rows, sets = found["rows"], _core.instruction_sets()[::-1]
+    assert [(row["simd"], row["beam"]) for row in rows] == [(name, beam) for name in sets for beam in (2, 4)]
+    assert len({row["lines"] for row in rows if row["beam"] == 4}) == 1
+    assert all(row["contexts"] == 4 and row["times_replay"] > 0 and row["lines"] > 1 for row in rows)
+    assert targets.replay({"replay": {"rows": [rows[0] | {"beam": 10}]}})[0]
 
 
 def test_the_page_has_a_place_for_the_table() -> None:
