@@ -34,7 +34,7 @@ RUNS = {
     "load-10m": "load --shape 10m --no-peers",
     "small": "decide batch --contexts 1000",
 }
-REPLAY = "--beam 10 --beam 30 --beam 100 --count 1000"  # of lines.py
+REPLAY = "--beam 10 --beam 30 --beam 100 --count 500"  # of lines.py
 ALL = (*RUNS, "replay")
 
 
