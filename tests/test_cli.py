@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from test_datasets import folder
 from typer.testing import CliRunner
 
 import treetop
+from treetop import page, story
 from treetop.cli import app
 
 COMMANDS = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
@@ -48,6 +50,21 @@ def test_demo_plays_four_strategies_and_leaves_a_picture(tmp_path: Path) -> None
     assert [r["strategy"] for r in result["runs"]] == ["greedy", "epsilon", "boltzmann", "igw"]
     assert len(result["examples"]) == 5
     assert all(len(e["shown"]) == 5 and e["description"] for e in result["examples"])
+
+
+def test_settings_are_crossed_and_told_apart(tmp_path: Path) -> None:
+    words = ["simulate", str(folder(tmp_path, 400)), "--strategy", "greedy", "--strategy", "igw", "--beam", "2",
+             "--beam", "30", "--k", "2", "--k", "5", "--explore", "1", "--init", "100", "--horizon", "300",
+             "--max-leaf", "4", "--first-epoch", "64", "--out", str(tmp_path / "out")]  # fmt: skip
+    runs = json.loads(call(*words, "--json").stdout)["runs"]
+    found = [(r["settings"]["k"], r["settings"]["beam"], r["strategy"]) for r in runs]
+    assert found == list(product((2, 5), (2, 30), ("greedy", "igw")))
+    text = call(*words).stdout
+    assert "at most 2 or 5 hits" in text
+    for k, beam, strategy in found:
+        (line,) = [line for line in text.splitlines() if re.search(rf"{strategy} .*k={k} beam={beam} ", line)]
+        assert ("1.00x" in line) == (strategy == "greedy"), "compared with greedy of the same settings"
+    assert len(re.findall("X-IGW-topk k=. beam=", page.html(story.read(tmp_path / "out"), None))) >= 4
 
 
 def test_simulate_json_is_the_contract(tmp_path: Path) -> None:
