@@ -40,6 +40,14 @@ def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
     assert not undocumented
 
 
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_the_example_of_the_help_is_one_that_the_command_takes(command: str) -> None:
+    known = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
+    example = re.search(rf"Example: treetop {command} (.*)", known.help)
+    assert example
+    assert known.make_context(command, example.group(1).split()).params
+
+
 def test_demo_plays_four_strategies_and_leaves_a_picture(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     text = call("demo", "--rounds", "6000", "--out", str(out)).output

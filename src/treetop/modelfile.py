@@ -44,6 +44,14 @@ class ModelFileError(ValueError):
 
 
 def write_synced(path: Path, data: bytes) -> None:
+    """A file of these bytes, on the disk when this returns.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_synced(Path(folder, "a"), b"hello")
+    ...     Path(folder, "a").read_bytes()
+    b'hello'
+    """
     with path.open("wb") as file:
         file.write(data)
         file.flush()
@@ -51,6 +59,13 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def write_array(path: Path, array: NDArray[Any]) -> dict[str, Any]:
+    """An array as a `.npy` file; gives what the manifest says of it.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_array(Path(folder, "parents.npy"), np.array([-1, 0, 0], np.int32))["shape"]
+    [3]
+    """
     with path.open("wb") as file:
         np.save(file, array, allow_pickle=False)
         file.flush()
@@ -59,7 +74,13 @@ def write_array(path: Path, array: NDArray[Any]) -> dict[str, Any]:
 
 
 def foreign(folder: Path) -> str:
-    """Why a folder may not be replaced: it is not a model, or holds what no model has."""
+    """Why a folder may not be replaced: it is not a model, or holds what no model has.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     foreign(Path(folder))
+    'exists and is not a saved model'
+    """
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
     except (ValueError, OSError, RecursionError):
@@ -82,7 +103,20 @@ def _exchanged(a: Path, b: Path) -> bool:
 
 
 def swap(fresh: Path, target: Path, old: Path) -> None:
-    """Renames into place, in one step where the system can; if it fails, what was there is there again."""
+    """Renames into place, in one step where the system can; if it fails, what was there is there again.
+
+    The old folder has the name `fresh` or `old` afterwards.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     paths = [Path(folder, name) for name in ("fresh", "model", "old")]
+    ...     for path in paths[:2]:
+    ...         path.mkdir()
+    ...         _ = Path(path, "what").write_text(path.name)
+    ...     swap(*paths)
+    ...     Path(folder, "model", "what").read_text()
+    'fresh'
+    """
     if target.exists():
         if _exchanged(fresh, target):
             return
@@ -96,19 +130,34 @@ def swap(fresh: Path, target: Path, old: Path) -> None:
 
 
 def signature(manifest: dict[str, Any]) -> int:
-    """A checksum of what the manifest says, however it is laid out."""
+    """A checksum of what the manifest says, however it is laid out.
+
+    >>> signature({"a": 1, "b": 2}) == signature({"b": 2, "a": 1}) != signature({"a": 1})
+    True
+    """
     return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
 
 
 def checksum(path: Path) -> int:
-    """zlib's CRC-32 of a file, on all cores."""
+    """zlib's CRC-32 of a file, on all cores.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a").write_bytes(b"123456789")
+    ...     hex(checksum(Path(folder, "a")))
+    '0xcbf43926'
+    """
     if path.stat().st_size == 0:
         return 0
     return _core.crc32(np.memmap(path, np.uint8, mode="r"), 0)
 
 
 def identity(source: Path) -> tuple[int, ...]:
-    """Tells one saved model from the next in its place, even where their contents are equal."""
+    """Tells one saved model from the next in its place, even where their contents are equal.
+
+    >>> identity(Path("no/such/model"))
+    ()
+    """
     try:
         facts = (source / MANIFEST).stat()
     except OSError:
@@ -117,6 +166,12 @@ def identity(source: Path) -> tuple[int, ...]:
 
 
 def read_manifest(source: Path) -> dict[str, Any]:
+    """What a saved model says of its files, after it was compared with its own checksum.
+
+    >>> read_manifest(Path("no/such/model"))
+    Traceback (most recent call last):
+    treetop.modelfile.ModelFileError: no/such/model: no manifest.json: not a saved model, or not all of it
+    """
     try:
         manifest = json.loads((source / MANIFEST).read_bytes())
     except FileNotFoundError:
@@ -146,7 +201,14 @@ def _check(path: Path, facts: dict[str, Any]) -> None:
 
 
 def read_array(path: Path, facts: dict[str, Any]) -> NDArray[Any]:
-    """An array, memory-mapped, after its size and checksum were compared."""
+    """An array, memory-mapped, after its size and checksum were compared.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     facts = write_array(Path(folder, "parents.npy"), np.array([-1, 0, 0], np.int32))
+    ...     read_array(Path(folder, "parents.npy"), facts).tolist()
+    [-1, 0, 0]
+    """
     _check(path, facts)
     try:
         array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")  # one array, and no pickle
@@ -161,7 +223,13 @@ def read_array(path: Path, facts: dict[str, Any]) -> NDArray[Any]:
 
 
 def write_layout(path: Path, layout: NDArray[np.uint8], arrays: dict[str, Any]) -> dict[str, Any]:
-    """Writes the serving layout; `arrays` are the facts about the arrays that it was made from."""
+    """Writes the serving layout; `arrays` are the facts about the arrays that it was made from.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_layout(Path(folder, SERVING), np.zeros(64, np.uint8), {})["bytes"]
+    64
+    """
     with path.open("wb", buffering=0) as file:
         for first in range(0, len(layout), PIECE):
             left = layout[first : first + PIECE].data
@@ -177,6 +245,12 @@ def map_layout(source: Path, manifest: dict[str, Any]) -> NDArray[np.uint8] | No
     """The serving layout, memory-mapped; None where it has to be made again, with a warning that says why.
 
     A layout that is there but damaged is an error, as it is for every other file.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     facts = write_layout(Path(folder, SERVING), np.zeros(64, np.uint8), {})
+    ...     len(map_layout(Path(folder), {"serving": facts, "files": {}}))
+    64
     """
     facts, path = manifest.get("serving"), source / SERVING
     if facts is None:
@@ -196,7 +270,16 @@ def map_layout(source: Path, manifest: dict[str, Any]) -> NDArray[np.uint8] | No
 
 
 def forget_pages(array: NDArray[Any]) -> None:
-    """Lets go of the pages of a memory-mapped array that were looked at; they stay in the system's cache."""
+    """Lets go of the pages of a memory-mapped array that were looked at; they stay in the system's cache.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/a.npy", np.arange(3))
+    ...     array = np.load(f"{folder}/a.npy", mmap_mode="r")
+    ...     forget_pages(array)
+    ...     int(array.sum())
+    3
+    """
     mapped = getattr(array, "_mmap", None)
     if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)
