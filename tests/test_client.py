@@ -152,8 +152,8 @@ def test_a_bad_address_is_refused(url: str) -> None:
 
 def test_the_examples_of_the_docstrings(tmp_path: Path) -> None:
     X = np.eye(4, dtype=np.float32)
-    names = {"arms": ["mint", "rose", "oolong", "sencha"], "features": ["fresh", "floral", "dark", "grassy"]}
-    treetop.Bandit.create(tmp_path / "tea", X, X, **names, max_leaf=2).close()
+    arms, features = ["mint", "rose", "oolong", "sencha"], ["fresh", "floral", "dark", "grassy"]
+    treetop.Bandit.create(tmp_path / "tea", X, X, arms=arms, features=features, max_leaf=2).close()
     with running(tmp_path / "tea") as service:
         found = doctest.testmod(client, extraglobs={"url": service.url}, optionflags=doctest.ELLIPSIS)
     assert found.attempted >= 14

@@ -99,9 +99,9 @@ class Bandit:
         `arms` are the ids, 0, 1, 2, ... if not given; `features` the names of the columns.
 
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with Bandit.create(f"{folder}/tea", vectors=np.eye(4), arms=["mint", "rose", "oolong", "sencha"]) as tea:
-        ...         len(tea.decide(np.ones(4), k=3).arms)
-        3
+        ...     with Bandit.create(f"{folder}/tea", vectors=np.eye(3), arms=["mint", "rose", "oolong"]) as tea:
+        ...         len(tea.decide(np.ones(3), k=2).arms)
+        2
         """
         config = config or Config(tree=settings.Leaves() if max_leaf is None else settings.Leaves(max_leaf))
         made = _first_model(X, Y, vectors, model, config.tree.max_leaf, branching, seed)
