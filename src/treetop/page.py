@@ -94,6 +94,7 @@ class Story:
     commands: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     checksums: Mapping[str, str] = field(default_factory=dict)
+    verdicts: Sheet | None = None
 
 
 def html(story: Story, picture: Callable[[Panel, str], bytes] | None = svg) -> str:
@@ -108,8 +109,9 @@ def html(story: Story, picture: Callable[[Panel, str], bytes] | None = svg) -> s
         _cards(story.datasets),
     ]
     if story.claims:
+        more = _table(story.verdicts, "stack") if story.verdicts and len(story.verdicts.columns) > 2 else ""
         body.append(
-            f"<section id='claims'><h2>{escape(story.claims.title)}</h2>{_table(story.claims, 'stack')}</section>"
+            f"<section id='claims'><h2>{escape(story.claims.title)}</h2>{_table(story.claims, 'stack')}{more}</section>"
         )
     body += [_chapter(chapter, picture) for chapter in story.chapters]
     body += [_examples(story.examples), _footer(story)]

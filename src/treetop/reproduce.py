@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from treetop import figures
-from treetop.claims import ORDER, TABLE2, labelled, paper_name
+from treetop.claims import ORDER, TABLE2, K, by_dataset, labelled, paper_name
 from treetop.claims import sheet as claims_sheet
 from treetop.evaluate import RULES, Matrix, Outcomes, Series, bakeoff, band, exponent, half_width, paired, tally, votes
 from treetop.inference import inference
-from treetop.lab import BEAM, EXPLORE, K, Lab, named, preset_of
+from treetop.lab import BEAM, EXPLORE, Lab, named, preset_of
 from treetop.presets import PRESETS, Preset
 from treetop.report import Chapter, Line, Panel, Sheet, curves, grid, grid_sheet, means, number, plus_minus, write
 from treetop.story import MANIFEST, series, versions
@@ -313,7 +313,8 @@ def _keep(lab: Lab, chapter: Chapter, command: str) -> None:
 
 
 def claims(out: Path) -> Sheet:
-    """The claims table from whatever chapters a folder holds, written to claims.md and claims.json in it.
+    """The claims table from whatever chapters a folder holds, written to claims.md and claims.json in it; which claim
+    holds on which dataset is in verdicts.md and verdicts.json.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -326,7 +327,7 @@ def claims(out: Path) -> Sheet:
     if not (out / MANIFEST).is_file():
         raise FileNotFoundError(f"{out} has no {MANIFEST}; `treetop reproduce all --out {out}` writes it")
     chapters = [Chapter.load(out / f"{name}.json") for name in json.loads((out / MANIFEST).read_text())["chapters"]]
-    found = claims_sheet(chapters)
-    write(out / "claims.md", (found.markdown() + "\n").encode())
-    write(out / "claims.json", json.dumps(found.records(), indent=1).encode() + b"\n")
+    for name, found in (("verdicts", by_dataset(chapters)), ("claims", claims_sheet(chapters))):
+        write(out / f"{name}.md", (found.markdown() + "\n").encode())
+        write(out / f"{name}.json", json.dumps(found.records(), indent=1).encode() + b"\n")
     return found

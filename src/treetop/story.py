@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from treetop.claims import labelled, paper_name
+from treetop.claims import by_dataset, labelled, paper_name
 from treetop.claims import sheet as claims_sheet
 from treetop.evaluate import Series, tally, votes
 from treetop.experiment import told_apart
@@ -100,7 +100,7 @@ def _reproduced(folder: Path) -> Story:
         "Top-k eXtreme contextual bandits with arm hierarchy: the experiments again", lead,
         tuple(manifest["datasets"].values()), claims_sheet(chapters), chapters, (), manifest["chapters"],
         manifest["versions"],
-        {str(path.relative_to(folder)): checksum(path) for path in files},
+        {str(path.relative_to(folder)): checksum(path) for path in files}, by_dataset(chapters),
     )  # fmt: skip
 
 
