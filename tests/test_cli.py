@@ -4,10 +4,12 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 from test_datasets import folder
@@ -16,6 +18,7 @@ from typer.testing import CliRunner
 import treetop
 from treetop import page, story
 from treetop.cli import app
+from treetop.explore import STRATEGIES
 
 COMMANDS = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
 
@@ -73,6 +76,26 @@ def test_settings_are_crossed_and_told_apart(tmp_path: Path) -> None:
         (line,) = [line for line in text.splitlines() if re.search(rf"{strategy} .*k={k} beam={beam} ", line)]
         assert ("1.00x" in line) == (strategy == "greedy"), "compared with greedy of the same settings"
     assert len(re.findall("X-IGW-topk k=. beam=", page.html(story.read(tmp_path / "out"), None))) >= 4
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Half to the best, half to all alike: ten lines, and no kernel."""
+
+    share: float = 0.5
+
+    def probabilities(self, scores: Any, n_seen: int) -> Any:
+        p = np.full(len(scores), self.share / len(scores))
+        p[scores.argmax()] += 1 - self.share
+        return p
+
+
+def test_a_strategy_written_in_python_is_played_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STRATEGIES, "halves", Halves)
+    words = ["--init", "100", "--horizon", "300", "--max-leaf", "4", "--first-epoch", "64", "--json"]
+    found = json.loads(call("simulate", str(folder(tmp_path, 400)), "--strategy", "halves", *words).stdout)
+    assert found["runs"][0]["settings"]["parameters"] == {"share": 0.5}
+    assert found["runs"][0]["mean_reward"] > 0
 
 
 def test_simulate_json_is_the_contract(tmp_path: Path) -> None:
