@@ -131,15 +131,16 @@ class Pooled:
         t, slot = np.nonzero(feedback.observed)
         arm, reward, route = feedback.arms[t, slot], feedback.rewards[t, slot], routes[t, slot]
         through = reward[feedback.nodes[t, slot] >= 0]
-        contexts, weight = x, np.ones(len(t))
+        contexts = x
+        pooled = (t < settled(len(feedback))).astype(np.float64)
         if self.known is not None:  # before the rounds, as it was
             known = self.known
             contexts = as_rows(sp.vstack([known.contexts.csr(), x.csr()], format="csr"))
             t = np.concatenate([known.row, t + len(known.contexts)])
             arm, reward = np.concatenate([known.arm, arm]), np.concatenate([known.reward, reward])
-            route, weight = np.concatenate([known.route, route]), np.concatenate([known.weight, weight])
+            route, pooled = np.concatenate([known.route, route]), np.concatenate([known.weight, pooled])
         slack = np.minimum(np.cbrt(-route), WIDEST)
-        means = pooled_means(slack, reward, weight)
+        means = pooled_means(slack, reward, pooled)
         left = (reward - interpolate(means, slack)).astype(np.float32)
         start, order = _latest(*by_group(tree.n_nodes + arm, tree.n_nodes + tree.n_arms), self.window)
         solver = Linear(cost=self.cost, tolerance=self.tolerance, threads=self.threads)
@@ -152,6 +153,18 @@ class Pooled:
             prior=np.concatenate([means, nodes]).astype(np.float32),
             trials=np.bincount(arm, minlength=tree.n_arms).astype(np.int32),
         )  # fmt: skip
+
+
+def settled(rounds: int) -> int:
+    """How many rounds, the first ones, the pooled means are made of: they hold still until there are twice as many.
+
+    Meanwhile what is left to explain of old samples is the same at every refit, and an arm without new ones keeps its
+    weights to the bit. It depends on the number of rounds alone, so that a refit knows nothing of those before it.
+
+    >>> settled(0), settled(1), settled(1023), settled(1024)
+    (0, 1, 512, 1024)
+    """
+    return 1 << (rounds.bit_length() - 1) if rounds else 0
 
 
 def interpolate(table: Floats, slack: Floats) -> Floats:
