@@ -17,7 +17,7 @@ from treetop.learn import Linear, by_group, check_fits
 from treetop.model import Model
 from treetop.search import Eligible, search
 from treetop.tree import labelled
-from treetop.types import Feedback, Floats, Ints, Matrix, Rows, Singles, as_rows, real, whole
+from treetop.types import Bools, Feedback, Floats, Ints, Matrix, Rows, Singles, as_rows, real, whole
 
 KNOTS, WIDEST = 65, 4.0  # of the prior's tables, over the slack of a route; the core reads them the same way
 
@@ -35,6 +35,8 @@ class Labelled:
     >>> known = Labelled.of(tree, X, Y, beam=1)
     >>> float(known.reward.sum()), len(known.contexts)
     (32.0, 32)
+    >>> float(known.without(np.array([True, False, False, False])).reward.sum())  # arm 0 is gone
+    24.0
     """
 
     contexts: Rows
@@ -57,11 +59,21 @@ class Labelled:
         parts = []
         for f in range(folds):
             others, mine = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
-            if len(others) and len(mine):
+            if labels[others].nnz and len(mine):  # without a label there is no routing
                 model = Model.initial(tree, rows[others], labels[others], tolerance=0.1)  # type: ignore[arg-type]
                 parts += [_of_row(model, contexts, labels, int(i), beam, negatives, rng) for i in mine]
-        row, arm, reward, route, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
+        columns = zip(*parts, strict=True) if parts else [[np.zeros(0)]] * 5  # one row has no others to be routed by
+        row, arm, reward, route, weight = (np.concatenate(part) for part in columns)
         return cls(contexts, row.astype(np.int32), arm.astype(np.int32), reward.astype(np.float32), route, weight)
+
+    def without(self, gone: Bools) -> Labelled:
+        """The same without the samples of some arms, of which `gone` has one flag each."""
+        if not gone.any():
+            return self
+        kept = ~gone[self.arm]
+        return Labelled(
+            self.contexts, self.row[kept], self.arm[kept], self.reward[kept], self.route[kept], self.weight[kept]
+        )
 
 
 def _of_row(
