@@ -1,4 +1,4 @@
-"""The learner of a new bandit: treetop's by default, warm from the labels it was made from; old folders as they were."""
+"""The learner of a new bandit: treetop's, warm from the labels it was made from; old folders as they were."""
 
 import json
 import shutil
@@ -185,7 +185,7 @@ def test_damaged_labels_stop_a_refit_and_nothing_else(folder: Path) -> None:
             with pytest.raises(ModelFileError, match=r"arm\.npy"):
                 bandit.refit()
         shutil.move(folder / LABELLED, folder / "away")
-        with pytest.raises(ModelFileError, match="labelled: no manifest.json: not a saved set of labelled rows"):
+        with pytest.raises(ModelFileError, match=r"labelled: no manifest\.json: not a saved set of labelled rows"):
             bandit.refit()
         assert bandit.home.models() == ["000000"]
         assert len(bandit.decide(X[0]).arms) == 4

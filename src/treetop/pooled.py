@@ -7,8 +7,9 @@ nodes get the mean reward of arms drawn through nodes; they have no regressors, 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -95,6 +96,43 @@ def _of_row(
     return np.full(len(arm), float(i)), arm.astype(np.float64), reward, route, weight
 
 
+@dataclass(eq=False)
+class _Routed:
+    """Log routes of all that was shown. Rounds of the last call are not routed again if the routing is the same."""
+
+    last: tuple[Rows, bytes, Floats] | None = None
+
+    def of(self, model: Model, feedback: Feedback, threads: int) -> Floats:
+        """(rounds, slots); NaN where nothing was shown."""
+        old = self._as_before(model, feedback)
+        new = feedback.contexts.slice(len(old), len(feedback))
+        arms = np.ascontiguousarray(feedback.arms[len(old) :])
+        found = model.engine.routes(new.start, new.index, new.value, arms.reshape(-1), max(1, arms.shape[1]), threads)
+        routes = np.vstack([old, found]) if len(old) else found
+        self.last = model.route_rows, _digest(feedback, len(feedback)), routes
+        return routes
+
+    def _as_before(self, model: Model, feedback: Feedback) -> Floats:
+        if self.last is not None:
+            routing, digest, routes = self.last
+            if (
+                routing is model.route_rows
+                and len(routes) <= len(feedback)
+                and digest == _digest(feedback, len(routes))
+            ):
+                return routes
+        return np.zeros((0, feedback.arms.shape[1]))
+
+
+def _digest(feedback: Feedback, rounds: int) -> bytes:
+    """Of the contexts and arms of the first rounds."""
+    x = feedback.contexts.head(rounds)
+    digest = hashlib.blake2b(repr((rounds, feedback.arms.shape[1])).encode())
+    for array in (x.start, x.index, x.value, feedback.arms[:rounds]):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()
+
+
 @dataclass(frozen=True)
 class Pooled:
     """Expected reward = (mean reward of arms with that routing score) + (the arm's own linear function of [x; 1]).
@@ -117,6 +155,7 @@ class Pooled:
     window: int = 8192
     known: Labelled | None = None
     threads: int = 0
+    _routed: _Routed = field(default_factory=lambda: _Routed(), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         real("cost", self.cost, 1e-12, 1e12)
@@ -136,10 +175,7 @@ class Pooled:
         """
         check_fits(feedback, model)
         x, tree = feedback.contexts, model.tree
-        routes = model.engine.routes(
-            x.start, x.index, x.value, np.ascontiguousarray(feedback.arms).reshape(-1), max(1, feedback.arms.shape[1]),
-            self.threads,
-        )  # fmt: skip
+        routes = self._routed.of(model, feedback, self.threads)
         t, slot = np.nonzero(feedback.observed)
         arm, reward, route = feedback.arms[t, slot], feedback.rewards[t, slot], routes[t, slot]
         through = reward[feedback.nodes[t, slot] >= 0]
