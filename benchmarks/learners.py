@@ -1,9 +1,9 @@
 """What learning more costs: `python benchmarks/learners.py [DATA] [--horizon N] [--init N] [--seed N] [--json]`.
 
 The stream is played once with treetop's learner and schedule. At each of its refits the faithful learner refits on the
-same feedback, from its own last model: that gives the ratio a refit. Then the stream is played as the paper does, for
-what all refits of a stream cost. Last, both models of the last refit decide the same contexts in turn, each with its
-own strategy. Seconds are processor time of all threads.
+same feedback, from its own last model: that gives the ratio a refit, and with the labels counted as samples the ratio a
+sample. Then the stream is played as the paper does, for what all refits of a stream cost. Last, both models of the last
+refit decide the same contexts in turn, each with its own strategy. Seconds are processor time of all threads.
 """
 
 import argparse
@@ -83,18 +83,21 @@ def measure(data: str, init: int | None, horizon: int | None, seed: int) -> dict
     treetop = run(stream, warm, thrifty, seed=seed, epochs=Epochs.geometric(*EPOCHS["treetop"]), regressor=better)
     faithful = run(stream, first, igw, seed=seed, epochs=Epochs.geometric(*EPOCHS["paper"]), regressor=paper)
     assert better.twin is not None
-    ratios = [a / b for (_, _, a), (_, _, b) in zip(better.taken, better.beside.taken, strict=True)]
+    pairs = list(zip(better.taken, better.beside.taken, strict=True))
+    ratios = [a / b for (_, _, a), (_, _, b) in pairs]
+    samples = sum(n for _, n, _ in better.taken)
+    per_sample = better.total() / (samples + len(pairs) * len(known.arm)) / (better.beside.total() / samples)
     times = decisions({"paper": (igw, better.twin), "treetop": (thrifty, treetop.model)}, stream.X)
     return {
         "data": dataset.name, "arms": dataset.n_arms, "rounds": rounds, "init": rows, "seed": seed,
         "mean_reward": {"treetop": treetop.mean_reward, "paper": faithful.mean_reward},
-        "labels_seconds": labels,
+        "labels": len(known.arm), "labels_seconds": labels,
         "refits": [
             {"rounds": n, "samples": s, "treetop": a, "paper": b}
-            for (n, s, a), (_, _, b) in zip(better.taken, better.beside.taken, strict=True)
+            for (n, s, a), (_, _, b) in pairs
         ],
         "ratio_a_refit": {"median": float(np.median(ratios)), "largest": max(ratios)},
-        "ratio_same_refits": better.total() / better.beside.total(),
+        "ratio_same_refits": better.total() / better.beside.total(), "ratio_a_sample": per_sample,
         "whole_stream_seconds": {"treetop": better.total(), "paper": paper.total()},
         "ratio_whole_stream": better.total() / paper.total(),
         "decide_us": times, "ratio_decide": times["treetop"] / times["paper"],
