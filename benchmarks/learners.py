@@ -1,16 +1,18 @@
-"""What learning more costs: `python benchmarks/learners.py [DATA] [--horizon N] [--init N] [--seed N] [--json]`.
+"""What learning more costs: `python benchmarks/learners.py [DATA] [--horizon N] [--init N] [--seed N] [--afresh]`.
 
 The stream is played once with treetop's learner and schedule. At each of its refits the faithful learner refits on the
 same feedback, from its own last model: that gives the ratio a refit, and with the labels counted as samples the ratio a
 sample. Then the stream is played as the paper does, for what all refits of a stream cost. Last, both models of the last
-refit decide the same contexts in turn, each with its own strategy. Seconds are processor time of all threads.
+refit decide the same contexts in turn, each with its own strategy. Seconds are processor time of all threads. With
+`--afresh` every refit begins with a new learner, as in the service, which has a process for each: what `Pooled` keeps
+from one refit to the next, the routes of old rounds, is worked out again.
 """
 
 import argparse
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,11 +32,12 @@ class Timed:
 
     learner: Any
     cost: float = 1.0
+    afresh: bool = False
     taken: list[tuple[int, int, float]] = field(default_factory=list)
 
     def learn(self, model: Model, feedback: Feedback, progress: Callable[[int, int], object] | None = None) -> Model:
         began = time.process_time()
-        made = refit(model, feedback, self.learner)
+        made = refit(model, feedback, replace(self.learner) if self.afresh else self.learner)
         self.taken.append((len(feedback), int(feedback.observed.sum()), time.process_time() - began))
         return made
 
@@ -70,14 +73,14 @@ def decisions(models: dict[str, tuple[Policy, Model]], contexts: Rows) -> dict[s
     return {name: float(np.median(times)) for name, times in taken.items()}
 
 
-def measure(data: str, init: int | None, horizon: int | None, seed: int) -> dict[str, Any]:
+def measure(data: str, init: int | None, horizon: int | None, seed: int, afresh: bool) -> dict[str, Any]:
     dataset = load(data)
     rows, rounds, leaf = dataset.sizes(init, horizon, None)
     stream, first = begin(dataset, rows, rounds, leaf, seed)
     began = time.process_time()
     known = Labelled.of(first.tree, stream.X_init, stream.Y_init)
     labels = time.process_time() - began
-    better, paper = Both(Pooled(known=known), twin=first), Timed(Linear())
+    better, paper = Both(Pooled(known=known), afresh=afresh, twin=first), Timed(Linear())
     warm = better.learner.learn(first, Feedback.none(first.n_features, 5))
     thrifty, igw = Policy(strategy=Thrifty()), Policy()
     treetop = run(stream, warm, thrifty, seed=seed, epochs=Epochs.geometric(*EPOCHS["treetop"]), regressor=better)
@@ -89,7 +92,7 @@ def measure(data: str, init: int | None, horizon: int | None, seed: int) -> dict
     per_sample = better.total() / (samples + len(pairs) * len(known.arm)) / (better.beside.total() / samples)
     times = decisions({"paper": (igw, better.twin), "treetop": (thrifty, treetop.model)}, stream.X)
     return {
-        "data": dataset.name, "arms": dataset.n_arms, "rounds": rounds, "init": rows, "seed": seed,
+        "data": dataset.name, "arms": dataset.n_arms, "rounds": rounds, "init": rows, "seed": seed, "afresh": afresh,
         "mean_reward": {"treetop": treetop.mean_reward, "paper": faithful.mean_reward},
         "labels": len(known.arm), "labels_seconds": labels,
         "refits": [
@@ -110,9 +113,10 @@ def main() -> None:
     for name in ("init", "horizon"):
         parser.add_argument(f"--{name}", type=int)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true")
+    for name in ("afresh", "json"):
+        parser.add_argument(f"--{name}", action="store_true")
     asked = parser.parse_args()
-    found = measure(asked.data, asked.init, asked.horizon, asked.seed)
+    found = measure(asked.data, asked.init, asked.horizon, asked.seed, asked.afresh)
     if asked.json:
         print(json.dumps(found))
         return

@@ -111,6 +111,29 @@ def test_the_first_model_of_init_is_that_of_simulate(tmp_path: Path) -> None:
     assert value["warm"] > 1.3 * value["cold"]
 
 
+@pytest.mark.parametrize(
+    ("words", "learner", "strategy", "first", "factor", "warm"),
+    [
+        ([], "treetop", "thrifty", 1024, 1.2, True),
+        (["--cold"], "treetop", "thrifty", 1024, 1.2, False),
+        (["--learner", "paper"], "paper", "igw", 1000, 2.0, False),
+        (["--strategy", "igw", "--first-epoch", "50"], "treetop", "igw", 50, 1.2, True),
+    ],
+)
+def test_init_writes_what_it_was_told(
+    tmp_path: Path, words: list[str], learner: str, strategy: str, first: int, factor: float, warm: bool
+) -> None:
+    folder = tmp_path / "b"
+    done = CliRunner().invoke(app, ["init", str(folder), "synthetic:arms=30,features=20,rows=50,init=60", *words])
+    assert done.exit_code == 0, done.output
+    said = config.read(folder / config.CONFIG)
+    assert (said.learner.name, said.policy.strategy, said.learner.warm) == (learner, strategy, warm)
+    assert (said.refit.first, said.refit.factor) == (first, factor)
+    assert (folder / LABELLED).exists() == warm
+    with Bandit.open(folder) as bandit:
+        assert (bandit.live.model.prior is not None) == warm
+
+
 def test_a_bandits_refits_are_those_of_simulate(tmp_path: Path) -> None:
     """The same rounds give the same models to the bit: in one run of the simulator, and refit by refit in a folder."""
     data, asked = load(MADE_UP), Settings("thrifty", learner="treetop", first_epoch=300, factor=1.5)
