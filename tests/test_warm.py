@@ -18,7 +18,7 @@ from treetop.answers import same
 from treetop.bandit import Bandit
 from treetop.cli import app
 from treetop.datasets import load
-from treetop.experiment import EPOCHS, Settings, _learner
+from treetop.experiment import EPOCHS, Settings, prepared
 from treetop.home import LABELLED
 from treetop.learn import Epochs
 from treetop.modelfile import MANIFEST, ModelFileError, signature
@@ -95,7 +95,7 @@ def test_the_first_model_of_init_is_that_of_simulate(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["warm"] is True
     data, asked = load(MADE_UP), Settings("thrifty", learner="treetop")
     stream, cold = begin(data, *data.sizes(None, 1, None), 3)
-    learner, warm = _learner(asked, stream, cold)
+    learner, warm = prepared(asked, stream, cold)
     with Bandit.open(tmp_path / "b") as bandit:
         assert parts(bandit.live.model) == parts(warm)
         assert (bandit.live.model.epoch, bandit.live.model.n_seen) == (0, 0)
@@ -138,7 +138,7 @@ def test_a_bandits_refits_are_those_of_simulate(tmp_path: Path) -> None:
     """The same rounds give the same models to the bit: in one run of the simulator, and refit by refit in a folder."""
     data, asked = load(MADE_UP), Settings("thrifty", learner="treetop", first_epoch=300, factor=1.5)
     stream, cold = begin(data, *data.sizes(None, None, 10), 0)
-    learner, warm = _learner(asked, stream, cold)
+    learner, warm = prepared(asked, stream, cold)
     played = run(stream, warm, asked.policy(1), epochs=Epochs.explicit([300, 450, 675]), regressor=learner)
     chosen = config.Config(tree=config.Leaves(10))
     with Bandit.create(tmp_path / "b", stream.X_init, stream.Y_init, model=cold, config=chosen) as bandit:

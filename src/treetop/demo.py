@@ -9,25 +9,14 @@ from typing import Any
 import numpy as np
 
 from treetop.datasets import Dataset, Stream, load
-from treetop.experiment import EPOCHS
-from treetop.explore import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy, Thrifty
+from treetop.experiment import Settings, prepared
 from treetop.figures import plot
-from treetop.learn import Epochs
 from treetop.model import Model
-from treetop.next_model import begun
-from treetop.policy import Policy
-from treetop.pooled import Labelled, Pooled
 from treetop.report import in_words
 from treetop.simulate import Progress, Run, begin, run
 
 BETTER = "treetop"  # the learner that is the default of Bandit and the service, with its own strategy and schedule
-STRATEGIES: dict[str, Strategy] = {  # of the paper, with its learner
-    "greedy": Greedy(),
-    "epsilon": EpsilonGreedy(),
-    "boltzmann": Boltzmann(),
-    "igw": IGW(),
-}
-NAMES = (*STRATEGIES, BETTER)
+NAMES = ("greedy", "epsilon", "boltzmann", "igw", BETTER)  # the paper's strategies with its learner, then that
 INIT, ROUNDS, MAX_LEAF = 3_413, 50_000, 10
 
 
@@ -45,13 +34,11 @@ class Demo:
         return cls(dataset, *begin(dataset, INIT, rounds, MAX_LEAF, seed))
 
     def play(self, name: str, seed: int = 0, progress: Progress | None = None) -> Run:
-        policy = Policy(k=5, explore=3, beam=10, strategy=STRATEGIES.get(name, Thrifty()))
-        if name != BETTER:
-            return run(self.stream, self.model, policy, name=name, seed=seed, progress=progress)
-        learner = Pooled(known=Labelled.of(self.model.tree, self.stream.X_init, self.stream.Y_init, policy.beam))
+        settings = Settings("thrifty", learner="treetop") if name == BETTER else Settings(name)
+        learner, first = prepared(settings, self.stream, self.model)
         return run(
-            self.stream, begun(self.model, learner), policy, name=name, seed=seed, progress=progress,
-            epochs=Epochs.geometric(*EPOCHS[BETTER]), regressor=learner,
+            self.stream, first, settings.policy(self.model.tree.n_nodes), name=name, seed=seed, progress=progress,
+            epochs=settings.epochs(), regressor=learner,
         )  # fmt: skip
 
     def attainable(self) -> float:

@@ -266,8 +266,14 @@ def _begin(
     return *begin(dataset, init, horizon, leaf, seed, building, scenario, split=split), scenario
 
 
-def _learner(settings: Settings, stream: Stream, model: Model) -> tuple[Learner, Model]:
-    """The learner, and the first model: a warm treetop learner has learned the labels of the initialisation set."""
+def prepared(settings: Settings, stream: Stream, model: Model) -> tuple[Learner, Model]:
+    """The learner, and the first model: a warm treetop learner has learned the labels of the initialisation set.
+
+    >>> stream, model = begin(load("synthetic:arms=50,features=30,rows=200,init=100"), 100, 200, 10, seed=0)
+    >>> learner, first = prepared(Settings("thrifty", learner="treetop"), stream, model)
+    >>> first.epoch, bool(first.trials.sum() > 0)
+    (0, True)
+    """
     if settings.learner == "paper" or not settings.warm:
         return settings.regressor(), model
     known = Labelled.of(model.tree, stream.X_init, stream.Y_init, beam=settings.beam or model.tree.n_nodes)
@@ -290,7 +296,7 @@ class _Table:
         stream, model, scenario = self.begin(
             settings.init, settings.horizon, settings.max_leaf, settings.split, settings.scenario, seed
         )
-        regressor, model = _learner(settings, stream, model)
+        regressor, model = prepared(settings, stream, model)
         world, now = self.worlds(seed), versions()
         past = kept.saved(index, now) if kept else None
         played = run(
