@@ -1,6 +1,8 @@
 """The learner that shares strength: the prior's tables, what native scores make of them, labelled rows, windows."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -295,3 +297,13 @@ def test_rounds_of_the_last_refit_are_not_routed_again(problem: Problem) -> None
     routed.of(SimpleNamespace(engine=Engine(), route_rows=None), Feedback(twice, other.arms, None, other.rewards), 1)  # type: ignore[arg-type]
     routed.of(model, first(history, 40), 1)
     assert asked[5:] == [600, 600, 600, 40]
+
+
+def test_the_bench_of_learners_compares_the_same_refits() -> None:
+    words = ["synthetic:arms=60,features=40,rows=900,init=100", "--horizon", "5000", "--afresh", "--json"]
+    script = Path(__file__).parents[1] / "benchmarks" / "learners.py"
+    done = subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert [entry["rounds"] for entry in found["refits"]] == Settings(learner="treetop").epochs().until(5000)
+    assert all(entry["treetop"] > 0 and entry["paper"] > 0 for entry in found["refits"])
+    assert found["mean_reward"]["treetop"] > found["mean_reward"]["paper"]
