@@ -71,9 +71,9 @@ def slots(event: Event, catalogue: Catalogue) -> Iterable[tuple[ArmId, float, fl
     >>> from treetop.bandit import Bandit
     >>> X = np.eye(4, dtype=np.float32)
     >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", X, X, max_leaf=2) as bandit:
-    ...     _ = bandit.decide(X[0], event_id="visit-1", k=2)
-    ...     [arm for arm, *_ in slots(bandit.event("visit-1").event, bandit.live.catalogue)]
-    [0, 2]
+    ...     shown = bandit.decide(X[0], event_id="visit-1", k=2)
+    ...     [arm for arm, *_ in slots(bandit.event("visit-1").event, bandit.live.catalogue)] == shown.arms
+    True
     """
     ids = catalogue.ids
     columns = (event.arms, event.propensities, event.scores, event.explored, event.nodes)
