@@ -71,9 +71,13 @@ NB_MODULE(_core, m) {
            const std::string& what) { return inspect(rows(start, index, value, columns), what); },
         "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "columns"_a, "what"_a,
         "Refuses pointers, indices and values out of range; says whether indices rise strictly in every row.");
+    m.def(
+        "keep_lock", [](bool keep) { keeps_lock = keep; }, "keep"_a,
+        "Whether single decisions keep Python's lock; for processes in which one thread makes them.");
     bind_layout(m);
     bind_engine(m);
     bind_fit(m);
+    bind_names(m);
     bind_read(m);
     bind_flat(m);
 }
