@@ -334,7 +334,7 @@ def _tuning_table(points: list[tuning.Point], k: int) -> Table:
 
 @app.command()
 def bench(
-    what: Annotated[list[str] | None, typer.Argument(help="decide, batch, refit, build, scale, load; or all.")] = None,
+    what: Annotated[list[str] | None, typer.Argument(help="decide, batch, refit, build, scale, load; serve.")] = None,
     shape: Annotated[str, typer.Option(help="Sizes: small, amazon-3m or 10m; changed by those below.")] = "small",
     arms: Annotated[int | None, typer.Option(help="Arms; rounds follow if not given.")] = None,
     features: Annotated[int | None, typer.Option(help="Features of a context.")] = None,

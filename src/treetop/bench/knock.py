@@ -1,8 +1,8 @@
 """Asks a service over connections that stay open, each with one request at a time, and takes the times.
 
-A process of its own, so that it takes no time from the service's interpreter: `python -m treetop.bench.knock` with the
-port, connections, seconds and a file of requests that are sent as they are, one a length-prefixed record. No event
-loop and no HTTP library: what asks must cost less than what answers.
+A process of its own, so that it takes no time from the service's interpreter; it is given the port, connections,
+seconds, a file of requests that are sent as they are, and how many of the last answers to give back. No event loop and
+no HTTP library: what asks must cost less than what answers.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Talk:
 
 
 def knock(port: int, connections: int, seconds: float, requests: Sequence[bytes], keep: int = 0) -> dict[str, Any]:
-    """Asks for so long; how many answers in how many seconds, what each took, and the last `keep` of them."""
+    """Asks for so long; how many answers in how many seconds, what each took, and the last bodies, `keep` at most."""
     talks = {talk.socket.fileno(): talk for talk in (Talk(port) for _ in range(connections))}
     times, sent, last = array("d"), 0, list[bytes]()
     with select.epoll() as watch:
@@ -96,15 +96,15 @@ def knock(port: int, connections: int, seconds: float, requests: Sequence[bytes]
                     continue
                 now = time.perf_counter()
                 times.append(now - talk.began)
-                if keep:
-                    last = [*last[1 - keep :], body] if keep > 1 else [body]
                 if now < until:
                     talk.ask(requests[sent % len(requests)])
                     sent += 1
+                else:
+                    last.append(body)
         took = time.perf_counter() - began
     for talk in talks.values():
         talk.socket.close()
-    return {"answers": len(times), "seconds": took, "times": times.tolist(), "last": [b.decode() for b in last]}
+    return {"answers": len(times), "seconds": took, "times": times.tolist(), "last": [b.decode() for b in last[:keep]]}
 
 
 if __name__ == "__main__":
