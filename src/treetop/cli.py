@@ -21,11 +21,6 @@ from treetop import commands, commands_log, figures, lab, page, story
 from treetop import demo as demos
 from treetop import reproduce as reproducing
 from treetop import tune as tuning
-from treetop.bench import subjects as benches
-from treetop.bench import table as bench_table
-from treetop.bench.peers import runner
-from treetop.bench.setting import Setting
-from treetop.bench.shape import default_cache, shape_of
 from treetop.ceiling import full_information
 from treetop.datasets import load
 from treetop.experiment import Plan, Settings, execute
@@ -354,6 +349,12 @@ def bench(
 
     Example: treetop bench decide batch --arms 200000
     """
+    from treetop.bench import subjects as benches  # here: a service that starts again need not wait for it
+    from treetop.bench import table as bench_table
+    from treetop.bench.peers import runner
+    from treetop.bench.setting import Setting
+    from treetop.bench.shape import default_cache, shape_of
+
     sizes = {"features": features, "nonzeros": nnz, "init": init, "rounds": rounds, "max_leaf": max_leaf, "seed": seed}
     with errors.status("") as status:
         setting = Setting(

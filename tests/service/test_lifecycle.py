@@ -189,6 +189,31 @@ def test_workers_share_everything_and_dead_ones_are_replaced(folder: Path) -> No
     assert not alive(service.said("ready")[-1]["pid"])
 
 
+def test_workers_share_the_weights(folder: Path) -> None:
+    """They are mapped from one file, of which no worker has a page of its own."""
+    with running(folder, "--workers", "2") as service:
+        service.wait_for(lambda: len(service.said("ready")) == 2)
+        play(service, 40, "a")
+        maps = [mapped(line["pid"], folder / "models" / "000000" / "serving.bin") for line in service.said("ready")]
+    for facts in maps:
+        assert facts["Size"] > 0
+        assert facts["Private_Dirty"] == facts["Shared_Dirty"] == facts["Anonymous"] == 0
+    assert sum(facts["Rss"] for facts in maps) > 0
+
+
+def mapped(pid: int, file: Path) -> dict[str, int]:
+    """KB of a file's mappings in a process, by kind."""
+    found: dict[str, int] = {}
+    here = False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        word, _, rest = line.partition(":")
+        if "-" in word.split()[0]:
+            here = line.endswith(str(file))
+        elif here and rest.endswith("kB"):
+            found[word] = found.get(word, 0) + int(rest.split()[0])
+    return found
+
+
 def test_workers_end_when_their_parent_is_killed(folder: Path) -> None:
     with running(folder, "--workers", "2") as service:
         service.wait_for(lambda: len(service.said("ready")) == 2)
