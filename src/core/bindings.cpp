@@ -52,6 +52,9 @@ Out<std::int64_t> bind_row_keys(std::int64_t key, std::int64_t first, std::int64
 }  // namespace
 
 NB_MODULE(_core, m) {
+#ifdef NDEBUG
+    nb::set_leak_warnings(false);  // what Ctrl-C leaves alive in a traceback is no concern of whoever pressed it
+#endif
     m.doc() = "The native core of treetop: plain arrays in, plain arrays out.";
     m.def("layout", &bind_tree, "parents"_a.noconvert(), "leaf_of"_a.noconvert(),
           "begin, end, arm_at, position_of, depth of a valid tree.");
