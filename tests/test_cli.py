@@ -38,14 +38,15 @@ def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
     assert not undocumented
 
 
-def test_demo_plays_four_strategies_and_leaves_a_picture(tmp_path: Path) -> None:
+def test_demo_plays_the_papers_strategies_and_our_own_and_leaves_a_picture(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     text = call("demo", "--rounds", "6000", "--out", str(out)).output
-    for name in ("igw", "boltzmann", "epsilon", "greedy", "explored", "right", "Picture"):
+    for name in ("treetop", "igw", "boltzmann", "epsilon", "greedy", "explored", "right", "Picture"):
         assert name in text
     assert (out / "demo.png").read_bytes().startswith(b"\x89PNG")
     result = json.loads((out / "result.json").read_text())
-    assert [r["strategy"] for r in result["runs"]] == ["greedy", "epsilon", "boltzmann", "igw"]
+    assert [r["strategy"] for r in result["runs"]] == ["greedy", "epsilon", "boltzmann", "igw", "treetop"]
+    assert result["runs"][4]["mean_reward"] > 1.2 * result["runs"][3]["mean_reward"]
     assert len(result["examples"]) == 5
     assert all(len(e["shown"]) == 5 and e["description"] for e in result["examples"])
 

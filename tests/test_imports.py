@@ -24,6 +24,7 @@ ORDER = [
     "log",
     "learn",
     "pooled",
+    "labels",
     "flat",
     "catalogue",
     "grow",

@@ -20,21 +20,23 @@ from types import TracebackType
 import numpy as np
 
 from treetop import config as settings
+from treetop import labels
 from treetop.answers import Refit, Shown, Slot, UnknownEvent, raise_for, slots
 from treetop.catalogue import ArmId, Catalogue, Vocabulary, line_added, line_removed
 from treetop.config import Config
 from treetop.explore import event_name
 from treetop.files import put, sync_folder
 from treetop.grow import grow
-from treetop.home import CATALOGUE, CURRENT, LOG, MODELS, Home, State, name_of
+from treetop.home import CATALOGUE, CURRENT, LABELLED, LOG, MODELS, Home, State, name_of
 from treetop.live import Live, decided_again, tree_id
 from treetop.log import Conflict, Event, Log, Reward, gather, open_log
 from treetop.log.records import Stored
 from treetop.model import Model
-from treetop.next_model import checked, learned
+from treetop.next_model import begun, checked, learned
 from treetop.policy import one_row
+from treetop.pooled import Labelled
 from treetop.tree import Tree
-from treetop.types import Decision, Explanation, Matrix, Rows, real
+from treetop.types import Decision, Explanation, Matrix, Rows, as_rows, real
 
 VOCABULARY = "vocabulary.json"
 MOMENT = 1.0  # seconds for somebody who only looks whether the lock is held
@@ -81,7 +83,9 @@ class Bandit:
     ) -> Bandit:
         """A new folder, from labelled contexts X and Y, from one vector an arm, or from a model.
 
-        `arms` are the ids, 0, 1, 2, ... if not given; `features` the names of the columns.
+        `arms` are the ids, 0, 1, 2, ... if not given; `features` the names of the columns. Labels are kept as samples
+        for every refit, and the first model has learned them, unless the settings' learner says otherwise; a model may
+        come with the X and Y that its tree was made from.
         """
         config = config or Config(tree=settings.Leaves() if max_leaf is None else settings.Leaves(max_leaf))
         made = _first_model(X, Y, vectors, model, config.tree.max_leaf, branching, seed)
@@ -90,7 +94,11 @@ class Bandit:
             raise ValueError(f"{len(catalogue)} ids for {made.n_arms} arms")
         names = None if features is None else tuple(features)
         Vocabulary(made.n_features, names)
-        _write_folder(Path(folder), made, catalogue, names, config)
+        known = _labels(made, X, Y, config)
+        if known is not None and made.n_seen == 0:
+            made = begun(made, config.learner.regressor(known))
+        config = replace(config, learner=replace(config.learner, warm=known is not None))
+        _write_folder(Path(folder), made, catalogue, names, config, known)
         return cls.open(folder, log)
 
     @classmethod
@@ -231,7 +239,8 @@ class Bandit:
             wait, default = self.config.rewards.reward_wait, self.config.rewards.default_reward
             chunks = self.log.samples(mark, wait=wait, default=default, tree=tree_id(base.tree))
             feedback = gather(chunks, base.n_features)
-            model, heard = learned(base, feedback, self.config.learner, state.following)
+            known = self.home.labelled(base, live.catalogue.gone) if self.config.learner.takes_labels else None
+            model, heard = learned(base, feedback, self.config.learner.regressor(known), state.following)
             checked(model, base, feedback, self.config.policy.policy())
             keep = self.config.refit.keep
             self.home.publish(model, state.model, keep, refit_observed=observed, refit_time=mark.time)
@@ -292,8 +301,11 @@ def _first_model(
     X: Matrix | None, Y: Matrix | None, vectors: Matrix | None, model: Model | None, max_leaf: int, branching: int,
     seed: int,
 ) -> Model:  # fmt: skip
-    given = [X is not None and Y is not None, vectors is not None, model is not None]
-    if sum(given) != 1 or (X is None) != (Y is None):
+    if (
+        (X is None) != (Y is None)
+        or (X is None) + (vectors is None) + (model is None) == 3
+        or (vectors is not None and (X is not None or model is not None))
+    ):
         raise ValueError("a bandit begins with X and Y, with vectors, or with a model: one of the three")
     if model is not None:
         largest = int(np.bincount(model.tree.leaf_of).max())
@@ -305,6 +317,13 @@ def _first_model(
     return Model.initial(Tree.from_labels(X, Y, max_leaf, branching, seed), X, Y)
 
 
+def _labels(model: Model, X: Matrix | None, Y: Matrix | None, config: Config) -> Labelled | None:
+    """What the first model and every refit learn of X and Y."""
+    if X is None or Y is None or not config.learner.takes_labels:
+        return None
+    return Labelled.of(model.tree, as_rows(X, model.n_features), Y, beam=config.policy.beam)
+
+
 def check_new(folder: Path) -> None:
     """Refuses a place that holds something."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -312,8 +331,9 @@ def check_new(folder: Path) -> None:
 
 
 def _write_folder(
-    folder: Path, model: Model, catalogue: Catalogue, names: tuple[str, ...] | None, config: Config
-) -> None:
+    folder: Path, model: Model, catalogue: Catalogue, names: tuple[str, ...] | None, config: Config,
+    known: Labelled | None,
+) -> None:  # fmt: skip
     """All of it beside its place, then there in one step."""
     check_new(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -324,6 +344,8 @@ def _write_folder(
         put(work / CATALOGUE, lambda file: file.write(lines))
         if names is not None:
             put(work / VOCABULARY, lambda file: file.write(json.dumps(names).encode() + b"\n"))
+        if known is not None:
+            labels.save(known, work / LABELLED)
         name = name_of(model.epoch)
         model.save(work / MODELS / name)
         Home(work).note("created", model=name)

@@ -135,7 +135,7 @@ def demo(
     rate: Annotated[float, typer.Option(help="Visitors a second.")] = 30.0,
     as_json: Json = False,
 ) -> None:
-    """Four strategies learn which packages a Debian package depends on, from clicks alone.
+    """The paper's strategies and treetop's own way learn which packages a Debian package depends on, from clicks alone.
 
     With --serve: the service and its dashboard on the same data, with visitors, until Ctrl-C.
 
@@ -157,7 +157,7 @@ def demo(
             f"{time.perf_counter() - began:.1f} s.\n"
         )
     with _bars(as_json) as bar:
-        runs = [playing.play(name, seed, bar(name, rounds)) for name in demos.STRATEGIES]
+        runs = [playing.play(name, seed, bar(name, rounds)) for name in demos.NAMES]
     examples = playing.examples(runs)
     picture = _draw(lambda path: playing.picture(runs, path), out / "demo.png")
     result = {"dataset": facts, "runs": [r.summary() for r in runs], "examples": examples, "plot": picture}
@@ -169,7 +169,9 @@ def demo(
     console.print(table(runs, k=5))
     console.print(
         f"Always the right arms would earn {playing.attainable():.2f}, arms at random {playing.by_chance():.4f}.\n"
-        f"Most of the arms are right for one or two packages, so most explored ones are wrong."
+        f"Most of the arms are right for one or two packages, so most explored ones are wrong.\n"
+        f"[bold]{demos.BETTER}[/] is what Bandit and the service do: arms share what is known of their routes,\n"
+        f"the labels that the tree was built from are samples too, exploration is rare. The others are the paper's."
     )
     best = max(runs, key=lambda r: r.mean_reward)
     console.print(f"\n{len(examples)} late decisions of [bold]{best.strategy}[/]:")

@@ -20,20 +20,23 @@ import msgspec
 import numpy as np
 
 from treetop import store
+from treetop.config import Refitting
 from treetop.datasets import Dataset, Stream, load
 from treetop.explore import STRATEGIES, Strategy
 from treetop.feedback import Observer, parse
 from treetop.learn import Epochs, Learner, Linear
 from treetop.model import Model
+from treetop.next_model import begun
 from treetop.policy import Policy
 from treetop.pooled import Labelled, Pooled
 from treetop.scenario import SCENARIOS, Scenario
 from treetop.simulate import Building, Labels, Progress, Run, World, begin, curve, run
-from treetop.types import Feedback, Floats, whole
+from treetop.types import Floats, whole
 
 BLOCKS = 200
 LEARNERS = ("paper", "treetop")
-EPOCHS = {"paper": (4096, 2.0), "treetop": (1024, 1.2)}  # rounds before the first refit, and from one to the next
+# Rounds before the first refit, and from one to the next; a service of the treetop learner has the same.
+EPOCHS = {"paper": (4096, 2.0), "treetop": (Refitting.first, Refitting.factor)}
 Worlds = Callable[[int], World]  # a seed -> where the rewards of its runs come from
 
 
@@ -263,13 +266,19 @@ def _begin(
     return *begin(dataset, init, horizon, leaf, seed, building, scenario, split=split), scenario
 
 
-def _learner(settings: Settings, stream: Stream, model: Model) -> tuple[Learner, Model]:
-    """The learner, and the first model: a warm treetop learner has learned the labels of the initialisation set."""
+def prepared(settings: Settings, stream: Stream, model: Model) -> tuple[Learner, Model]:
+    """The learner, and the first model: a warm treetop learner has learned the labels of the initialisation set.
+
+    >>> stream, model = begin(load("synthetic:arms=50,features=30,rows=200,init=100"), 100, 200, 10, seed=0)
+    >>> learner, first = prepared(Settings("thrifty", learner="treetop"), stream, model)
+    >>> first.epoch, bool(first.trials.sum() > 0)
+    (0, True)
+    """
     if settings.learner == "paper" or not settings.warm:
         return settings.regressor(), model
     known = Labelled.of(model.tree, stream.X_init, stream.Y_init, beam=settings.beam or model.tree.n_nodes)
     learner = settings.regressor(known)
-    return learner, replace(learner.learn(model, Feedback.none(model.n_features, settings.k)), epoch=model.epoch)
+    return learner, begun(model, learner)
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,7 +296,7 @@ class _Table:
         stream, model, scenario = self.begin(
             settings.init, settings.horizon, settings.max_leaf, settings.split, settings.scenario, seed
         )
-        regressor, model = _learner(settings, stream, model)
+        regressor, model = prepared(settings, stream, model)
         world, now = self.worlds(seed), versions()
         past = kept.saved(index, now) if kept else None
         played = run(

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treetop import _core
+from treetop.files import sync_folder
 from treetop.types import whole
 
 FORMAT, VERSION, MANIFEST, SERVING = "treetop-model", 2, "manifest.json", "serving.bin"
@@ -117,23 +118,37 @@ def identity(source: Path) -> tuple[int, ...]:
 
 
 def read_manifest(source: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads((source / MANIFEST).read_bytes())
-    except FileNotFoundError:
-        raise ModelFileError(f"{source}: no {MANIFEST}: not a saved model, or not all of it") from None
-    except (ValueError, OSError, RecursionError) as error:
-        raise ModelFileError(f"{source}: {MANIFEST} cannot be read: {error}") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ModelFileError(f"{source}: {MANIFEST} is not of the format {FORMAT!r}")
-    if manifest.get("version") not in READABLE:
-        known = " and ".join(map(str, READABLE))
-        raise ModelFileError(f"{source}: format version {manifest.get('version')!r}; this software reads {known}")
-    if manifest.pop("crc32", None) != signature(manifest):
-        raise ModelFileError(f"{source}: {MANIFEST} does not have its own checksum; it is corrupt")
+    manifest = read_signed(source, FORMAT, READABLE)
     files = manifest.get("files")
     if not isinstance(files, dict) or set(files) - OPTIONAL.keys() != FILES.keys():
         raise ModelFileError(f"{source}: {MANIFEST} must list the files {', '.join(FILES)}")
     return manifest
+
+
+def read_signed(source: Path, kind: str, versions: tuple[int, ...]) -> dict[str, Any]:
+    """A manifest that has its own checksum and is of this kind."""
+    try:
+        manifest = json.loads((source / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        what = "model" if kind == FORMAT else "set of labelled rows"
+        raise ModelFileError(f"{source}: no {MANIFEST}: not a saved {what}, or not all of it") from None
+    except (ValueError, OSError, RecursionError) as error:
+        raise ModelFileError(f"{source}: {MANIFEST} cannot be read: {error}") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != kind:
+        raise ModelFileError(f"{source}: {MANIFEST} is not of the format {kind!r}")
+    if manifest.get("version") not in versions:
+        known = " and ".join(map(str, versions))
+        raise ModelFileError(f"{source}: format version {manifest.get('version')!r}; this software reads {known}")
+    if manifest.pop("crc32", None) != signature(manifest):
+        raise ModelFileError(f"{source}: {MANIFEST} does not have its own checksum; it is corrupt")
+    return manifest
+
+
+def write_signed(target: Path, manifest: dict[str, Any]) -> None:
+    """The last file of a folder: what it says of the others is then true."""
+    signed = {**manifest, "crc32": signature(manifest)}
+    write_synced(target / MANIFEST, json.dumps(signed, indent=1).encode())
+    sync_folder(target)
 
 
 def _check(path: Path, facts: dict[str, Any]) -> None:
@@ -145,8 +160,8 @@ def _check(path: Path, facts: dict[str, Any]) -> None:
         raise ModelFileError(f"{path}: checksum differs from the manifest's; the file is corrupt")
 
 
-def read_array(path: Path, facts: dict[str, Any]) -> NDArray[Any]:
-    """An array, memory-mapped, after its size and checksum were compared."""
+def read_array(path: Path, facts: dict[str, Any], wanted: str) -> NDArray[Any]:
+    """An array of the type that is wanted, memory-mapped, after its size and checksum were compared."""
     _check(path, facts)
     try:
         array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")  # one array, and no pickle
@@ -154,7 +169,6 @@ def read_array(path: Path, facts: dict[str, Any]) -> NDArray[Any]:
         raise ModelFileError(f"{path}: {error}") from error
     if [*array.shape] != facts["shape"] or str(array.dtype) != facts["dtype"]:
         raise ModelFileError(f"{path}: holds {array.dtype} {array.shape}, the manifest says {facts}")
-    wanted = (FILES | OPTIONAL)[path.stem]
     if array.ndim != 1 or str(array.dtype) != wanted:
         raise ModelFileError(f"{path}: holds {array.dtype} {array.shape}; a list of {wanted} is needed")
     return array

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from treetop.config import Learning
-from treetop.learn import refit
+from treetop.learn import Learner, refit
 from treetop.model import Model
 from treetop.policy import Policy
 from treetop.types import Feedback, Floats, as_rows
@@ -24,13 +23,18 @@ class BadModel(ValueError):
     """A model that must not serve."""
 
 
-def learned(base: Model, feedback: Feedback, learner: Learning, epoch: int) -> tuple[Model, tuple[str, ...]]:
+def begun(base: Model, learner: Learner) -> Model:
+    """A first model with what the learner knows before there is any feedback, such as labelled rows."""
+    return replace(learner.learn(base, Feedback.none(base.n_features, 1)), epoch=base.epoch)
+
+
+def learned(base: Model, feedback: Feedback, learner: Learner, epoch: int) -> tuple[Model, tuple[str, ...]]:
     """The model that follows `base`, and what the learner warned of."""
     if len(feedback) == 0:
         raise NothingToLearn("there is no decision in the log to learn from")
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        model = refit(base, feedback, learner.regressor())
+        model = refit(base, feedback, learner)
     return replace(model, epoch=epoch), tuple(str(warning.message) for warning in heard)
 
 
