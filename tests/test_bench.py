@@ -26,6 +26,7 @@ from treetop.bench.reference import (
     check_routing,
     check_tree,
 )  # fmt: skip
+from treetop.bench.serve import App, whole
 from treetop.bench.setting import Setting
 from treetop.bench.shape import CONTEXTS, SHAPES, Shape, learned_from_nothing, made, shape_of
 from treetop.bench.subjects import SUBJECTS, compared, run
@@ -311,6 +312,15 @@ def test_a_peer_that_dies_is_an_error(tmp_path: Path) -> None:
         peer.ask("load")
 
 
+def test_a_tree_that_a_peer_cannot_build_leaves_it_out(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "ends.py").write_text("import sys; sys.stdin.readline(); sys.exit(6)")
+    document = run(["build"], setting(cache, peers=(Path(sys.executable), tmp_path / "ends.py")), "")
+    assert [row["name"] for row in document["rows"]] == ["treetop"] * 3
+    assert document["left_out"] == [
+        "pecos: its tree was not built within 12 GB (pecos ended with code 6 while asked to cluster)"
+    ]
+
+
 needs_peers = pytest.mark.skipif(PEERS is None, reason="the peers are not set up (make bench-peers)")
 
 
@@ -328,6 +338,44 @@ def test_solvers_and_trees_of_peers(cache: Path) -> None:
     document = run(["refit", "build", "load"], setting(cache, peers=PEERS, beams=(4,)), "")
     names = {(row["bench"], row["name"]) for row in document["rows"]}
     assert {("refit", "pecos"), ("refit", "sklearn"), ("build", "pecos"), ("load", "pecos")} <= names
+
+
+def test_serve_beside_the_bare_app(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treetop.bench.serve.WORKERS", (1,))
+    dataset = treetop.load(folder(tmp_path))
+    document = run(["serve"], setting(cache, dataset=dataset, shape=replace(TINY, rounds=50)), "treetop bench serve")
+    rows = document["rows"]
+    assert [(row["name"], row["connections"]) for row in rows] == [
+        (name, n) for n in (1, 16, 64) for name in ("treetop", "bare")
+    ]
+    for row in rows:
+        assert row["per_second"] > 0
+        assert 0 < row["p50_ms"] <= row["p99_ms"]
+        assert ("of_bare" in row) == (row["name"] == "treetop")
+    checked = next(iter(document["checks"]["serve"].values()))
+    assert checked["treetop"]["answered"] > 6 * (1 + 16 + 64)
+    assert checked["treetop"]["decided_again"] > 0
+    assert "bench serve" in str(tables(document)[0].title)
+
+
+def test_serve_says_when_the_log_is_not_what_was_answered(cache: Path, tiny: Any, tmp_path: Path) -> None:
+    with treetop.Bandit.create(tmp_path / "home", model=tiny.model) as bandit:
+        shown = bandit.decide(tiny.contexts.row(0))
+        answer = {"event_id": shown.event_id, "slots": [{"arm": arm} for arm in shown.arms]}
+    app = App("treetop", tmp_path / "home", 0, [], tmp_path, [1], [answer])
+    assert whole(app) == {"answered": 1, "decided_again": 1}
+    with pytest.raises(Disagreement, match="answered 2 requests, and 1 decisions are in its log"):
+        whole(replace(app, answered=[2]))
+    with pytest.raises(Disagreement, match="is not what was answered"):
+        whole(replace(app, last=[{**answer, "slots": answer["slots"][::-1]}]))
+
+
+@needs_peers
+def test_pecos_ends_when_it_wants_more_memory_than_it_is_given(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treetop.bench.learn.PECOS_GB", 0)
+    document = run(["build"], setting(cache, peers=PEERS), "")
+    assert len(document["rows"]) == 3
+    assert "not built within 0 GB" in document["left_out"][0]
 
 
 @needs_peers

@@ -194,6 +194,8 @@ class Vocabulary:
 
     def named(self, features: Mapping[str, float]) -> tuple[Rows, int]:
         """A context by names, and how many of them are not in the vocabulary (an error if it is strict)."""
+        if (quick := self.quickly(features)) is not None:
+            return quick
         index = self.index
         found = {index[name]: value for name, value in features.items() if name in index}
         if self.strict and len(found) < len(features):
@@ -202,6 +204,14 @@ class Vocabulary:
         order = sorted(found)
         values = _singles(map(found.__getitem__, order))
         return self._row(np.array(order, np.int32), values), len(features) - len(found)
+
+    def quickly(self, features: object) -> tuple[Rows, int] | None:
+        """`named` for a dict of names and finite numbers, which most are; None for whatever has to be looked at."""
+        found = _core.named_row(features, self.index, self.columns) if type(features) is dict else None
+        if found is None or (self.strict and found[3]):
+            return None
+        start, at, value, unknown = found
+        return Rows(start, at, value, self.columns), unknown
 
     def sparse(self, indices: Sequence[float], values: Sequence[float]) -> Rows:
         """A context by columns, in any order; a repeated one adds up."""

@@ -22,11 +22,6 @@ from treetop import commands, commands_log, figures, lab, page, story
 from treetop import demo as demos
 from treetop import reproduce as reproducing
 from treetop import tune as tuning
-from treetop.bench import subjects as benches
-from treetop.bench import table as bench_table
-from treetop.bench.peers import runner
-from treetop.bench.setting import Setting
-from treetop.bench.shape import default_cache, shape_of
 from treetop.ceiling import full_information
 from treetop.datasets import load
 from treetop.experiment import Plan, Settings, execute
@@ -342,7 +337,7 @@ def _tuning_table(points: list[tuning.Point], k: int) -> Table:
 
 @app.command()
 def bench(
-    what: Annotated[list[str] | None, typer.Argument(help="decide, batch, refit, build, scale, load; or all.")] = None,
+    what: Annotated[list[str] | None, typer.Argument(help="decide, batch, refit, build, scale, load; serve.")] = None,
     shape: Annotated[str, typer.Option(help="Sizes: small, amazon-3m or 10m; changed by those below.")] = "small",
     arms: Annotated[int | None, typer.Option(help="Arms; rounds follow if not given.")] = None,
     features: Annotated[int | None, typer.Option(help="Features of a context.")] = None,
@@ -362,6 +357,12 @@ def bench(
 
     Example: treetop bench decide batch --arms 200000
     """
+    from treetop.bench import subjects as benches  # here: a service that starts again need not wait for it
+    from treetop.bench import table as bench_table
+    from treetop.bench.peers import runner
+    from treetop.bench.setting import Setting
+    from treetop.bench.shape import default_cache, shape_of
+
     sizes = {"features": features, "nonzeros": nnz, "init": init, "rounds": rounds, "max_leaf": max_leaf, "seed": seed}
     with errors.status("") as status:
         setting = Setting(

@@ -13,6 +13,7 @@ import mmap
 import os
 import warnings
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,17 @@ def checksum(path: Path) -> int:
     """
     if path.stat().st_size == 0:
         return 0
-    return _core.crc32(np.memmap(path, np.uint8, mode="r"), 0)
+    return _core.crc32(_mapped(path), 0)
+
+
+def _mapped(path: Path) -> NDArray[np.uint8]:
+    """The bytes of a file. Asked for huge pages before the first of them is read, the system caches it in such."""
+    found = np.memmap(path, np.uint8, mode="r")
+    mapped = getattr(found, "_mmap", None)
+    if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a system without them
+            mapped.madvise(mmap.MADV_HUGEPAGE)
+    return found
 
 
 def identity(source: Path) -> tuple[int, ...]:
@@ -292,7 +303,7 @@ def map_layout(source: Path, manifest: dict[str, Any]) -> NDArray[np.uint8] | No
     else:
         whole(f"the size of {SERVING}", facts["bytes"], 1, 2**62)
         _check(path, facts)
-        return np.memmap(path, np.uint8, mode="r")
+        return _mapped(path)
     warnings.warn(f"{path} {why}; the first decision makes the layout again", stacklevel=5)
     return None
 
