@@ -305,7 +305,8 @@ def test_claims_dataset_by_dataset() -> None:
     assert cells[2] == ("holds: place 2", "does not hold: place 4")
     assert cells[3] == ("not measured", "does not hold: -10 %")
     assert cells[4][0] == (
-        "all arms: holds: place 1, +50.0 % to the next; b: does not hold: place 2, -100.0 % to the next"
+        "all arms: holds: place 1, +50.0 % against the best other; "
+        "b: does not hold: place 2, -100.0 % against the best other"
     )
     assert cells[6] == ("not measured", "not measured")
 

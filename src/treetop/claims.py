@@ -164,7 +164,7 @@ def _lowest_regret(data: Data) -> list[Finding]:
         order = sorted(regret, key=lambda style: regret[style])
         values = ", ".join(f"{paper_name(s, row['prefix'])} {number(regret[s])}" for s in order)
         best = min((regret[s] for s in regret if s != "igw"), default=mine)
-        gap = f"{100 * (best - mine) / best:+.1f} % to the next" if best else "-"
+        gap = f"{100 * (best - mine) / best:+.1f} % against the best other" if best else "-"
         short = f"place {ranks({s: -r for s, r in regret.items()})['igw']}, {gap}"
         found.append(Finding(labelled(row), order[0] == "igw", short, values, row["variant"]))
     return found
