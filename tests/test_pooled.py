@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import reference
 from conftest import Problem
 from scipy.stats import chisquare
 from sklearn.isotonic import IsotonicRegression
@@ -66,6 +67,40 @@ def test_scores_are_prior_plus_regressor(problem: Problem, pooled: Model) -> Non
             rows = np.where(c.is_node, c.id, pooled.tree.n_nodes + c.id)
             own = pooled.rewards[rows] @ np.append(X[i].toarray().ravel(), 1.0)
             np.testing.assert_allclose(c.score, base + own, atol=1e-5)
+
+
+def test_the_last_level_keeps_more_leaves(problem: Problem, pooled: Model) -> None:
+    twin = reference.Model(
+        reference.Tree(pooled.tree.parents, pooled.tree.leaf_of), pooled.routing.toarray(),
+        pooled.rewards.toarray(), pooled=True,
+    )  # fmt: skip
+    more = 0
+    for i in range(20):
+        row = problem.feedback(600).contexts.row(i)
+        for beam in (1, 3, 5):
+            found = search(pooled, row, beam, None, 1, Eligible.of(pooled.tree))
+            wanted = reference.search(twin, row.csr().toarray()[0], set(range(pooled.n_arms)), 1, beam)
+            assert found.id.tolist() == [e.id for e in wanted]
+            assert found.is_node.tolist() == [e.is_node for e in wanted]
+            more += len(set(pooled.tree.leaf_of[found.id[~found.is_node]])) > beam
+    assert more > 20
+
+
+def test_labelled_rows_alone_make_the_means() -> None:
+    """They know all arms of a beam; the rounds only those that were shown."""
+    stream, model = begin(load(SMALL), 400, 600, 10, seed=0, apart=True)
+    known = Labelled.of(model.tree, stream.X_init, stream.Y_init)
+    learner = Pooled(known=known)
+    first = learner.learn(model, Feedback.none(model.n_features, 5))
+    played = run(stream, first, treetop.Policy(strategy=Thrifty()), regressor=learner)
+    later = learner.learn(first, played.feedback)
+    assert first.prior is not None
+    assert later.prior is not None
+    np.testing.assert_array_equal(first.prior[:KNOTS], later.prior[:KNOTS])
+    slack = np.minimum(np.cbrt(-known.route), WIDEST)
+    means = pooled_means(slack, known.reward.astype(float), known.weight)
+    np.testing.assert_allclose(first.prior[:KNOTS].astype(float), means, atol=1e-6)
+    assert (later.reward_rows.value[: len(first.reward_rows.value)] != first.reward_rows.value).any()
 
 
 def test_routes_are_those_of_the_search(problem: Problem, pooled: Model) -> None:

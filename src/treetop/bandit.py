@@ -108,7 +108,7 @@ class Bandit:
         2
         """
         config = config or Config(tree=settings.Leaves() if max_leaf is None else settings.Leaves(max_leaf))
-        made = _first_model(X, Y, vectors, model, config.tree.max_leaf, branching, seed)
+        made = _first_model(X, Y, vectors, model, config.tree.max_leaf, branching, seed, config.learner.takes_labels)
         catalogue = Catalogue.of(range(made.n_arms) if arms is None else arms)
         if len(catalogue) != made.n_arms:
             raise ValueError(f"{len(catalogue)} ids for {made.n_arms} arms")
@@ -352,7 +352,7 @@ def _names(home: Home) -> tuple[str, ...] | None:
 
 def _first_model(
     X: Matrix | None, Y: Matrix | None, vectors: Matrix | None, model: Model | None, max_leaf: int, branching: int,
-    seed: int,
+    seed: int, apart: bool,
 ) -> Model:  # fmt: skip
     if (
         (X is None) != (Y is None)
@@ -367,7 +367,7 @@ def _first_model(
         return model
     if vectors is not None:
         return Model.from_vectors(Tree.from_vectors(vectors, max_leaf, branching, seed), vectors)
-    return Model.initial(Tree.from_labels(X, Y, max_leaf, branching, seed), X, Y)
+    return Model.initial(Tree.from_labels(X, Y, max_leaf, branching, seed, apart=apart), X, Y)
 
 
 def _labels(model: Model, X: Matrix | None, Y: Matrix | None, config: Config) -> Labelled | None:

@@ -67,7 +67,7 @@ def init(
         refit=usual.refit if first is None else replace(usual.refit, first=first),
     )
     names = _named(dataset, arms, features)
-    stream, model = begin(dataset, count, 1, leaf, seed)
+    stream, model = begin(dataset, count, 1, leaf, seed, apart=settings.learner.takes_labels)
     with Bandit.create(
         folder, stream.X_init, stream.Y_init, model=model, arms=names.arm_names, features=names.feature_names,
         config=settings,

@@ -22,22 +22,26 @@ INIT, ROUNDS, MAX_LEAF = 3_413, 50_000, 10
 
 @dataclass(frozen=True, eq=False)
 class Demo:
-    """A demo ready to play: all start from the same stream, tree and routing."""
+    """A demo ready to play: all from the same stream; treetop's tree sets arms apart that have no label."""
 
     dataset: Dataset
     stream: Stream
     model: Model
+    seed: int = 0
 
     @classmethod
     def prepare(cls, rounds: int = ROUNDS, seed: int = 0) -> Demo:
         dataset = load("debian")
-        return cls(dataset, *begin(dataset, INIT, rounds, MAX_LEAF, seed))
+        return cls(dataset, *begin(dataset, INIT, rounds, MAX_LEAF, seed), seed)
 
     def play(self, name: str, seed: int = 0, progress: Progress | None = None) -> Run:
         settings = Settings("thrifty", learner="treetop") if name == BETTER else Settings(name)
-        learner, first = prepared(settings, self.stream, self.model)
+        model = self.model
+        if settings.learns_labels:
+            _, model = begin(self.dataset, INIT, len(self.stream.rows), MAX_LEAF, self.seed, apart=True)
+        learner, first = prepared(settings, self.stream, model)
         return run(
-            self.stream, first, settings.policy(self.model.tree.n_nodes), name=name, seed=seed, progress=progress,
+            self.stream, first, settings.policy(model.tree.n_nodes), name=name, seed=seed, progress=progress,
             epochs=settings.epochs(), regressor=learner,
         )  # fmt: skip
 

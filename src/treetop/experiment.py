@@ -111,6 +111,10 @@ class Settings:
         first, factor = EPOCHS[self.learner]
         return first if self.first_epoch is None else self.first_epoch, factor if self.factor is None else self.factor
 
+    @property
+    def learns_labels(self) -> bool:
+        return self.learner == "treetop" and self.warm
+
     def regressor(self, known: Labelled | None = None) -> Learner:
         return Linear(loss=self.loss) if self.learner == "paper" else Pooled(known=known)
 
@@ -286,10 +290,11 @@ def _labels(dataset: Dataset) -> Worlds:
 
 
 def _begin(
-    dataset: Dataset, building: Building | None, init: int, horizon: int, leaf: int, split: str, name: str, seed: int
-) -> tuple[Stream, Model, Scenario | None]:
+    dataset: Dataset, building: Building | None, init: int, horizon: int, leaf: int, split: str, apart: bool, name: str,
+    seed: int,
+) -> tuple[Stream, Model, Scenario | None]:  # fmt: skip
     scenario = Scenario.of(name, dataset.n_arms, horizon, seed)
-    return *begin(dataset, init, horizon, leaf, seed, building, scenario, split=split), scenario
+    return *begin(dataset, init, horizon, leaf, seed, building, scenario, split=split, apart=apart), scenario
 
 
 def prepared(settings: Settings, stream: Stream, model: Model) -> tuple[Learner, Model]:
@@ -300,7 +305,7 @@ def prepared(settings: Settings, stream: Stream, model: Model) -> tuple[Learner,
     >>> first.epoch, bool(first.trials.sum() > 0)
     (0, True)
     """
-    if settings.learner == "paper" or not settings.warm:
+    if not settings.learns_labels:
         return settings.regressor(), model
     known = Labelled.of(model.tree, stream.X_init, stream.Y_init, beam=settings.beam or model.tree.n_nodes)
     learner = settings.regressor(known)
@@ -320,8 +325,9 @@ class _Table:
     def play(self, asked: Settings, seed: int, kept: store.Folder | None = None, index: int = 0) -> Record:
         settings = asked.resolved(self.dataset)
         stream, model, scenario = self.begin(
-            settings.init, settings.horizon, settings.max_leaf, settings.split, settings.scenario, seed
-        )
+            settings.init, settings.horizon, settings.max_leaf, settings.split, settings.learns_labels,
+            settings.scenario, seed,
+        )  # fmt: skip
         regressor, model = prepared(settings, stream, model)
         world, now = self.worlds(seed), versions()
         past = kept.saved(index, now) if kept else None

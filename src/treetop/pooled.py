@@ -52,6 +52,7 @@ class Labelled:
            ) -> Labelled:  # fmt: skip
         """From the rows a tree was made of; at most about `negatives` arms without the label are kept of a row."""
         contexts, labels = labelled(X, Y)
+        beam = leaves(beam)
         whole("folds", folds, 2, max(2, labels.shape[0]))
         whole("negatives", negatives, 1)
         rng = np.random.default_rng(whole("seed", seed, 0))
@@ -141,6 +142,10 @@ class Pooled:
     0. `known` adds labelled rows, which the first `window` new samples of an arm push out: at most that many samples
     of an arm count, the latest ones, so that what is forgotten is what an arm has seen enough of since.
 
+    The pooled means are those of the labelled rows if there are any: they know of all arms of a beam, the rounds only
+    of arms that were thought best, which makes arms without samples look several times better than they are. Without
+    labelled rows the rounds must do, and their hope for untried arms is what finds the good ones.
+
     >>> from treetop.tree import Tree
     >>> from treetop.learn import refit
     >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
@@ -186,7 +191,7 @@ class Pooled:
             contexts = as_rows(sp.vstack([known.contexts.csr(), x.csr()], format="csr"))
             t = np.concatenate([known.row, t + len(known.contexts)])
             arm, reward = np.concatenate([known.arm, arm]), np.concatenate([known.reward, reward])
-            route, pooled = np.concatenate([known.route, route]), np.concatenate([known.weight, pooled])
+            route, pooled = np.concatenate([known.route, route]), np.concatenate([known.weight, 0 * pooled])
         slack = np.minimum(np.cbrt(-route), WIDEST)
         means = pooled_means(slack, reward, pooled)
         left = (reward - interpolate(means, slack)).astype(np.float32)
@@ -201,6 +206,15 @@ class Pooled:
             prior=np.concatenate([means, nodes]).astype(np.float32),
             trials=np.bincount(arm, minlength=tree.n_arms).astype(np.int32),
         )  # fmt: skip
+
+
+def leaves(beam: int) -> int:
+    """How many leaves a beam ends with: a model with a prior has no regressors of nodes, and spends that on arms.
+
+    >>> leaves(10)
+    14
+    """
+    return beam * 7 // 5
 
 
 def settled(rounds: int) -> int:
