@@ -33,6 +33,7 @@ RUNS = {
     "decide-10m": "decide --shape 10m --no-peers",
     "load-10m": "load --shape 10m --no-peers",
     "small": "decide batch --contexts 1000",
+    "serve": "serve --no-peers",
 }
 
 
