@@ -82,10 +82,13 @@ class Pecos:
         self.clib.xlinear_predict(self.model.model_chain, X, beam, None, k, threads, out)
         return out.get()
 
-    def cluster(self, vectors: str, max_leaf: int, threads: int) -> Taken:
-        """Its balanced 2-means over the same arm vectors."""
+    def cluster(self, vectors: str, max_leaf: int, threads: int, gb: int) -> Taken:
+        """Its balanced 2-means over the same arm vectors; the process ends if it wants more memory than `gb`."""
+        import resource
+
         from pecos.xmc.base import HierarchicalKMeans
 
+        resource.setrlimit(resource.RLIMIT_AS, (gb * 10**9, gb * 10**9))
         V = read_rows(vectors)
         return clocked(
             lambda: HierarchicalKMeans.gen(

@@ -35,16 +35,21 @@ RUNS = {
     "small": "decide batch --contexts 1000",
     "serve": "serve --no-peers",
 }
+REPLAY = "--beam 10 --beam 30 --beam 100 --count 1000"  # of lines.py
+ALL = (*RUNS, "replay")
 
 
 def measure(name: str, more: list[str]) -> None:
-    words = ["bench", *RUNS[name].split(), *more, "--json"]
-    print(f"{time.strftime('%H:%M:%S')} treetop {' '.join(words)}", flush=True)
-    done = subprocess.run([sys.executable, "-m", "treetop", *words], stdout=subprocess.PIPE, text=True)
+    if name == "replay":
+        words, command = [str(HERE / "lines.py"), *REPLAY.split()], f"python benchmarks/lines.py {REPLAY}"
+    else:
+        words, command = ["-m", "treetop", "bench", *RUNS[name].split()], f"treetop bench {RUNS[name]}"
+    print(f"{time.strftime('%H:%M:%S')} {command}", flush=True)
+    done = subprocess.run([sys.executable, *words, *more, "--json"], stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
-        sys.exit(f"treetop {' '.join(words)} ended with code {done.returncode}")
+        sys.exit(f"{command} ended with code {done.returncode}")
     document = json.loads(done.stdout)
-    document["command"] = f"treetop bench {RUNS[name]}"  # without the place of the cache
+    document["command"] = command  # without the place of the cache
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
 
@@ -88,13 +93,13 @@ def _facts(found: dict[str, dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Runs the benches and writes the tables.")
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(RUNS)}; all if none is given")
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(ALL)}; all if none is given")
     parser.add_argument("--cache", help="where made-up models are kept")
     parser.add_argument("--fill", action="store_true", help="only write the tables again")
     asked = parser.parse_args()
-    if wrong := [name for name in asked.names if name not in RUNS]:
-        parser.error(f"no run {wrong[0]!r}; it must be one of {', '.join(RUNS)}")
-    for name in [] if asked.fill else asked.names or RUNS:
+    if wrong := [name for name in asked.names if name not in ALL]:
+        parser.error(f"no run {wrong[0]!r}; it must be one of {', '.join(ALL)}")
+    for name in [] if asked.fill else asked.names or ALL:
         measure(name, ["--cache", asked.cache] if asked.cache else [])
     fill()
 

@@ -312,6 +312,15 @@ def test_a_peer_that_dies_is_an_error(tmp_path: Path) -> None:
         peer.ask("load")
 
 
+def test_a_tree_that_a_peer_cannot_build_leaves_it_out(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "ends.py").write_text("import sys; sys.stdin.readline(); sys.exit(6)")
+    document = run(["build"], setting(cache, peers=(Path(sys.executable), tmp_path / "ends.py")), "")
+    assert [row["name"] for row in document["rows"]] == ["treetop"] * 3
+    assert document["left_out"] == [
+        "pecos: its tree was not built within 12 GB (pecos ended with code 6 while asked to cluster)"
+    ]
+
+
 needs_peers = pytest.mark.skipif(PEERS is None, reason="the peers are not set up (make bench-peers)")
 
 
@@ -359,6 +368,14 @@ def test_serve_says_when_the_log_is_not_what_was_answered(cache: Path, tiny: Any
         whole(replace(app, answered=[2]))
     with pytest.raises(Disagreement, match="is not what was answered"):
         whole(replace(app, last=[{**answer, "slots": answer["slots"][::-1]}]))
+
+
+@needs_peers
+def test_pecos_ends_when_it_wants_more_memory_than_it_is_given(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treetop.bench.learn.PECOS_GB", 0)
+    document = run(["build"], setting(cache, peers=PEERS), "")
+    assert len(document["rows"]) == 3
+    assert "not built within 0 GB" in document["left_out"][0]
 
 
 @needs_peers

@@ -69,6 +69,26 @@ def test_scores_are_dot_products_in_every_form(arms: int, columns: int, branchin
         np.testing.assert_allclose(route, logs[made[1][ids]], rtol=1e-12)
 
 
+@pytest.mark.parametrize("arms", [40, 200, 600])
+def test_features_that_spill_into_the_next_line_are_found(arms: int) -> None:
+    columns, n = 70_000, 3_000
+    made = wide_case(arms, columns, 0.2 / arms)
+    serving = _core.Engine(*made)
+    data = serving.layout().tobytes()
+    last = np.frombuffer(data, [("at", "<u8"), ("size", "<u8"), ("lines", "<u4", 4)], chunks_in(data), HEADER)[-1]
+    bases = np.frombuffer(data, "<u4", 16 * last["lines"][0], last["at"])[::16]
+    assert last["lines"][2] == 2  # narrow
+    assert (bases >> 31).any()
+    rewards = sp.csr_array((made[7], made[6], made[5]), shape=(len(made[5]) - 1, columns))
+    for first in range(0, columns - 1, n):
+        chosen = np.arange(first, min(first + n, columns - 1), dtype=np.int32)
+        x = np.zeros(columns)
+        x[chosen], x[-1] = 1.0, 1.0
+        start, value = np.array([0, len(chosen)], np.int64), np.ones(len(chosen), np.float32)
+        _, ids, _, score, _ = serving.search(start, chosen, value, 1, 2, -1.0, ALL, NOBODY)
+        np.testing.assert_array_equal(score, (rewards @ x)[3 + ids].astype(np.float32))
+
+
 def decided(seed: int) -> bytes:
     """Decisions and scores of some models, as bytes."""
     parts: list[Any] = []

@@ -47,7 +47,7 @@ inline Geometry make_geometry(const Rows& routing) {
 }
 
 struct Header {
-    static constexpr std::uint32_t current = 1, this_order = 0x01020304;
+    static constexpr std::uint32_t current = 2, this_order = 0x01020304;
     std::array<char, 8> magic = {'t', 'r', 'e', 'e', 't', 'o', 'p', 'L'};
     std::uint32_t version = current, byte_order = this_order;
     std::uint64_t bytes = 0, columns = 0, nodes = 0, arms = 0, chunks = 0, weights = 0;
@@ -141,12 +141,12 @@ inline Index make_index(const Layout& tree, const Rows& routing, const Rows& rew
 inline bool fits(const Entry& entry, std::uint32_t slots, const Header& header) {
     if (entry.slots != slots || entry.at % line_bytes != 0 || entry.at > header.bytes) return false;
     const std::uint64_t room = header.bytes - entry.at;
-    if (entry.words > room / sizeof(std::uint32_t) || entry.reach() > room) return false;
+    if (entry.size > room || entry.reach() > room) return false;
     switch (entry.form) {
         case Entry::Form::empty:
             return true;
         case Entry::Form::own:
-            return entry.lines == 0 && entry.words == header.columns * slots;
+            return entry.lines == 0 && entry.size == header.columns * slots * sizeof(float);
         case Entry::Form::narrow:
         case Entry::Form::wide:
             return entry.lines > 0;

@@ -5,32 +5,44 @@
 // time, in float32.
 
 // Where the lists of the context's features are; those that are absent leave nothing behind. Whether a feature is there
-// cannot be foreseen: no branch asks for it. First all lines are compared, which is all that an absent feature costs;
-// then the lists of those that were found. What a line says is believed only as far as the chunk reaches.
+// cannot be foreseen: no branch asks for it, but one whether to look into the next line, which is rare. First all lines
+// are compared, which is all that an absent feature costs; then the lists of those that were found. What a line says is
+// believed only as far as the chunk reaches.
 inline std::size_t locate(const Chunk& chunk, const Query& x, Hit* out) {
     const bool narrow = chunk.form == Entry::Form::narrow;
+    const Lists lists(chunk.slots);
     std::size_t found = 0, hits = 0;
     for (std::size_t j = 0; j < x.size(); ++j) {
-        const std::uint32_t number = x.scatter.line(x.scattered[j], chunk.n_lines);
+        std::uint32_t number = x.scatter.line(x.scattered[j], chunk.n_lines);
         const std::byte* line = chunk.lines + std::size_t{number} * line_bytes;
-        const std::uint32_t places = narrow ? match_narrow(line, x.scattered[j]) : match_wide(line, x.scattered[j]);
+        const auto match = [&] {
+            return narrow ? match_narrow(line, x.scattered[j]) : match_wide(line, x.scattered[j]);
+        };
+        std::uint32_t places = match();
+        const bool spilled = narrow ? spilled_narrow(line) : spilled_wide(line);
+        if (spilled & (places == 0) & (number + 1 < chunk.n_lines)) [[unlikely]] {
+            ++number;
+            line += line_bytes;
+            places = match();
+        }
         out[found] = {number, places, x.value[j]};
         found += places != 0;
     }
     for (std::size_t i = 0; i < found; ++i) {
-        const std::byte* line = chunk.lines + std::size_t{out[i].first} * line_bytes;
-        const auto place = static_cast<std::uint32_t>(std::countr_zero(out[i].words));
-        std::uint32_t first = 0;
-        const std::uint32_t words = narrow ? list_narrow(line, place, first) : list_wide(line, place, first);
-        if (std::uint64_t{first} + words > chunk.n_words) continue;
-        const std::uint32_t* list = chunk.words + first;
-        const std::size_t last = words > 0 ? words - 1 : 0;
+        const std::byte* line = chunk.lines + out[i].first * line_bytes;
+        const auto place = static_cast<std::uint32_t>(std::countr_zero(out[i].n));
+        std::uint64_t first = 0;
+        const std::uint32_t n = narrow ? list_narrow(line, place, lists, first) : list_wide(line, place, lists, first);
+        const std::uint64_t bytes = lists.bytes(n);
+        if (first + bytes > chunk.size) continue;
+        const std::byte* list = chunk.lists + first;
+        const std::byte* last = list + (bytes > 0 ? bytes - 1 : 0);
         prefetch(list);
-        prefetch(list + std::min<std::size_t>(16, last));
-        prefetch(list + std::min<std::size_t>(32, last));
-        for (std::size_t w = 48; w < words; w += 16) prefetch(list + w);
-        out[hits] = {first, words, out[i].value};
-        hits += words > 0;
+        prefetch(std::min(list + line_bytes, last));
+        prefetch(std::min(list + 2 * line_bytes, last));
+        for (std::uint64_t at = 3 * line_bytes; at < bytes; at += line_bytes) prefetch(list + at);
+        out[hits] = {first, n, out[i].value};
+        hits += n > 0;
     }
     return hits;
 }
@@ -39,36 +51,34 @@ inline void add_row(const float* weights, std::uint32_t slots, float value, floa
     for (std::uint32_t s = 0; s < slots; ++s) score[s] += value * weights[s];
 }
 
-// Of `words` words, as many are weights as leave room for their slots.
 template <class Slot>
-void add_few(const float* weights, std::uint32_t words, std::uint32_t slots, float value, float* score) {
-    const std::uint32_t n = words * 4 / (4 + sizeof(Slot));
-    const auto* slot = reinterpret_cast<const Slot*>(weights + n);
-    for (std::uint32_t i = 0; i < n; ++i)
-        if (sizeof(Slot) < 4 || slot[i] < slots) score[slot[i]] += value * weights[i];
+void add_few(const std::byte* list, std::uint32_t n, std::uint32_t slots, float value, float* score) {
+    const std::byte* weights = list + n * sizeof(Slot);
+    for (std::uint32_t i = 0; i < n; ++i) {
+        const auto slot = read<Slot>(list + i * sizeof(Slot));
+        if (sizeof(Slot) < 4 || slot < slots) score[slot] += value * read<float>(weights + i * sizeof(float));
+    }
 }
 
 // score[slot] += x . w(slot) for every slot.
 inline void add(const Chunk& chunk, const Hit* hits, std::size_t n, float* score) {
-    const Lengths lengths(chunk.slots);
+    const Lists lists(chunk.slots);
     for (const Hit* hit = hits; hit < hits + n; ++hit) {
-        const std::uint32_t* list = chunk.words + hit->first;
-        const auto* weights = reinterpret_cast<const float*>(list);
-        if (hit->words >= lengths.mapped)
-            add_mapped(list, lengths.bitmap, hit->value, score);
-        else if (lengths.bits == 8)
-            add_few8(weights, hit->words, hit->value, score);
-        else if (lengths.bits == 16)
-            add_few<std::uint16_t>(weights, hit->words, chunk.slots, hit->value, score);
+        const std::byte* list = chunk.lists + hit->first;
+        if (hit->n >= lists.mapped)
+            add_mapped(list, lists.bitmap, hit->value, score);
+        else if (lists.width == 1)
+            add_few8(list, hit->n, hit->value, score);
+        else if (lists.width == 2)
+            add_few<std::uint16_t>(list, hit->n, chunk.slots, hit->value, score);
         else
-            add_few<std::uint32_t>(weights, hit->words, chunk.slots, hit->value, score);
+            add_few<std::uint32_t>(list, hit->n, chunk.slots, hit->value, score);
     }
 }
 
 inline void add_own(const Chunk& chunk, const Query& x, float* score) {
     for (std::size_t j = 0; j < x.size(); ++j)
-        add_row(reinterpret_cast<const float*>(chunk.words + std::size_t(x.index[j]) * chunk.slots), chunk.slots,
-                x.value[j], score);
+        add_row(reinterpret_cast<const float*>(chunk.row(x.index[j])), chunk.slots, x.value[j], score);
 }
 
 inline constexpr Kernels kernels{locate, add, add_own};

@@ -175,7 +175,7 @@ private:
         Chunk chunk;
         std::size_t scored, hits;
     };
-    static constexpr std::size_t group = 16;      // chunks whose memory is asked for together
+    static constexpr std::size_t apart = 1;       // chunks between asking for memory and reading it
     static constexpr std::size_t beyond = 65536;  // what a 16-bit slot can reach, so that damaged ones do no harm
 
     void prepare(const Row& x) {
@@ -322,40 +322,45 @@ private:
         return scored;
     }
 
+    // A chunk's lines are asked for, a little later its lists, a little later they are added up: memory and arithmetic
+    // of neighbouring chunks overlap.
     void score(const Row& row) {
         const Query x{row.index, row.value, scattered_, scatter_};
-        hits_.resize(group * x.size());
-        for (std::size_t first = 0; first < jobs_.size(); first += group) {
-            const auto jobs = std::span(jobs_).subspan(first, std::min(group, jobs_.size() - first));
-            for (const Job& job : jobs) job.chunk.ask(x);
-            for (std::size_t i = 0; i < jobs.size(); ++i)
-                if (jobs[i].chunk.form != Entry::Form::own)
-                    jobs[i].hits = kernels_.locate(jobs[i].chunk, x, hits_.data() + i * x.size());
-            for (std::size_t i = 0; i < jobs.size(); ++i) {
-                const Hit* hits = hits_.data() + i * x.size();
-                if (trace_) note(jobs[i], x, hits);
-                if (jobs[i].chunk.form == Entry::Form::own)
-                    kernels_.add_own(jobs[i].chunk, x, slots_.data() + jobs[i].scored);
-                else
-                    kernels_.add(jobs[i].chunk, hits, jobs[i].hits, slots_.data() + jobs[i].scored);
-            }
+        hits_.resize((apart + 1) * x.size());
+        const auto hits = [&](std::size_t i) { return hits_.data() + i % (apart + 1) * x.size(); };
+        for (std::size_t i = 0; i < jobs_.size() + 2 * apart; ++i) {
+            if (i < jobs_.size()) jobs_[i].chunk.ask(x);
+            if (i >= apart && i - apart < jobs_.size()) find(jobs_[i - apart], x, hits(i - apart));
+            if (i >= 2 * apart) add(jobs_[i - 2 * apart], x, hits(i - 2 * apart));
         }
         jobs_.clear();
     }
 
+    void find(Job& job, const Query& x, Hit* hits) const {
+        if (job.chunk.form != Entry::Form::own) job.hits = kernels_.locate(job.chunk, x, hits);
+    }
+
+    void add(const Job& job, const Query& x, const Hit* hits) {
+        if (trace_) note(job, x, hits);
+        if (job.chunk.form == Entry::Form::own)
+            kernels_.add_own(job.chunk, x, slots_.data() + job.scored);
+        else
+            kernels_.add(job.chunk, hits, job.hits, slots_.data() + job.scored);
+    }
+
     void note(const Job& job, const Query& x, const Hit* hits) {
-        const auto stretch = [&](const std::uint32_t* words, std::size_t n) {
-            const auto* last = reinterpret_cast<const std::byte*>(words + n);
-            const auto* line = reinterpret_cast<const std::byte*>(words);
+        const auto stretch = [&](const std::byte* line, std::uint64_t bytes) {
+            const std::byte* last = line + bytes;
             for (line -= reinterpret_cast<std::uintptr_t>(line) % line_bytes; line < last; line += line_bytes)
                 trace_->push_back(line);
         };
         for (std::size_t j = 0; j < x.size(); ++j)
             if (job.chunk.form == Entry::Form::own)
-                stretch(job.chunk.words + std::size_t(x.index[j]) * job.chunk.slots, job.chunk.slots);
+                stretch(job.chunk.row(x.index[j]), job.chunk.slots * sizeof(float));
             else
                 trace_->push_back(job.chunk.line(x, j));
-        for (std::size_t i = 0; i < job.hits; ++i) stretch(job.chunk.words + hits[i].first, hits[i].words);
+        const Lists lists(job.chunk.slots);
+        for (std::size_t i = 0; i < job.hits; ++i) stretch(job.chunk.lists + hits[i].first, lists.bytes(hits[i].n));
     }
 
     const Model& model_;

@@ -46,15 +46,15 @@ struct Query {
 
 struct Chunk {
     const std::byte* lines = nullptr;
-    const std::uint32_t* words = nullptr;
-    std::uint64_t n_words = 0;
+    const std::byte* lists = nullptr;
+    std::uint64_t size = 0;  // bytes of the lists
     std::uint32_t n_lines = 0, slots = 0;
     Entry::Form form = Entry::Form::empty;
 
     Chunk(const Arena& arena, const Entry& entry)
         : lines(arena.at(entry.at)),
-          words(reinterpret_cast<const std::uint32_t*>(lines + entry.lines * line_bytes)),
-          n_words(entry.words),
+          lists(lines + entry.lines * line_bytes),
+          size(entry.size),
           n_lines(entry.lines),
           slots(entry.slots),
           form(entry.form) {}
@@ -62,11 +62,14 @@ struct Chunk {
     const std::byte* line(const Query& x, std::size_t j) const {
         return lines + std::size_t{x.scatter.line(x.scattered[j], n_lines)} * line_bytes;
     }
+    const std::byte* row(std::int32_t feature) const {
+        return lists + static_cast<std::size_t>(feature) * slots * sizeof(float);
+    }
 
     // Asks for what is read first.
     void ask(const Query& x) const {
         if (form == Entry::Form::own)
-            for (const std::int32_t f : x.index) prefetch(words + std::size_t(f) * slots);  // a row's rest comes along
+            for (const std::int32_t f : x.index) prefetch(row(f));  // a row's rest comes along
         else
             for (std::size_t j = 0; j < x.size(); ++j) prefetch(line(x, j));
     }
@@ -74,9 +77,17 @@ struct Chunk {
 
 // A list of weights for a feature of the context, and the feature's value.
 struct Hit {
-    std::uint32_t first, words;
+    std::uint64_t first;
+    std::uint32_t n;
     float value;
 };
+
+template <class T>
+T read(const std::byte* at) {
+    T found;
+    std::memcpy(&found, at, sizeof(T));
+    return found;
+}
 
 struct Kernels {
     std::size_t (*locate)(const Chunk&, const Query&, Hit*);
@@ -92,51 +103,72 @@ inline constexpr auto before = [] {
     return bytes;
 }();
 
-// The sum of the lengths before place i of a line.
-inline std::uint32_t words_before(const std::byte* line, unsigned i) {
+// The counts before place i of a line, added up: as they are, and each at most `limit`.
+inline std::array<std::uint32_t, 2> counts_before(const std::byte* line, unsigned i, std::uint8_t limit) {
     const auto* mask = before.data() + NarrowLine::keys - i;
-    const __m128i zero = _mm_setzero_si128();
+    const __m128i zero = _mm_setzero_si128(), most = _mm_set1_epi8(static_cast<char>(limit));
     const __m128i head = _mm_and_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(line + 44)),
                                        _mm_loadu_si128(reinterpret_cast<const __m128i*>(mask)));
     const __m128i tail =
         _mm_and_si128(_mm_loadu_si32(line + 60), _mm_loadu_si128(reinterpret_cast<const __m128i*>(mask + 16)));
-    const __m128i sum = _mm_add_epi64(_mm_sad_epu8(head, zero), _mm_sad_epu8(tail, zero));
-    return static_cast<std::uint32_t>(_mm_cvtsi128_si32(sum) + _mm_extract_epi16(sum, 4));
+    const __m128i all = _mm_add_epi32(_mm_sad_epu8(head, zero), _mm_sad_epu8(tail, zero));
+    const __m128i few =
+        _mm_add_epi32(_mm_sad_epu8(_mm_min_epu8(head, most), zero), _mm_sad_epu8(_mm_min_epu8(tail, most), zero));
+    const __m128i sums = _mm_add_epi32(_mm_unpacklo_epi64(all, few), _mm_unpackhi_epi64(all, few));
+    return {static_cast<std::uint32_t>(_mm_cvtsi128_si32(sums)),
+            static_cast<std::uint32_t>(_mm_extract_epi16(sums, 4))};
 }
 
-// The list of a place of a line: its length, and where it begins.
-inline std::uint32_t list_narrow(const std::byte* line, std::uint32_t place, std::uint32_t& first) {
-    const auto* narrow = reinterpret_cast<const NarrowLine*>(line);
-    first = narrow->base + words_before(line, place);
-    return narrow->words[place];
-}
-
-// Four at a time; the slots are filled up with zeros, and so are here the weights.
-inline void add_few8(const float* weights, std::uint32_t words, float value, float* score) {
-    const std::uint32_t n = words * 4 / 5;
-    const auto* slot = reinterpret_cast<const std::uint8_t*>(weights + n);
+// Four at a time; what is read behind a list counts as zeros.
+inline void add_few8(const std::byte* list, std::uint32_t n, float value, float* score) {
+    const auto* weights = reinterpret_cast<const float*>(list + n);
     alignas(16) static constexpr std::uint32_t kept[8] = {~0u, ~0u, ~0u, ~0u};
     for (std::uint32_t i = 0; i < n; i += 4) {
         const __m128 mask = _mm_loadu_ps(reinterpret_cast<const float*>(kept) + 4 - std::min(4u, n - i));
         alignas(16) float product[4];
         _mm_store_ps(product, _mm_mul_ps(_mm_set1_ps(value), _mm_and_ps(_mm_loadu_ps(weights + i), mask)));
-        for (std::uint32_t k = 0; k < 4; ++k) score[slot[i + k]] += product[k];
+        for (std::uint32_t k = 0; k < 4; ++k) score[std::to_integer<std::uint8_t>(list[i + k])] += product[k];
     }
 }
 #else
-inline std::uint32_t list_narrow(const std::byte* line, std::uint32_t place, std::uint32_t& first) {
+inline std::array<std::uint32_t, 2> counts_before(const std::byte* line, unsigned place, std::uint8_t limit) {
     const auto* narrow = reinterpret_cast<const NarrowLine*>(line);
-    first = narrow->base;
-    for (std::uint32_t i = 0; i < place; ++i) first += narrow->words[i];
-    return narrow->words[place];
+    std::array<std::uint32_t, 2> sums{};
+    for (std::uint32_t i = 0; i < place; ++i) {
+        sums[0] += narrow->count[i];
+        sums[1] += std::min(narrow->count[i], limit);
+    }
+    return sums;
 }
 
-inline void add_few8(const float* weights, std::uint32_t words, float value, float* score) {
-    const std::uint32_t n = words * 4 / 5;
-    const auto* slot = reinterpret_cast<const std::uint8_t*>(weights + n);
-    for (std::uint32_t i = 0; i < n; ++i) score[slot[i]] += value * weights[i];
+inline void add_few8(const std::byte* list, std::uint32_t n, float value, float* score) {
+    for (std::uint32_t i = 0; i < n; ++i)
+        score[std::to_integer<std::uint8_t>(list[i])] += value * read<float>(list + n + i * sizeof(float));
 }
 #endif
+
+// The list of a place of a line: how many weights it has, and where it begins.
+inline std::uint32_t list_narrow(const std::byte* line, std::uint32_t place, const Lists& lists, std::uint64_t& first) {
+    const auto* narrow = reinterpret_cast<const NarrowLine*>(line);
+    const auto [all, few] = counts_before(line, place, static_cast<std::uint8_t>(std::min(lists.mapped, 0xffu)));
+    first = std::uint64_t{narrow->base & ~NarrowLine::spills} + 4 * all + std::uint64_t{lists.step} * few;
+    return narrow->count[place];
+}
+
+inline std::uint32_t list_wide(const std::byte* line, std::uint32_t place, const Lists& lists, std::uint64_t& first) {
+    const auto* wide = reinterpret_cast<const WideLine*>(line);
+    first = std::uint64_t{wide->above & ~NarrowLine::spills} << 32 | wide->base;
+    for (std::uint32_t i = 0; i < place; ++i) first += lists.bytes(wide->count[i]);
+    return wide->count[place];
+}
+
+// Whether features of a line are in the next one.
+inline bool spilled_narrow(const std::byte* line) {
+    return (reinterpret_cast<const NarrowLine*>(line)->base & NarrowLine::spills) != 0;
+}
+inline bool spilled_wide(const std::byte* line) {
+    return (reinterpret_cast<const WideLine*>(line)->above & NarrowLine::spills) != 0;
+}
 
 // The places of a line that have the key, a bit each. Only the lowest can be the feature's: places that hold nothing
 // come last.
@@ -146,13 +178,6 @@ inline std::uint32_t match_wide(const std::byte* line, std::uint32_t scattered) 
     for (std::uint32_t i = 0; i < WideLine::keys; ++i)
         places |= static_cast<std::uint32_t>(wide->key[i] == scattered) << i;
     return places;
-}
-
-inline std::uint32_t list_wide(const std::byte* line, std::uint32_t place, std::uint32_t& first) {
-    const auto* wide = reinterpret_cast<const WideLine*>(line);
-    first = wide->base;
-    for (std::uint32_t i = 0; i < place; ++i) first += wide->words[i];
-    return wide->words[place];
 }
 
 #ifdef TREETOP_X86
@@ -186,11 +211,13 @@ inline std::uint32_t match_narrow(const std::byte* line, std::uint32_t scattered
 }
 
 // A list of bits, 32 to a word, and of the weights of those that are set.
-inline void add_mapped(const std::uint32_t* list, std::uint32_t bitmap, float value, float* score) {
-    const auto* weight = reinterpret_cast<const float*>(list + bitmap);
+inline void add_mapped(const std::byte* list, std::uint32_t bitmap, float value, float* score) {
+    const std::byte* weight = list + 4 * bitmap;
     for (std::uint32_t w = 0; w < bitmap; ++w)
-        for (std::uint32_t set = list[w]; set != 0; set &= set - 1)
-            score[32 * w + static_cast<std::uint32_t>(std::countr_zero(set))] += value * *weight++;
+        for (auto set = read<std::uint32_t>(list + 4 * w); set != 0; set &= set - 1) {
+            score[32 * w + static_cast<std::uint32_t>(std::countr_zero(set))] += value * read<float>(weight);
+            weight += sizeof(float);
+        }
 }
 #include "kernels.hpp"
 }  // namespace plain
@@ -211,12 +238,12 @@ inline std::uint32_t match_narrow(const std::byte* line, std::uint32_t scattered
 
 // Eight slots at a time: their weights are moved to where their bits are. The number of steps is the chunk's, so that
 // there is nothing to foresee.
-inline void add_mapped(const std::uint32_t* list, std::uint32_t bitmap, float value, float* score) {
-    const auto* weight = reinterpret_cast<const float*>(list + bitmap);
+inline void add_mapped(const std::byte* list, std::uint32_t bitmap, float value, float* score) {
+    const auto* weight = reinterpret_cast<const float*>(list + 4 * bitmap);
     const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     for (std::uint32_t w = 0; w < bitmap; ++w)
         for (std::uint32_t bit = 0; bit < 32; bit += 8) {
-            const std::uint32_t eight = list[w] >> bit & 0xff, at = 32 * w + bit;
+            const std::uint32_t eight = read<std::uint32_t>(list + 4 * w) >> bit & 0xff, at = 32 * w + bit;
             const __m256i from = _mm256_cvtepu8_epi32(_mm_loadu_si64(spread[eight].data()));
             const __m256i here =
                 _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(eight)), lane), lane);
@@ -242,12 +269,12 @@ inline std::uint32_t match_narrow(const std::byte* line, std::uint32_t scattered
 }
 
 // Sixteen slots at a time.
-inline void add_mapped(const std::uint32_t* list, std::uint32_t bitmap, float value, float* score) {
-    const auto* weight = reinterpret_cast<const float*>(list + bitmap);
+inline void add_mapped(const std::byte* list, std::uint32_t bitmap, float value, float* score) {
+    const auto* weight = reinterpret_cast<const float*>(list + 4 * bitmap);
     const __m512 factor = _mm512_set1_ps(value);
     for (std::uint32_t w = 0; w < bitmap; ++w)
         for (std::uint32_t bit = 0; bit < 32; bit += 16) {
-            const auto sixteen = static_cast<__mmask16>(list[w] >> bit);
+            const auto sixteen = static_cast<__mmask16>(read<std::uint32_t>(list + 4 * w) >> bit);
             const std::uint32_t at = 32 * w + bit;
             const __m512 product = _mm512_mul_ps(factor, _mm512_maskz_expandloadu_ps(sixteen, weight));
             const __m512 sum = _mm512_loadu_ps(score + at);

@@ -41,7 +41,7 @@ class Mask:
     def below(self, node: int) -> int:
         """How many eligible arms are below a node."""
 
-LAYOUT_VERSION: int = 1
+LAYOUT_VERSION: int = 2
 
 def crc32(bytes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], threads: int) -> int:
     """The same number as zlib.crc32, on several threads."""

@@ -46,14 +46,29 @@ PATIENCE = 5.0  # seconds that new arms wait for a refit
 class Bandit:
     """Decide, reward, refit, in a folder that outlives the process. Methods may be called from any thread.
 
-    >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     bandit = Bandit.create(f"{folder}/tea", X, Y, arms=["mint", "rose", "oolong", "sencha"], max_leaf=2)
-    ...     shown = bandit.decide(X[0], event_id="visit-1", k=2)
-    ...     bandit.reward("visit-1", {shown.arms[0]: 1.0})
-    ...     bandit.refit().rounds
-    ...     bandit.close()
-    1
+    >>> X = Y = np.eye(4, dtype=np.float32)  # contexts, and which tea was right for each
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> bandit = Bandit.create(f"{folder.name}/tea", X, Y, arms=["mint", "rose", "oolong", "sencha"], max_leaf=2)
+    >>> shown = bandit.decide(X[0], event_id="visit-1", k=2)
+    >>> bandit.reward("visit-1", {shown.arms[0]: 1.0})
+    >>> bandit.refit().rounds, bandit.live.name
+    (1, '000001')
+
+    The catalogue may change, and every decision can be looked at and computed again:
+
+    >>> bandit.add_arms(["matcha"], vectors=X[3])
+    >>> bandit.remove_arms(["rose"])
+    >>> bandit.decide(X[1], eligible=["rose", "matcha"]).arms
+    ['matcha']
+    >>> bandit.event("visit-1").rewards
+    array([ 1., nan])
+    >>> event, again = bandit.replay("visit-1")
+    >>> bandit.shown(event).arms == [bandit.live.catalogue.ids[i] for i in again.arms] == shown.arms
+    True
+    >>> bandit.roll_back()
+    '000001'
+    >>> bandit.close()
+    >>> folder.cleanup()
     """
 
     def __init__(self, home: Home, config: Config, log: Log) -> None:
@@ -86,6 +101,11 @@ class Bandit:
         `arms` are the ids, 0, 1, 2, ... if not given; `features` the names of the columns. Labels are kept as samples
         for every refit, and the first model has learned them, unless the settings' learner says otherwise; a model may
         come with the X and Y that its tree was made from.
+
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Bandit.create(f"{folder}/tea", vectors=np.eye(3), arms=["mint", "rose", "oolong"]) as tea:
+        ...         len(tea.decide(np.ones(3), k=2).arms)
+        2
         """
         config = config or Config(tree=settings.Leaves() if max_leaf is None else settings.Leaves(max_leaf))
         made = _first_model(X, Y, vectors, model, config.tree.max_leaf, branching, seed)
@@ -104,7 +124,14 @@ class Bandit:
     @classmethod
     def open(cls, folder: str | os.PathLike[str], log: str | os.PathLike[str] | None = None) -> Bandit:
         """A folder that `create` or `treetop init` made; `log` is a path or postgresql://..., the folder's own if not
-        given."""
+        given.
+
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Bandit.create(f"{folder}/tea", vectors=np.eye(4)).close()
+        ...     with Bandit.open(f"{folder}/tea") as tea:
+        ...         len(tea.live.catalogue)
+        4
+        """
         home = Home(Path(folder))
         home.state()
         config = settings.read(home.path / settings.CONFIG)
@@ -129,7 +156,14 @@ class Bandit:
         return f"Bandit({self.home.path}, model {self.live.name}, {self.live.catalogue})"
 
     def stale(self) -> bool:
-        """Whether `refresh` would have something to do; costs one call of the system."""
+        """Whether `refresh` would have something to do; costs one call of the system.
+
+        >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", vectors=np.eye(4)) as here:
+        ...     with Bandit.open(f"{folder}/tea") as there:
+        ...         there.remove_arms([3])
+        ...     here.stale(), here.refresh(), here.stale()
+        (True, True, False)
+        """
         return bool(self.live.trouble) or self.home.signature() != self._seen
 
     def refresh(self) -> bool:
@@ -157,7 +191,13 @@ class Bandit:
         return Live(name, model, catalogue, self.config.policy, trouble).warm()
 
     def row(self, x: Mapping[str, float] | Matrix) -> Rows:
-        """A context by feature names, or as a row of numbers."""
+        """A context by feature names, or as a row of numbers.
+
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Bandit.create(f"{folder}/tea", vectors=np.eye(2), features=["fresh", "floral"]) as tea:
+        ...         tea.row({"floral": 2.0}).csr().toarray().tolist()
+        [[0.0, 2.0]]
+        """
         if isinstance(x, Mapping):
             return self.vocabulary.named({name: real(f"feature {name!r}", v, -np.inf) for name, v in x.items()})[0]
         return one_row(x, self.vocabulary.columns)
@@ -182,6 +222,7 @@ class Bandit:
         return self.shown(answer)
 
     def shown(self, event: Event) -> Shown:
+        """A logged decision in the user's ids."""
         return Shown(event.event_id, event.epoch, tuple(Slot(*slot) for slot in slots(event, self.live.catalogue)))
 
     def explain(
@@ -190,7 +231,12 @@ class Bandit:
         eligible: Iterable[ArmId] | None = None,
         exclude: Iterable[ArmId] | None = None,
     ) -> Explanation:
-        """Every effective arm of a context, in dense indices: `bandit.live.catalogue.ids[i]` is arm i."""
+        """Every effective arm of a context, in dense indices: `bandit.live.catalogue.ids[i]` is arm i.
+
+        >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", vectors=np.eye(4)) as tea:
+        ...     tea.explain(np.ones(4)).probability.sum()
+        np.float64(1.0)
+        """
         live = self.live
         return live.explain(self.row(x), live.restricted(eligible, exclude))
 
@@ -201,7 +247,13 @@ class Bandit:
         raise_for(name, given, self.log.reward(given), self.live.catalogue)
 
     def rewards(self, event_id: str, rewards: Mapping[ArmId, float]) -> list[Reward]:
-        """As the log takes them."""
+        """As the log takes them.
+
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Bandit.create(f"{folder}/tea", vectors=np.eye(2), arms=["mint", "rose"]) as tea:
+        ...         [(reward.arm, reward.value) for reward in tea.rewards("visit-1", {"rose": 1})]
+        [(1, 1.0)]
+        """
         if not rewards:
             raise ValueError("there are no rewards in it")
         now = time.time()
@@ -212,6 +264,7 @@ class Bandit:
         return [Reward(event_id, arm, value, now) for arm, value in zip(arms, values, strict=True)]
 
     def event(self, event_id: str | int) -> Stored:
+        """What the log holds of an event: the decision, and the rewards so far."""
         found = self.log.event(event_name(event_id))
         if found is None:
             raise UnknownEvent(f"there is no event {event_id!r} in the log")
@@ -325,7 +378,12 @@ def _labels(model: Model, X: Matrix | None, Y: Matrix | None, config: Config) ->
 
 
 def check_new(folder: Path) -> None:
-    """Refuses a place that holds something."""
+    """Refuses a place that holds something.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     check_new(Path(folder))
+    ...     check_new(Path(folder, "not yet there"))
+    """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(f"{folder} exists and is not an empty folder; nothing was written")
 

@@ -32,7 +32,11 @@ class UnknownFeature(ValueError):
 
 
 def arm_text(arm: object) -> str:
-    """An arm's id as text, which is how requests spell it; 7 and "7" are one id."""
+    """An arm's id as text, which is how requests spell it; 7 and "7" are one id.
+
+    >>> arm_text("tea"), arm_text(7)
+    ('tea', '7')
+    """
     if isinstance(arm, str):
         if not 0 < len(arm) <= LONGEST_ID:
             raise ValueError(f"an arm's id has {len(arm)} characters; it must have 1 to {LONGEST_ID}")
@@ -143,10 +147,20 @@ class Catalogue:
 
 
 def line_added(arms: Sequence[ArmId]) -> bytes:
+    """The line of the catalogue's file that says which ids came.
+
+    >>> line_added(["tea", 7])
+    b'{"add": ["tea", 7]}\\n'
+    """
     return json.dumps({"add": list(arms)}).encode() + b"\n"
 
 
 def line_removed(indices: Sequence[int]) -> bytes:
+    """The line of the catalogue's file that says which arms went, by index.
+
+    >>> Catalogue.read(line_added(["tea", "milk"]) + line_removed([0])).gone.tolist()
+    [True, False]
+    """
     return json.dumps({"remove": list(indices)}).encode() + b"\n"
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,9 +43,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines inst
 DATA = "debian, synthetic:like=amazon-670k, a set of the paper such as eurlex-4k, or a file or folder."
 OBSERVED = "Slots the learner hears of: all, each:c=0.5, cascade (to the first click) or position:decay=0.8."
 Seeds = Annotated[list[int], typer.Option("--seed", help="Seed of shuffling, tree and draws; repeatable.")]
-Slots = Annotated[int, typer.Option(help="Arms shown a round.")]
-Explore = Annotated[int, typer.Option(help="How many of them are drawn by the strategy.")]
-Beam = Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")]
+SLOTS = "Arms shown a round."
+EXPLORED = "How many of them are drawn by the strategy."
+SURVIVORS = "Nodes that survive on each level of the search."
+Slots = Annotated[int, typer.Option(help=SLOTS)]
+Explore = Annotated[int, typer.Option(help=EXPLORED)]
+Beam = Annotated[int, typer.Option(help=SURVIVORS)]
 MaxLeaf = Annotated[int | None, typer.Option(help="Arms in a leaf at most; 10 if not given, 100 from 100,000 arms on.")]
 Init = Annotated[
     int | None, typer.Option(help="Rows for tree and routing; 5000, or all of a synthetic set's own, or the paper's.")
@@ -166,7 +170,7 @@ def demo(
         print(json.dumps(result))
         return
     console.print()
-    console.print(table(runs, k=5))
+    console.print(table(runs))
     console.print(
         f"Always the right arms would earn {playing.attainable():.2f}, arms at random {playing.by_chance():.4f}.\n"
         f"Most of the arms are right for one or two packages, so most explored ones are wrong.\n"
@@ -211,9 +215,9 @@ def simulate(
     strategy: Annotated[
         list[str] | None, typer.Option(help="igw, greedy, boltzmann, epsilon or thrifty; repeatable.")
     ] = None,
-    k: Slots = 5,
-    explore: Explore = 3,
-    beam: Beam = 10,
+    k: Annotated[list[int], typer.Option(help=f"{SLOTS} Repeatable.")] = [5],  # noqa: B006
+    explore: Annotated[list[int], typer.Option(help=f"{EXPLORED} Repeatable.")] = [3],  # noqa: B006
+    beam: Annotated[list[int], typer.Option(help=f"{SURVIVORS} Repeatable.")] = [10],  # noqa: B006
     max_leaf: MaxLeaf = None,
     init: Init = None,
     horizon: Horizon = None,
@@ -234,12 +238,14 @@ def simulate(
     scenario: Annotated[str, typer.Option(help="stationary, new-arms, drift or half-init.")] = "stationary",
     share: Annotated[float, typer.Option(help="share of thrifty.")] = 0.01,
     ceiling: Annotated[bool, typer.Option(help="Adds what a learner that is shown every label gets.")] = False,
-    feedback: Observed = "all",
+    feedback: Annotated[list[str], typer.Option(help=f"{OBSERVED} Repeatable.")] = ["all"],  # noqa: B006
     data_dir: DataDir = None,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
     """Plays labelled data as a bandit: only the rewards of the arms shown are revealed.
+
+    Every strategy with every learner, k, explore, beam, feedback and seed given, one run each.
 
     Example: treetop simulate debian --strategy igw --strategy greedy --init 3000 --horizon 50000
     """
@@ -248,10 +254,10 @@ def simulate(
     }  # fmt: skip
     settings = tuple(
         Settings(
-            name, parameters.get(name, {}), k, explore, beam, max_leaf, init, horizon, first_epoch, factor, loss, split,
-            learn, feedback, scenario, warm,
+            name, parameters.get(name, {}), slots, drawn, width, max_leaf, init, horizon, first_epoch, factor, loss,
+            split, learn, heard, scenario, warm,
         )
-        for learn in learner
+        for learn, slots, drawn, width, heard in product(learner, k, explore, beam, feedback)
         for name in strategy or ["thrifty" if learn == "treetop" else "igw"]
     )  # fmt: skip
     plan = Plan(data, settings, tuple(seed))
@@ -261,7 +267,7 @@ def simulate(
     facts = records[0].dataset
     result: dict[str, Any] = {"dataset": facts, "runs": [record.summary() for record in records]}
     if ceiling:
-        result["ceiling"] = full_information(dataset, k)
+        result["ceiling"] = full_information(dataset, max(k))
     if out:
         _store(result, out / "result.json")
         title = f"{facts['name']}: {facts['arms']:,} arms"
@@ -270,7 +276,7 @@ def simulate(
         print(json.dumps(result))
     else:
         console.print(f"{escape(str(facts['name']))}: {facts['arms']:,} arms", highlight=False, soft_wrap=True)
-        console.print(table(records, k))
+        console.print(table(records))
         if ceiling:
             best, rows = result["ceiling"]["mean_reward"], result["ceiling"]["rows"]
             console.print(f"shown every label, ridge regression gets {best:.3f} on {rows:,} rows it has not seen")

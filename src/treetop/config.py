@@ -221,7 +221,14 @@ UNSAID: dict[str, dict[str, Any]] = {
 
 
 def read(path: Path) -> Config:
-    """The settings of a file; what is not there has its default or what is in UNSAID, what is not known is an error."""
+    """The settings of a file; what is not there has its default or what is in UNSAID, what is not known is an error.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, CONFIG).write_text("[policy]\\nbeam = 30")
+    ...     read(Path(folder, CONFIG)).policy.beam
+    30
+    """
     try:
         return parse(path.read_text(encoding="utf-8"))
     except (ValueError, TypeError) as error:
@@ -229,7 +236,8 @@ def read(path: Path) -> Config:
 
 
 def parse(text: str) -> Config:
-    """
+    """The settings of a text.
+
     >>> parse("[policy]\\nk = 3").policy.k
     3
     """
@@ -252,7 +260,13 @@ def _made(kind: type[T], table: object, name: str) -> T:
 
 
 def text_of(config: Config) -> str:
-    """The settings as a file, with a word on each table."""
+    """The settings as a file, with a word on each table.
+
+    >>> print(text_of(Config()).splitlines()[2])
+    [policy]  # slots of a decision, how many of them explore, nodes that survive each level of the search
+    >>> parse(text_of(Config())) == Config()
+    True
+    """
     out = ["# The settings of this bandit; the service reads them when it starts. docs/service.md explains them.\n"]
     about = {
         "policy": "slots of a decision, how many of them explore, nodes that survive each level of the search",

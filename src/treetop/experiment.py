@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from importlib.metadata import version
@@ -37,6 +37,10 @@ BLOCKS = 200
 LEARNERS = ("paper", "treetop")
 # Rounds before the first refit, and from one to the next; a service of the treetop learner has the same.
 EPOCHS = {"paper": (4096, 2.0), "treetop": (Refitting.first, Refitting.factor)}
+TOLD = (
+    "k", "explore", "beam", "learner", "warm", "feedback", "scenario", "loss", "split", "max_leaf", "init", "horizon",
+    "first_epoch", "factor",
+)  # fmt: skip
 Worlds = Callable[[int], World]  # a seed -> where the rewards of its runs come from
 
 
@@ -200,6 +204,28 @@ def versions() -> dict[str, str]:
     """
     names = ("treetop", "numpy", "scipy")
     return {**{name: version(name) for name in names}, "python": platform.python_version()}
+
+
+def told_apart(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, str]]:
+    """For every run, by strategy and settings: the parameters that its strategy has in no other run, and the settings
+    that are not the same in all runs, both in words. What follows from the learner goes without saying.
+
+    >>> told_apart([("igw", {"beam": 10, "k": 5}), ("igw", {"beam": 30, "k": 5})])
+    [('', 'beam=10'), ('', 'beam=30')]
+    >>> told_apart([("igw", {"parameters": {"C": 1.0}}), ("igw", {"parameters": {"C": 2.0}}), ("greedy", {})])
+    [('C=1.0', ''), ('C=2.0', ''), ('', '')]
+    """
+    differing = [name for name in TOLD if any(s.get(name) != runs[0][1].get(name) for _, s in runs)]
+    if "learner" in differing:
+        differing = [name for name in differing if name not in ("warm", "first_epoch", "factor")]
+    found = []
+    for strategy, settings in runs:
+        twins = [s.get("parameters", {}) for name, s in runs if name == strategy]
+        own = {n: v for n, v in settings.get("parameters", {}).items() if any(twin.get(n) != v for twin in twins)}
+        shown = {name: "all" if settings.get(name) is None else settings[name] for name in differing}
+        parts = (" ".join(f"{name}={value}" for name, value in words.items()) for words in (own, shown))
+        found.append((next(parts), next(parts)))
+    return found
 
 
 def read(folder: str | os.PathLike[str]) -> list[Record]:

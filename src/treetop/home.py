@@ -199,4 +199,9 @@ def _opened(path: Path) -> tuple[Model | None, str]:
 
 
 def name_of(epoch: int) -> str:
+    """The folder of an epoch's model.
+
+    >>> name_of(12)
+    '000012'
+    """
     return f"{epoch:06d}"

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from treetop import _core
 from treetop.bench.peers import Peer, save_rows
 from treetop.bench.reference import TOLERANCE, Disagreement, check_decisions
-from treetop.bench.setting import Contestant, Result, Setting, contest, with_pecos
+from treetop.bench.setting import Contestant, Result, Setting, apart, contest, with_pecos
 from treetop.bench.shape import SHAPES, Made
 from treetop.bench.timing import Row, Taken, seconds
 from treetop.model import Model
@@ -32,7 +32,7 @@ VW_ARMS = (1_000, 10_000, 100_000)
 def decide(setting: Setting) -> Result:
     """One decision at a time through the Python API."""
     result, made = Result(), setting.made()
-    singles = _singles(made.contexts, setting.contexts)
+    singles = _singles(made.contexts)
     with ExitStack() as open_ones:
         pecos = with_pecos(setting, made, result, open_ones)  # before treetop's own index: loading takes twice its size
         everyone: list[Contestant] = []
@@ -40,7 +40,7 @@ def decide(setting: Setting) -> Result:
             policy = setting.policy(beam)
             setting.say(f"check at beam {beam}")
             result.checks[f"beam {beam}"] = check_decisions(made.model, policy, _some(made.contexts))
-            everyone += _ours(made.model, policy, singles)
+            everyone += _ours(made.model, policy, singles, setting.contexts)
             if pecos:
                 result.checks[f"pecos at beam {beam}"] = _same_top(made, policy, pecos)
                 row = {"name": "pecos", "arms": made.model.n_arms, "beam": beam}
@@ -48,7 +48,7 @@ def decide(setting: Setting) -> Result:
                 everyone.append(Contestant(row | {"how": "predict"}, pecos.timer("single", beam=beam, k=5), size))
                 everyone.append(Contestant(row | {"how": "C call"}, pecos.timer("bare", beam=beam, k=5), size))
         setting.say(f"{len(everyone)} contestants in turns")
-        result.rows.extend(contest(everyone))
+        result.rows.extend(contest(apart(everyone, len(singles))))
     _every_arm(setting, made, singles, result)
     _vw(setting, result)
     return result
@@ -77,7 +77,7 @@ def batch(setting: Setting) -> Result:
                     theirs = _pecos_batches(pecos, beam, threads, size, len(blocks))
                     everyone.append(Contestant({"name": "pecos"} | row, theirs, rounds))
         setting.say(f"{len(everyone)} contestants in turns")
-        result.rows.extend(contest(everyone))
+        result.rows.extend(contest(apart(everyone, len(blocks))))
     return result
 
 
@@ -88,39 +88,40 @@ def scale(setting: Setting) -> Result:
     everyone = []
     for shape in shapes:
         made = setting.made(shape)
-        singles = _singles(made.contexts, setting.contexts)
+        singles = _singles(made.contexts)
         for beam in setting.beams:
             policy = setting.policy(beam)
             setting.say(f"check of {shape.arms:,} arms at beam {beam}")
             result.checks[f"{shape.arms} arms, beam {beam}"] = check_decisions(made.model, policy, _some(made.contexts))
-            ours = _ours(made.model, policy, singles, half=False)
+            ours = _ours(made.model, policy, singles, setting.contexts, half=False)
             everyone += [Contestant(c.row | made.facts, c.call, c.size) for c in ours]
     setting.say(f"{len(everyone)} contestants in turns")
-    result.rows.extend(contest(everyone))
+    result.rows.extend(contest(apart(everyone, len(singles))))
     base = {row["beam"]: row["cpu_ms"] for row in result.rows if row["arms"] == shapes[0].arms}
     for row in result.rows:
         row["times_smallest"] = round(row["cpu_ms"] / base[row["beam"]], 3)
     return result
 
 
-def _singles(contexts: Rows, n: int) -> list[sp.csr_matrix]:
+def _singles(contexts: Rows) -> list[sp.csr_matrix]:
     """One-row matrices, as a caller has them."""
-    return [contexts.row(i).csr() for i in range(min(n, len(contexts)))]
+    return [contexts.row(i).csr() for i in range(len(contexts))]
 
 
 def _some(contexts: Rows) -> list[Rows]:
     return [contexts.row(i) for i in range(CHECKED)]
 
 
-def _ours(model: Model, policy: Policy, singles: list[sp.csr_matrix], half: bool = True) -> list[Contestant]:
+def _ours(model: Model, policy: Policy, singles: list[sp.csr_matrix], size: int, half: bool = True) -> list[Contestant]:
     """A decision, and one with half of the arms eligible, prepared once."""
+    size = min(size, len(singles))
     row = {"name": "treetop", "arms": model.n_arms, "beam": policy.beam}
     policy.decide(model, singles[0])
 
     def single(first: int, n: int) -> list[Taken]:
         return seconds(lambda i: policy.decide(model, singles[i], event_id=i), n, first)
 
-    found = [Contestant(row, single, len(singles))]
+    found = [Contestant(row, single, size)]
     if half:
         mask = np.random.default_rng(0).random(model.n_arms) < 0.5
         began = time.perf_counter()
@@ -133,7 +134,7 @@ def _ours(model: Model, policy: Policy, singles: list[sp.csr_matrix], half: bool
         shown = policy.decide(model, singles[0], event_id=0, eligible=allowed).arms
         if not mask[shown].all():
             raise Disagreement(f"arms {shown[~mask[shown]].tolist()} were shown and are not eligible")
-        found.append(Contestant(row, masked, len(singles)))
+        found.append(Contestant(row, masked, size))
     return found
 
 
@@ -165,8 +166,8 @@ def _every_arm(setting: Setting, made: Made, singles: list[sp.csr_matrix], resul
     result.checks["flat against scipy"] = {"contexts": CHECKED}
     slow = 9 if model.n_arms > 1_000_000 else 30
     everyone = [
-        _ours(model, setting.policy(setting.beams[0]), singles, half=False)[0],
-        Contestant({"name": "flat"}, lambda first, n: seconds(by_index, n, first), max(10, len(singles) // 10)),
+        _ours(model, setting.policy(setting.beams[0]), singles, setting.contexts, half=False)[0],
+        Contestant({"name": "flat"}, lambda first, n: seconds(by_index, n, first), max(10, setting.contexts // 10)),
         Contestant({"name": "scipy"}, lambda first, n: seconds(by_scipy, n, first), slow),
     ]
     ours, *found = contest(everyone)
@@ -244,6 +245,6 @@ def _vw(setting: Setting, result: Result) -> None:
                 Contestant(row | {"how": "text"}, peer.timer("text"), n),
                 Contestant(row | {"how": "parsed"}, peer.timer("parsed"), n),
             ]
-            singles = _singles(made.contexts, setting.contexts)
-            everyone += [_ours(made.model, setting.policy(beam), singles, half=False)[0] for beam in setting.beams[:1]]
+            singles, policy = _singles(made.contexts), setting.policy(setting.beams[0])
+            everyone += _ours(made.model, policy, singles, setting.contexts, half=False)
             result.rows.extend(contest(everyone))

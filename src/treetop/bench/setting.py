@@ -7,7 +7,8 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from treetop.learn import refit
 from treetop.policy import Policy
 from treetop.simulate import begin, run
 from treetop.types import whole
+
+Call = Callable[[int, int], list[Taken]]
 
 
 @dataclass(frozen=True)
@@ -66,18 +69,33 @@ class Result:
 
 @dataclass(frozen=True, eq=False)
 class Contestant:
-    """Something to time: its row, `call(first, n)` with what each of its calls took, and how many."""
+    """Something to time: its row, `call(first, n)` with what each of its calls took, how many, and from where on."""
 
     row: Row
-    call: Callable[[int, int], list[Taken]]
+    call: Call
     size: int
+    first: int = 0
 
 
 def contest(contestants: list[Contestant]) -> list[Row]:
     """A row each, timed in turns."""
     named = {str(i): c for i, c in enumerate(contestants)}
-    times = turns({name: c.call for name, c in named.items()}, {name: c.size for name, c in named.items()})
+    calls: dict[str, Call] = {name: partial(_from, c) for name, c in named.items()}
+    times = turns(calls, {name: c.size for name, c in named.items()})
     return [{**c.row, **spread(times[name])} for name, c in named.items()]
+
+
+def _from(contestant: Contestant, first: int, n: int) -> list[Taken]:
+    return contestant.call(contestant.first + first, n)
+
+
+def apart(contestants: list[Contestant], contexts: int) -> list[Contestant]:
+    """Each with contexts of its own, as far as there are enough: none finds in the cache what another has just read."""
+    found, first = [], 0
+    for contestant in contestants:
+        found.append(replace(contestant, first=first % max(1, contexts - contestant.size + 1)))
+        first += contestant.size
+    return found
 
 
 def played(dataset: Dataset, shape: Shape) -> Made:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from treetop.types import Feedback, Ints, Rows, whole
 K, LABEL_SLOTS = 5, 2
 CONTEXTS = 10_000  # kept beside the model; the log has none of them
 Say = Callable[[str], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -102,12 +103,18 @@ def silent(text: str) -> None:
 def initial(shape: Shape, X: Rows, Y: Rows, say: Say = silent) -> tuple[Model, dict[str, float]]:
     """Tree and routing from the initialisation rows, and the seconds of each."""
     say(f"tree over {shape.arms:,} arms")
-    began = time.perf_counter()
-    tree = Tree.from_labels(X, Y, max_leaf=shape.max_leaf, seed=shape.seed)
-    between = time.perf_counter()
+    tree, spent = _clocked("tree", lambda: Tree.from_labels(X, Y, max_leaf=shape.max_leaf, seed=shape.seed))
     say(f"routing of {tree.n_nodes:,} nodes")
-    model = Model.initial(tree, X, Y, threshold=shape.threshold)
-    return model, {"tree_seconds": between - began, "routing_seconds": time.perf_counter() - between}
+    model, more = _clocked("routing", lambda: Model.initial(tree, X, Y, threshold=shape.threshold))
+    return model, spent | more
+
+
+def _clocked(name: str, call: Callable[[], T]) -> tuple[T, dict[str, float]]:
+    """What a call gives, its seconds by the clock and those of all cores together."""
+    worked, began = time.process_time(), time.perf_counter()
+    found = call()
+    spent = time.perf_counter() - began
+    return found, {f"{name}_seconds": spent, f"{name}_cpu_seconds": time.process_time() - worked}
 
 
 def log(shape: Shape, tree: Tree, X: Rows, Y: Rows) -> Feedback:
@@ -144,9 +151,8 @@ def learned_from_nothing(shape: Shape, say: Say = silent) -> tuple[Model, Feedba
     contexts = X.slice(shape.rounds, shape.rounds + CONTEXTS)
     del Y
     say(f"reward models from {feedback.rewards.size:,} samples")
-    began = time.perf_counter()
-    learned = refit(model, feedback)
-    facts |= spent | {"refit_seconds": time.perf_counter() - began, "samples": int(feedback.rewards.size)}
+    learned, more = _clocked("refit", lambda: refit(model, feedback))
+    facts |= spent | more | {"samples": int(feedback.rewards.size)}
     return learned, feedback, contexts, facts | weights(learned)
 
 

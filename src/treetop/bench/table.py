@@ -10,7 +10,10 @@ from rich.table import Table
 LABELS = ("how", "what", "eligible", "threads", "batch")  # one column of words
 FIRST = ("name", "detail", "arms", "beam", "samples")
 LEFT = ("name", "detail")
-MAKING = ("data_seconds", "tree_seconds", "routing_seconds", "refit_seconds", "save_seconds", "samples")
+MAKING = (
+    "data_seconds", "tree_seconds", "tree_cpu_seconds", "routing_seconds", "routing_cpu_seconds", "refit_seconds",
+    "refit_cpu_seconds", "save_seconds", "samples",
+)  # fmt: skip
 HIDDEN = {
     "decide": ("cpu_ms",), "refit": ("median_ms", "p99_ms", "cpu_ms"),
     "scale": ("cpu_ms", "routing_weights", "node_weights", *MAKING),

@@ -37,13 +37,16 @@ def _processor() -> str:
 
 
 def commit() -> str:
-    """The commit of the checkout that this package runs from, `+` behind it if files differ; empty elsewhere."""
-    here = Path(__file__).parent
+    """The commit of the checkout that this package runs from, `+` behind it if its source differs; empty elsewhere."""
+    here = Path(__file__).parents[2]
     try:
-        words = ["git", "-C", str(here), "describe", "--always", "--abbrev=7", "--dirty=+", "--exclude=*"]
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+        told = [
+            subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, check=True).stdout.strip()
+            for words in (["rev-parse", "--short=7", "HEAD"], ["status", "--porcelain", "--", "."])
+        ]
     except (OSError, subprocess.CalledProcessError):
         return ""
+    return told[0] + ("+" if told[1] else "")
 
 
 def load_average() -> float:
