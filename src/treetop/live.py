@@ -91,8 +91,9 @@ class Live:
 
     @cached_property
     def gone(self) -> Restriction:
-        """The restriction of a request that has none of its own."""
-        return restriction(self.model.tree, self.catalogue)
+        """The restriction of a request that has none of its own; prepared, since nearly every decision needs it."""
+        limits = restriction(self.model.tree, self.catalogue)
+        return replace(limits, allowed=Eligible.of(self.model.tree, limits.allowed))
 
     def policy(self, k: int | None = None, explore: int | None = None) -> tuple[Policy, str]:
         """The policy of a request, and as the log keeps it."""
