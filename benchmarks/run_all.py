@@ -33,6 +33,7 @@ RUNS = {
     "decide-10m": "decide --shape 10m --no-peers",
     "load-10m": "load --shape 10m --no-peers",
     "small": "decide batch --contexts 1000",
+    "serve": "serve --no-peers",
 }
 REPLAY = "--beam 10 --beam 30 --beam 100 --count 500"  # of lines.py
 ALL = (*RUNS, "replay")

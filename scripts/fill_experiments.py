@@ -2,8 +2,8 @@
 
     python scripts/fill_experiments.py docs/experiments.md runs/paper [runs/more ...]
 
-NAME is claims or a target of reproduce. A target's part comes from the first folder that has it, and stays as it is if
-none has; the claims are judged over all folders together.
+NAME is claims, verdicts or a target of reproduce. A target's part comes from the first folder that has it, and stays as
+it is if none has; only the rows of flat-vs-tree come from all folders, and the claims are judged over all together.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from treetop.claims import sheet
-from treetop.report import Chapter
+from treetop.claims import by_dataset, sheet
+from treetop.report import Chapter, Sheet
 from treetop.reproduce import TARGETS
 
 JOINED = ("datasets", "cells", "variants")  # lists in a chapter's data: one entry a dataset, or a pair on all of them
@@ -30,8 +30,17 @@ def together(folders: Sequence[Path]) -> list[Chapter]:
         new = Chapter.load(path)
         first = found.get(new.name)
         more = {key: first.data[key] + new.data[key] for key in JOINED if key in new.data} if first else {}
-        found[new.name] = replace(first, data={**first.data, **more}) if first else new
+        rows = _rows_of_both(first, new) if first and new.name == "flat-vs-tree" else {}
+        found[new.name] = replace(first, data={**first.data, **more}, **rows) if first else new
     return list(found.values())
+
+
+def _rows_of_both(first: Chapter, new: Chapter) -> dict[str, tuple[Sheet, ...]]:
+    """One table of both, which have the same columns."""
+    (one,), (two,) = first.sheets, new.sheets
+    if one.columns != two.columns:
+        raise ValueError(f"{new.name} has the columns {two.columns} here, {one.columns} there")
+    return {"sheets": (replace(one, rows=one.rows + two.rows),)}
 
 
 def fill(text: str, folders: Sequence[Path]) -> str:
@@ -39,13 +48,13 @@ def fill(text: str, folders: Sequence[Path]) -> str:
     chapters = together(folders)
     content = {chapter.name: chapter.markdown() for chapter in chapters}
     if chapters:
-        content["claims"] = sheet(chapters).markdown()
+        content["claims"], content["verdicts"] = sheet(chapters).markdown(), by_dataset(chapters).markdown()
 
     def part(found: re.Match[str]) -> str:
         name = found.group(1)
         if name not in content:
             return found.group(0)
-        body = re.sub(r"^## .*\n+|^\*\*The paper's claims\*\*\n+", "", content[name], count=1)
+        body = re.sub(r"^## .*\n+|^\*\*(The paper's claims|Dataset by dataset)\*\*\n+", "", content[name], count=1)
         return f"<!-- {name} -->\n{body.strip()}\n<!-- end -->"
 
     return re.sub(r"<!-- ([\w-]+) -->\n.*?<!-- end -->", part, text, flags=re.S)

@@ -77,6 +77,7 @@ class Model:
     routing: Floats
     rewards: Floats
     geometric: bool = False
+    pooled: bool = False  # scores begin with a prior, and the last level keeps 7 / 5 of the beam
 
 
 # -------------------- routing, rewards, search
@@ -132,8 +133,10 @@ def beam_search(model: Model, x: Floats, eligible: set[int], beam: int) -> tuple
         labels = [node for node in codes if tree.is_leaf(node)]
         labels += [child for node in codes for child in tree.children(node) if eligible & set(tree.arms_below(child))]
         labels.sort(key=lambda node: (-log_path(model, node, x), node))
-        codes = labels[:beam]
-        pruned += labels[beam:]
+        last = all(tree.is_leaf(node) for node in labels)
+        kept = beam * 7 // 5 if last and model.pooled else beam
+        codes = labels[:kept]
+        pruned += labels[kept:]
     return codes, pruned
 
 

@@ -26,6 +26,7 @@ from treetop.bench.reference import (
     check_routing,
     check_tree,
 )  # fmt: skip
+from treetop.bench.serve import App, whole
 from treetop.bench.setting import Setting
 from treetop.bench.shape import CONTEXTS, SHAPES, Shape, learned_from_nothing, made, shape_of
 from treetop.bench.subjects import SUBJECTS, compared, run
@@ -337,6 +338,36 @@ def test_solvers_and_trees_of_peers(cache: Path) -> None:
     document = run(["refit", "build", "load"], setting(cache, peers=PEERS, beams=(4,)), "")
     names = {(row["bench"], row["name"]) for row in document["rows"]}
     assert {("refit", "pecos"), ("refit", "sklearn"), ("build", "pecos"), ("load", "pecos")} <= names
+
+
+def test_serve_beside_the_bare_app(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treetop.bench.serve.WORKERS", (1,))
+    dataset = treetop.load(folder(tmp_path))
+    document = run(["serve"], setting(cache, dataset=dataset, shape=replace(TINY, rounds=50)), "treetop bench serve")
+    rows = document["rows"]
+    assert [(row["name"], row["connections"]) for row in rows] == [
+        (name, n) for n in (1, 16, 64) for name in ("treetop", "bare")
+    ]
+    for row in rows:
+        assert row["per_second"] > 0
+        assert 0 < row["p50_ms"] <= row["p99_ms"]
+        assert ("of_bare" in row) == (row["name"] == "treetop")
+    checked = next(iter(document["checks"]["serve"].values()))
+    assert checked["treetop"]["answered"] > 6 * (1 + 16 + 64)
+    assert checked["treetop"]["decided_again"] > 0
+    assert "bench serve" in str(tables(document)[0].title)
+
+
+def test_serve_says_when_the_log_is_not_what_was_answered(cache: Path, tiny: Any, tmp_path: Path) -> None:
+    with treetop.Bandit.create(tmp_path / "home", model=tiny.model) as bandit:
+        shown = bandit.decide(tiny.contexts.row(0))
+        answer = {"event_id": shown.event_id, "slots": [{"arm": arm} for arm in shown.arms]}
+    app = App("treetop", tmp_path / "home", 0, [], tmp_path, [1], [answer])
+    assert whole(app) == {"answered": 1, "decided_again": 1}
+    with pytest.raises(Disagreement, match="answered 2 requests, and 1 decisions are in its log"):
+        whole(replace(app, answered=[2]))
+    with pytest.raises(Disagreement, match="is not what was answered"):
+        whole(replace(app, last=[{**answer, "slots": answer["slots"][::-1]}]))
 
 
 @needs_peers

@@ -4,16 +4,21 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 from test_datasets import folder
 from typer.testing import CliRunner
 
 import treetop
+from treetop import page, story
 from treetop.cli import app
+from treetop.explore import STRATEGIES
 
 COMMANDS = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
 
@@ -38,16 +43,60 @@ def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
     assert not undocumented
 
 
-def test_demo_plays_four_strategies_and_leaves_a_picture(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_the_example_of_the_help_is_one_that_the_command_takes(command: str) -> None:
+    known = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
+    example = re.search(rf"Example: treetop {command} (.*)", known.help)
+    assert example
+    assert known.make_context(command, example.group(1).split()).params
+
+
+def test_demo_plays_the_papers_strategies_and_our_own_and_leaves_a_picture(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     text = call("demo", "--rounds", "6000", "--out", str(out)).output
-    for name in ("igw", "boltzmann", "epsilon", "greedy", "explored", "right", "Picture"):
+    for name in ("treetop", "igw", "boltzmann", "epsilon", "greedy", "explored", "right", "Picture"):
         assert name in text
     assert (out / "demo.png").read_bytes().startswith(b"\x89PNG")
     result = json.loads((out / "result.json").read_text())
-    assert [r["strategy"] for r in result["runs"]] == ["greedy", "epsilon", "boltzmann", "igw"]
+    assert [r["strategy"] for r in result["runs"]] == ["greedy", "epsilon", "boltzmann", "igw", "treetop"]
+    assert result["runs"][4]["mean_reward"] > 1.2 * result["runs"][3]["mean_reward"]
     assert len(result["examples"]) == 5
     assert all(len(e["shown"]) == 5 and e["description"] for e in result["examples"])
+
+
+def test_settings_are_crossed_and_told_apart(tmp_path: Path) -> None:
+    words = ["simulate", str(folder(tmp_path, 400)), "--strategy", "greedy", "--strategy", "igw", "--beam", "2",
+             "--beam", "30", "--k", "2", "--k", "5", "--explore", "1", "--init", "100", "--horizon", "300",
+             "--max-leaf", "4", "--first-epoch", "64", "--out", str(tmp_path / "out")]  # fmt: skip
+    runs = json.loads(call(*words, "--json").stdout)["runs"]
+    found = [(r["settings"]["k"], r["settings"]["beam"], r["strategy"]) for r in runs]
+    assert found == list(product((2, 5), (2, 30), ("greedy", "igw")))
+    text = call(*words).stdout
+    assert "at most 2 or 5 hits" in text
+    for k, beam, strategy in found:
+        (line,) = [line for line in text.splitlines() if re.search(rf"{strategy} .*k={k} beam={beam} ", line)]
+        assert ("1.00x" in line) == (strategy == "greedy"), "compared with greedy of the same settings"
+    assert len(re.findall("X-IGW-topk k=. beam=", page.html(story.read(tmp_path / "out"), None))) >= 4
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Half to the best, half to all alike: ten lines, and no kernel."""
+
+    share: float = 0.5
+
+    def probabilities(self, scores: Any, n_seen: int) -> Any:
+        p = np.full(len(scores), self.share / len(scores))
+        p[scores.argmax()] += 1 - self.share
+        return p
+
+
+def test_a_strategy_written_in_python_is_played_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STRATEGIES, "halves", Halves)
+    words = ["--init", "100", "--horizon", "300", "--max-leaf", "4", "--first-epoch", "64", "--json"]
+    found = json.loads(call("simulate", str(folder(tmp_path, 400)), "--strategy", "halves", *words).stdout)
+    assert found["runs"][0]["settings"]["parameters"] == {"share": 0.5}
+    assert found["runs"][0]["mean_reward"] > 0
 
 
 def test_simulate_json_is_the_contract(tmp_path: Path) -> None:

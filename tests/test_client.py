@@ -1,15 +1,19 @@
 """The client against a service that drops, refuses and dawdles: it sends again what is safe, and nothing else."""
 
+import doctest
 import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from running import running
 
 import treetop
+from treetop import client
 from treetop.client import Unreachable
 
 DECISION = {
@@ -144,3 +148,13 @@ def test_rows_of_numbers_go_by_their_columns(flaky: Flaky) -> None:
 def test_a_bad_address_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="it must be http://host:port"):
         treetop.Client(url)
+
+
+def test_the_examples_of_the_docstrings(tmp_path: Path) -> None:
+    X = np.eye(4, dtype=np.float32)
+    arms, features = ["mint", "rose", "oolong", "sencha"], ["fresh", "floral", "dark", "grassy"]
+    treetop.Bandit.create(tmp_path / "tea", X, X, arms=arms, features=features, max_leaf=2).close()
+    with running(tmp_path / "tea") as service:
+        found = doctest.testmod(client, extraglobs={"url": service.url}, optionflags=doctest.ELLIPSIS)
+    assert found.attempted >= 14
+    assert found.failed == 0

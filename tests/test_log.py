@@ -324,7 +324,7 @@ def test_a_job_that_fails_does_not_fail_its_neighbours() -> None:
         return [job.name for job in jobs]
 
     class Job:
-        alone = False
+        alone, size = False, 1
 
         def __init__(self, name: str, bad: bool) -> None:
             self.name, self.bad = name, bad

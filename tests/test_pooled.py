@@ -1,12 +1,16 @@
 """The learner that shares strength: the prior's tables, what native scores make of them, labelled rows, windows."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import reference
 from conftest import Problem
 from scipy.stats import chisquare
 from sklearn.isotonic import IsotonicRegression
@@ -19,11 +23,11 @@ from treetop.datasets import Stream, load
 from treetop.experiment import Plan, Settings, execute
 from treetop.explore import Thrifty, choose, first_draw
 from treetop.model import Model
-from treetop.pooled import KNOTS, WIDEST, Labelled, Pooled, interpolate, pooled_means
+from treetop.pooled import KNOTS, WIDEST, Labelled, Pooled, _Routed, interpolate, pooled_means
 from treetop.scenario import Scenario, Shifting
 from treetop.search import Eligible, search
 from treetop.simulate import Labels, begin, run
-from treetop.types import Candidates, as_rows
+from treetop.types import Candidates, Feedback, Floats, Longs, as_rows
 
 SMALL = "synthetic:arms=300,features=200,rows=3000,init=400"
 
@@ -63,6 +67,40 @@ def test_scores_are_prior_plus_regressor(problem: Problem, pooled: Model) -> Non
             rows = np.where(c.is_node, c.id, pooled.tree.n_nodes + c.id)
             own = pooled.rewards[rows] @ np.append(X[i].toarray().ravel(), 1.0)
             np.testing.assert_allclose(c.score, base + own, atol=1e-5)
+
+
+def test_the_last_level_keeps_more_leaves(problem: Problem, pooled: Model) -> None:
+    twin = reference.Model(
+        reference.Tree(pooled.tree.parents, pooled.tree.leaf_of), pooled.routing.toarray(),
+        pooled.rewards.toarray(), pooled=True,
+    )  # fmt: skip
+    more = 0
+    for i in range(20):
+        row = problem.feedback(600).contexts.row(i)
+        for beam in (1, 3, 5):
+            found = search(pooled, row, beam, None, 1, Eligible.of(pooled.tree))
+            wanted = reference.search(twin, row.csr().toarray()[0], set(range(pooled.n_arms)), 1, beam)
+            assert found.id.tolist() == [e.id for e in wanted]
+            assert found.is_node.tolist() == [e.is_node for e in wanted]
+            more += len(set(pooled.tree.leaf_of[found.id[~found.is_node]])) > beam
+    assert more > 20
+
+
+def test_labelled_rows_alone_make_the_means() -> None:
+    """They know all arms of a beam; the rounds only those that were shown."""
+    stream, model = begin(load(SMALL), 400, 600, 10, seed=0, apart=True)
+    known = Labelled.of(model.tree, stream.X_init, stream.Y_init)
+    learner = Pooled(known=known)
+    first = learner.learn(model, Feedback.none(model.n_features, 5))
+    played = run(stream, first, treetop.Policy(strategy=Thrifty()), regressor=learner)
+    later = learner.learn(first, played.feedback)
+    assert first.prior is not None
+    assert later.prior is not None
+    np.testing.assert_array_equal(first.prior[:KNOTS], later.prior[:KNOTS])
+    slack = np.minimum(np.cbrt(-known.route), WIDEST)
+    means = pooled_means(slack, known.reward.astype(float), known.weight)
+    np.testing.assert_allclose(first.prior[:KNOTS].astype(float), means, atol=1e-6)
+    assert (later.reward_rows.value[: len(first.reward_rows.value)] != first.reward_rows.value).any()
 
 
 def test_routes_are_those_of_the_search(problem: Problem, pooled: Model) -> None:
@@ -246,3 +284,61 @@ def test_better_than_the_faithful_learner_on_eurlex(eurlex: treetop.Dataset) -> 
     paper, cold, warm = (record.mean_reward for record in execute(None, plan, dataset=eurlex))
     assert cold > 1.3 * paper
     assert warm > 1.45 * paper
+
+
+def first(feedback: Feedback, n: int) -> Feedback:
+    return Feedback(feedback.contexts.head(n), feedback.arms[:n], feedback.nodes[:n], feedback.rewards[:n])
+
+
+def test_between_doublings_arms_without_new_samples_keep_their_weights(problem: Problem) -> None:
+    """And a refit on top of another gives what one from nothing gives, to the bit."""
+    history = problem.feedback(600)
+    base, learner = problem.model, Pooled()
+    then, later, doubled = (learner.learn(base, first(history, n)) for n in (300, 304, 512))
+    assert then.prior is not None
+    assert later.prior is not None
+    assert doubled.prior is not None
+    assert np.array_equal(then.prior[:KNOTS], later.prior[:KNOTS])
+    assert not np.array_equal(then.prior[:KNOTS], doubled.prior[:KNOTS])
+    quiet = np.setdiff1d(history.arms[:300], history.arms[300:304])
+    assert len(quiet) > 5
+    rows = base.tree.n_nodes + quiet
+    np.testing.assert_array_equal(then.rewards[rows].toarray(), later.rewards[rows].toarray())
+    assert np.array_equal(then.reward_rows.prints[rows], later.reward_rows.prints[rows])  # type: ignore[attr-defined]
+    step = Pooled().learn(then, first(history, 304))
+    for name in ("start", "index", "value", "prints"):
+        assert np.array_equal(getattr(step.reward_rows, name), getattr(later.reward_rows, name))
+
+
+def test_rounds_of_the_last_refit_are_not_routed_again(problem: Problem) -> None:
+    """Unless anything about them changed: arms, contexts or the routing."""
+    asked: list[int] = []
+
+    class Engine:
+        def routes(self, start: Longs, *rest: Any) -> Floats:
+            asked.append(len(start) - 1)
+            return problem.model.engine.routes(start, *rest)
+
+    history, routed = problem.feedback(600), _Routed()
+    model: Any = SimpleNamespace(engine=Engine(), route_rows=problem.model.route_rows)
+    for n in (0, 200, 500, 500, 600):
+        found = routed.of(model, first(history, n), 1)
+        assert np.array_equal(found, _Routed().of(problem.model, first(history, n), 1), equal_nan=True)
+    assert asked == [0, 200, 300, 0, 100]
+    other = Feedback(history.contexts, history.arms[:, ::-1], None, history.rewards[:, ::-1])
+    assert np.array_equal(routed.of(model, other, 1), found[:, ::-1], equal_nan=True)
+    twice = history.contexts.csr() * 2
+    routed.of(model, Feedback(twice, other.arms, None, other.rewards), 1)
+    routed.of(SimpleNamespace(engine=Engine(), route_rows=None), Feedback(twice, other.arms, None, other.rewards), 1)  # type: ignore[arg-type]
+    routed.of(model, first(history, 40), 1)
+    assert asked[5:] == [600, 600, 600, 40]
+
+
+def test_the_bench_of_learners_compares_the_same_refits() -> None:
+    words = ["synthetic:arms=60,features=40,rows=900,init=100", "--horizon", "5000", "--afresh", "--json"]
+    script = Path(__file__).parents[1] / "benchmarks" / "learners.py"
+    done = subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert [entry["rounds"] for entry in found["refits"]] == Settings(learner="treetop").epochs().until(5000)
+    assert all(entry["treetop"] > 0 and entry["paper"] > 0 for entry in found["refits"])
+    assert found["mean_reward"]["treetop"] > found["mean_reward"]["paper"]

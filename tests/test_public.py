@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import treetop
+from treetop import log
 
 ROOT = Path(__file__).parents[1]
 PUBLIC = [
@@ -25,16 +26,11 @@ def test_the_list_of_public_names() -> None:
     assert all(getattr(treetop, name).__doc__ for name in PUBLIC)
 
 
-# Commands have their examples in --help, which test_cli.py asks for; timings differ from run to run.
-# The inside of a bandit's folder and of a model's is reached through Bandit, Client and Model, whose tests call it all.
-WITHOUT_EXAMPLES = {"cli", "bench", "commands", "commands_log"} | {
-    "answers", "bandit", "catalogue", "config", "files", "home", "live", "modelfile", "next_model",
-}  # fmt: skip
-IN_SERVICE_TESTS = {"Bandit", "Client", "ServiceError"}  # sessions in README and docs/service.md, run by tests/service
+COMMANDS = {"cli", "commands", "commands_log"}  # their examples are in --help, which test_cli.py asks for
 MODULES = [
     info.name
     for info in pkgutil.iter_modules(treetop.__path__)
-    if not info.ispkg and not info.name.startswith("_") and info.name not in WITHOUT_EXAMPLES
+    if not info.ispkg and not info.name.startswith("_") and info.name not in COMMANDS
 ]
 
 
@@ -63,16 +59,23 @@ def test_every_public_function_has_an_example_that_calls_it(name: str) -> None:
     assert [what for what, made in mine.items() if not calls(what, examples(made))] == []
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLIC if name not in IN_SERVICE_TESTS])
+def test_the_functions_of_the_log_have_examples() -> None:
+    mine = {name: getattr(log, name) for name in log.__all__ if inspect.isfunction(getattr(log, name))}
+    assert sorted(mine) == ["gather", "open_log"]
+    assert [what for what, made in mine.items() if not calls(what, examples(made))] == []
+
+
+@pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_and_its_methods_have_an_example(name: str) -> None:
-    """A method's example may stand in the docstring of its class; its own says in words what it does."""
+    """A method may be called in the example of its class or of another method; its own docstring says what it does."""
     public = getattr(treetop, name)
     if not inspect.isclass(public):
         assert calls(name, examples(public))
         return
     mine = methods(public)
     assert [what for what, made in mine.items() if not made.__doc__] == []
-    assert [what for what, made in mine.items() if not calls(what, examples(public) + examples(made))] == []
+    every = [line for made in (public, *mine.values()) for line in examples(made)]
+    assert [what for what in mine if not calls(what, every)] == []
     assert examples(public) or any(map(examples, mine.values())), "neither the class nor a method has an example"
 
 

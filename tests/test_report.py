@@ -12,7 +12,7 @@ from test_cli import call, shell
 from test_datasets import folder
 
 from treetop import figures, story
-from treetop.claims import TABLE2, paper_name, sheet
+from treetop.claims import TABLE2, by_dataset, paper_name, sheet
 from treetop.evaluate import Series, Tally, tally, votes
 from treetop.page import Story, html
 from treetop.report import Chapter, Line, Panel, Sheet, curves, grid, grid_sheet, last_fifth, means, number
@@ -263,25 +263,20 @@ def times(*ms: float) -> dict[str, Any]:
     ("name", "data", "row", "verdict", "words"),
     [
         ("curves", played(), 0, "holds", "1.20x"),
-        ("curves", played(epsilon=0.9), 0, "does not hold", "0.90x; not above: X-ε-greedy-topk on d"),
+        ("curves", played(epsilon=0.9), 0, "does not hold", "X-ε-greedy-topk, collects 0.90x"),
         ("curves", played(), 2, "holds", "d: place 2"),
         ("curves", played(igw=1.1), 2, "does not hold", "d: place 3"),
         ("wdl", {"cells": TABLE2_CELLS}, 1, "holds", "X-IGW-topk 16 of 18"),
         ("wdl", {"cells": []}, 1, "not measured", "-"),
         ("flat-vs-tree", flat_and_tree("eurlex", 1.29), 3, "holds", "+29 %"),
         ("flat-vs-tree", flat_and_tree("eurlex", 0.9), 3, "does not hold", "-10 %"),
-        (
-            "flat-vs-tree",
-            flat_and_tree("x", 2, synthetic=True),
-            3,
-            "not measured",
-            "x (synthetic): 2.000 against",
-        ),
+        ("flat-vs-tree", flat_and_tree("x", 2, synthetic=True), 3, "holds", "x (synthetic): 2.000 against"),
+        ("flat-vs-tree", flat_and_tree("x", 2, mean_all=0.0), 3, "holds", "nothing found among all arms"),
         ("realizable", alone(realizable(igw=1, greedy=2)), 4, "holds", "IGW-topk 1, Greedy 2"),
         ("realizable", realizable(igw=1, greedy=2), 4, "holds for all arms, not otherwise", "Greedy 1, IGW-topk 2"),
         ("realizable", realizable(igw=3, greedy=2), 4, "does not hold", "Greedy 2, IGW-topk 3"),
-        ("realizable", realizable(0.7, igw=3), 5, "holds", "all arms: 0.70, b: 0.70"),
-        ("realizable", realizable(1.01, igw=3), 5, "does not hold", "all arms: 1.01"),
+        ("realizable", realizable(0.7, igw=3), 5, "holds", "all arms, d: t to the power of 0.70; b, d: t"),
+        ("realizable", realizable(1.01, igw=3), 5, "does not hold", "all arms, d: t to the power of 1.01"),
         ("inference", times(1.0, 20.0), 6, "holds", "all arms take 20x"),
         ("inference", times(1.0, 0.9, 20.0), 6, "holds", "all arms take 20x"),
         ("inference", times(1.0, 0.8, 20.0), 6, "does not hold", "all arms take 20x"),
@@ -293,6 +288,27 @@ def test_claims(name: str, data: dict[str, Any], row: int, verdict: str, words: 
     found = sheet([Chapter(name, "", "", data=data)]).rows[row]
     assert found[3] == verdict
     assert words in found[2]
+
+
+def test_claims_dataset_by_dataset() -> None:
+    curves = {"datasets": [
+        {"name": "d", "means": MEANS, "rounds": 10_000}, {"name": "e", "means": MEANS | {"igw": 0.9}, "rounds": 10_000},
+    ]}  # fmt: skip
+    chapters = [Chapter("curves", "", "", data=curves)]
+    chapters.append(Chapter("flat-vs-tree", "", "", data=flat_and_tree("e", 0.9)))
+    chapters.append(Chapter("realizable", "", "", data=realizable(igw=1, greedy=2)))
+    found = by_dataset(chapters)
+    assert found.columns == ("claim", "d", "e")
+    cells = [row[1:] for row in found.rows]
+    assert cells[0] == ("holds: 1.20x at least", "does not hold: 0.90x at least")
+    assert cells[1] == ("does not hold: 2W/0D/1L", "does not hold: 0W/0D/3L"), "most wins: by the rule, on each alone"
+    assert cells[2] == ("holds: place 2", "does not hold: place 4")
+    assert cells[3] == ("not measured", "does not hold: -10 %")
+    assert cells[4][0] == (
+        "all arms: holds: place 1, +50.0 % against the best other; "
+        "b: does not hold: place 2, -100.0 % against the best other"
+    )
+    assert cells[6] == ("not measured", "not measured")
 
 
 def test_without_results_no_claim_is_decided() -> None:

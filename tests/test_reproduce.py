@@ -169,8 +169,13 @@ def test_claims_are_written_with_every_chapter(done: Lab) -> None:
     assert (done.out / "claims.md").read_text() == found.markdown() + "\n"
     rows = json.loads((done.out / "claims.json").read_text())
     assert [row["verdict"] for row in rows] == [row[3] for row in found.rows]
-    assert rows[3]["verdict"] == "not measured", "the set is not eurlex"
-    assert {row["verdict"] for row in rows[:3]} <= {"holds", "does not hold"}
+    assert {row["verdict"] for row in rows[:4]} <= {"holds", "does not hold"}
+    told = json.loads((done.out / "verdicts.json").read_text())
+    assert [row["claim"] for row in told] == [row["claim"] for row in rows]
+    assert all(len(row) == 2 for row in told), "one dataset, beside the claim"
+    for row, cell in zip(rows, told, strict=True):
+        if row["verdict"] in ("holds", "does not hold"):
+            assert cell[done.facts(done.data[0])["name"]].startswith(("holds", "does not hold", "all arms: "))
 
 
 def test_the_page_of_a_reproduction_is_self_contained(done: Lab) -> None:
@@ -203,7 +208,7 @@ def test_the_documentation_has_every_claim_and_is_filled_by_the_script(done: Lab
     text = page.read_text()
     for claim in CLAIMS:
         assert f"| {claim.text} | {claim.paper} |" in text
-    assert set(re.findall("<!-- ([a-z-]+) -->", text)) == {*TARGETS, "claims", "end"}
+    assert set(re.findall("<!-- ([a-z-]+) -->", text)) == {*TARGETS, "claims", "verdicts", "end"}
     copy = tmp_path / page.name
     copy.write_text(text)
     script = root / "scripts" / "fill_experiments.py"
@@ -220,9 +225,11 @@ def test_the_documentation_says_what_the_committed_results_say(tmp_path: Path) -
     root = Path(__file__).parents[1]
     copy = tmp_path / "experiments.md"
     copy.write_text((root / "docs" / "experiments.md").read_text())
-    folders = [str(root / "docs" / "results" / name) for name in ("paper", "large")]
+    folders = [str(root / "docs" / "results" / name) for name in ("paper", "large", "flat")]
     subprocess.run([sys.executable, str(root / "scripts" / "fill_experiments.py"), str(copy), *folders], check=True)
     assert copy.read_text() == (root / "docs" / "experiments.md").read_text()
+    kept = json.loads((root / "docs" / "results" / "paper" / "claims.json").read_text())
+    assert all(row["measured here"] in copy.read_text() and row["verdict"] in copy.read_text() for row in kept)
     claims = copy.read_text().split("<!-- claims -->")[1].split("<!-- end -->")[0]
     sets = ("eurlex57k", "debian", "like amazoncat-13k", "like wiki10-31k", "like amazon-670k")
     assert all(name in claims for name in sets)

@@ -99,3 +99,31 @@ def test_the_callers_matrices_are_left_alone() -> None:
     treetop.Model.initial(treetop.Tree.from_labels(X, Y, max_leaf=4), X, Y)
     for old, new in zip(before, [a for m in (X, Y) for a in (m.data, m.indices, m.indptr)], strict=True):
         np.testing.assert_array_equal(old, new)
+
+
+@pytest.mark.parametrize("labelled", [1, 3, 40])
+@pytest.mark.parametrize("branching", [2, 3])
+def test_arms_without_labels_apart(labelled: int, branching: int) -> None:
+    """They hang below one child of the root, in leaves of their own; the others have the tree they would have alone."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.random((60, 8)), np.zeros((60, 100))
+    arms = np.sort(rng.permutation(100)[:labelled])
+    Y[np.arange(60), arms[np.arange(60) % labelled]] = 1
+    tree = treetop.Tree.from_labels(X, Y, max_leaf=4, branching=branching, apart=True)
+    alone = treetop.Tree.from_labels(X, Y[:, arms], max_leaf=4, branching=branching)
+    if labelled > 4:
+        np.testing.assert_array_equal(tree.leaf_of[arms], alone.leaf_of)
+    others = np.setdiff1d(np.arange(100), arms)
+    assert not set(tree.leaf_of[arms]) & set(tree.leaf_of[others])
+    assert np.bincount(tree.leaf_of).max() <= 4
+    top = tree.leaf_of[others].copy()
+    while (inner := tree.parents[top] > 0).any():
+        top[inner] = tree.parents[top[inner]]
+    assert len(set(top)) == 1
+    assert tree.sizes[top[0]] == len(others)
+
+
+def test_apart_changes_nothing_where_all_arms_have_labels() -> None:
+    X = Y = np.eye(12)
+    trees = [treetop.Tree.from_labels(X, Y, max_leaf=3, apart=apart) for apart in (False, True)]
+    np.testing.assert_array_equal(trees[0].leaf_of, trees[1].leaf_of)

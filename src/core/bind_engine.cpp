@@ -205,7 +205,7 @@ public:
         allowed.check(model_.tree, 1);
         auto slots = std::make_unique<Slots>(1, static_cast<std::size_t>(k));
         {
-            const nb::gil_scoped_release release;
+            const BriefRelease release;
             auto decider = borrow();
             decider->decide(x, ask, allowed[0], static_cast<std::uint64_t>(key), 0, *slots);
             give_back(std::move(decider));

@@ -52,6 +52,9 @@ Out<std::int64_t> bind_row_keys(std::int64_t key, std::int64_t first, std::int64
 }  // namespace
 
 NB_MODULE(_core, m) {
+#ifdef NDEBUG
+    nb::set_leak_warnings(false);  // what Ctrl-C leaves alive in a traceback is no concern of whoever pressed it
+#endif
     m.doc() = "The native core of treetop: plain arrays in, plain arrays out.";
     m.def("layout", &bind_tree, "parents"_a.noconvert(), "leaf_of"_a.noconvert(),
           "begin, end, arm_at, position_of, depth of a valid tree.");
@@ -71,9 +74,13 @@ NB_MODULE(_core, m) {
            const std::string& what) { return inspect(rows(start, index, value, columns), what); },
         "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "columns"_a, "what"_a,
         "Refuses pointers, indices and values out of range; says whether indices rise strictly in every row.");
+    m.def(
+        "keep_lock", [](bool keep) { keeps_lock = keep; }, "keep"_a,
+        "Whether single decisions keep Python's lock; for processes in which one thread makes them.");
     bind_layout(m);
     bind_engine(m);
     bind_fit(m);
+    bind_names(m);
     bind_read(m);
     bind_flat(m);
 }

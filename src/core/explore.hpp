@@ -131,24 +131,30 @@ private:
     // at most `share` of the best score on average, within [rare, often].
     Drawn draw_thrifty(std::span<const Candidate> all, std::int32_t best, double share, Stream& stream) {
         constexpr double rare = 1e-3, often = 0.5;
-        const double top = all[best].score;
+        if (weighed_against_ < 0) weigh_promise(all);
+        const double top = score_[place_[best]];
         double total = 0, lost = 0;
-        for (const std::int32_t i : in_play_) {
-            total += all[i].promise;
-            lost += all[i].promise * (top - static_cast<double>(all[i].score));
+        for (std::size_t i = 0; i < weight_.size(); ++i) {
+            total += weight_[i];
+            lost += weight_[i] * (top - score_[i]);
         }
         const double spend = share * std::max(top, 0.0) * total;
         const double epsilon = spend >= often * lost ? often : std::max(rare, spend / lost);
-        std::int32_t pick = best;
+        std::size_t pick = place_[best];
         if (stream.uniform() < epsilon) {
             double left = stream.uniform() * total;
-            for (const std::int32_t i : in_play_) {
-                pick = i;
-                if ((left -= all[i].promise) < 0) break;
-            }
+            for (pick = 0; pick + 1 < weight_.size(); ++pick)
+                if ((left -= weight_[pick]) < 0) break;
         }
-        const double drawn = epsilon * all[pick].promise / total;
-        return {pick, pick == best ? 1.0 - epsilon + drawn : drawn};
+        const double drawn = epsilon * weight_[pick] / total;
+        return {in_play_[pick], in_play_[pick] == best ? 1.0 - epsilon + drawn : drawn};
+    }
+
+    // Promises beside the scores in play; take() keeps them so.
+    void weigh_promise(std::span<const Candidate> all) {
+        weight_.resize(in_play_.size());
+        for (std::size_t i = 0; i < weight_.size(); ++i) weight_[i] = all[in_play_[i]].promise;
+        weighed_against_ = 0;
     }
 
     // Proportional to exp(rate * score) (Section 5), by inversion of the cumulative sum.

@@ -22,6 +22,9 @@ struct Prior {
 
     bool empty() const { return arms.empty(); }
 
+    // How many leaves a beam ends with. Nodes have no regressors then: what those cost is spent on arms.
+    static std::int64_t leaves(std::int64_t beam) { return beam + beam / 5 * 2 + beam % 5 * 2 / 5; }
+
     // The cube root of -log g: for linear routing on one level, 1 - w.[x; 1].
     static double slack(double route) { return std::min(std::cbrt(-route), widest); }
 

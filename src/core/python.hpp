@@ -4,8 +4,10 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <sstream>
 #include <stdexcept>
@@ -34,6 +36,20 @@ inline Rows rows(const In<std::int64_t>& start, const In<std::int32_t>& index, c
                  std::int64_t columns) {
     return {view(start), view(index), view(value), columns};
 }
+
+// Whether short calls keep Python's lock. Where one thread decides and others mostly wait for a disk, letting go of it
+// for some microseconds costs more than it gives: whoever takes it meanwhile has to be waited for.
+inline std::atomic<bool> keeps_lock{false};
+
+class BriefRelease {
+public:
+    BriefRelease() {
+        if (!keeps_lock.load(std::memory_order_relaxed)) released_.emplace();
+    }
+
+private:
+    std::optional<nb::gil_scoped_release> released_;
+};
 
 // What the core takes for granted about single numbers. The negation refuses NaN as well.
 template <class T>
@@ -70,6 +86,7 @@ void bind_engine(nb::module_& m);  // bind_engine.cpp
 void bind_fit(nb::module_& m);     // bind_fit.cpp
 void bind_flat(nb::module_& m);    // bind_flat.cpp
 void bind_layout(nb::module_& m);  // bind_layout.cpp
+void bind_names(nb::module_& m);   // bind_names.cpp
 void bind_read(nb::module_& m);    // bind_read.cpp
 
 }  // namespace treetop

@@ -132,7 +132,7 @@ public:
         };
         used_ = 0;
         frontier_.assign(1, {0, 0, 0.0f, 0.0, 0.0, 0});
-        while (!places_.empty() && inner()) {
+        while (!places_.empty() && inner(frontier_)) {
             expand(x, {});
             frontier_.clear();
             std::copy_if(labels_.begin(), labels_.end(), std::back_inserter(frontier_), leads);
@@ -188,21 +188,21 @@ private:
 
     const Node& at(const Visit& visit) const { return model_.index.walk.nodes[visit.place]; }
 
-    bool inner() const {
-        return std::any_of(frontier_.begin(), frontier_.end(),
-                           [&](const Visit& visit) { return at(visit).children > 0; });
+    bool inner(std::span<const Visit> visits) const {
+        return std::any_of(visits.begin(), visits.end(), [&](const Visit& visit) { return at(visit).children > 0; });
     }
 
     // Level by level: Algorithm 2, or the adaptive search of Section 4. A leaf reached before the last level keeps its
-    // place among the nodes that survive. Says whether any node was pruned.
+    // place among the nodes that survive. With a prior, more leaves than the beam survive the last level. Says whether
+    // any node was pruned.
     bool search(const Row& x, const Width& width, const Eligible& eligible) {
         found_.clear();
         used_ = 0;
         frontier_.assign(1, {0, 0, 0.0f, 0.0, 0.0, 0});
-        while (inner()) {
+        while (inner(frontier_)) {
             expand(x, eligible);
             if (width.beta < 0)
-                keep_best(width.beam);
+                keep_best(model_.prior.empty() || inner(labels_) ? width.beam : Prior::leaves(width.beam));
             else
                 keep_near(std::log(width.beta));
         }

@@ -26,6 +26,11 @@ def inspect_rows(start: Annotated[NDArray[numpy.int64], dict(shape=(None,), orde
     Refuses pointers, indices and values out of range; says whether indices rise strictly in every row.
     """
 
+def keep_lock(keep: bool) -> None:
+    """
+    Whether single decisions keep Python's lock; for processes in which one thread makes them.
+    """
+
 class Mask:
     """
     A set of positions with counts per node, prepared once for many decisions.
@@ -100,6 +105,11 @@ def fit(start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', de
 def fingerprints(start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: int, group_start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], group_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], target: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], key: int, threads: int) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')]:
     """
     64 bits per group that tell its samples, their order and `key` apart; 0 without samples.
+    """
+
+def named_row(features: dict[str, object], places: dict[str, int], columns: int) -> tuple[NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.float32], int] | None:
+    """
+    (start, index, value, names that have no place) of a context by names; None for what is not plain.
     """
 
 class TextReader:

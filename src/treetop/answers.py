@@ -65,7 +65,16 @@ class Refit:
 
 
 def slots(event: Event, catalogue: Catalogue) -> Iterable[tuple[ArmId, float, float, bool, int | None]]:
-    """(arm, propensity, score, explored, via) of every slot, in the user's ids."""
+    """(arm, propensity, score, explored, via) of every slot, in the user's ids.
+
+    >>> import tempfile
+    >>> from treetop.bandit import Bandit
+    >>> X = np.eye(4, dtype=np.float32)
+    >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", X, X, max_leaf=2) as bandit:
+    ...     shown = bandit.decide(X[0], event_id="visit-1", k=2)
+    ...     [arm for arm, *_ in slots(bandit.event("visit-1").event, bandit.live.catalogue)] == shown.arms
+    True
+    """
     ids = catalogue.ids
     columns = (event.arms, event.propensities, event.scores, event.explored, event.nodes)
     for arm, propensity, score, explored, node in zip(*(column.tolist() for column in columns), strict=True):
@@ -73,13 +82,29 @@ def slots(event: Event, catalogue: Catalogue) -> Iterable[tuple[ArmId, float, fl
 
 
 def same(event: Event, decision: Decision) -> bool:
-    """Whether a decision computed anew is the logged one, to the last bit."""
+    """Whether a decision computed anew is the logged one, to the last bit.
+
+    >>> import tempfile
+    >>> from treetop.bandit import Bandit
+    >>> X = np.eye(4, dtype=np.float32)
+    >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", X, X, max_leaf=2) as bandit:
+    ...     _ = bandit.decide(X[0], event_id="visit-1")
+    ...     same(*bandit.replay("visit-1"))
+    True
+    """
     fields = ("arms", "nodes", "propensities", "scores", "explored")
     return all(np.array_equal(getattr(event, name), getattr(decision, name)) for name in fields)
 
 
 def raise_for(event_id: str, rewards: list[Reward], outcomes: list[Outcome], catalogue: Catalogue) -> None:
-    """An error for rewards that were not stored; nothing if all of them are in the log now."""
+    """An error for rewards that were not stored; nothing if all of them are in the log now.
+
+    >>> given, shop = [Reward("visit-1", 0, 1.0, 0.0)], Catalogue.of(["mint", "rose"])
+    >>> raise_for("visit-1", given, [Outcome(Status.STORED)], shop)
+    >>> raise_for("visit-1", given, [Outcome(Status.NOT_SHOWN)], shop)
+    Traceback (most recent call last):
+    treetop.answers.NotShown: event 'visit-1' did not show arm 'mint'
+    """
     named = [(str(catalogue.ids[r.arm]), r, o) for r, o in zip(rewards, outcomes, strict=True)]
     if any(o.status is Status.UNKNOWN for _, _, o in named):
         raise UnknownEvent(f"there is no event {event_id!r} in the log")

@@ -20,21 +20,23 @@ from types import TracebackType
 import numpy as np
 
 from treetop import config as settings
+from treetop import labels
 from treetop.answers import Refit, Shown, Slot, UnknownEvent, raise_for, slots
 from treetop.catalogue import ArmId, Catalogue, Vocabulary, line_added, line_removed
 from treetop.config import Config
 from treetop.explore import event_name
 from treetop.files import put, sync_folder
 from treetop.grow import grow
-from treetop.home import CATALOGUE, CURRENT, LOG, MODELS, Home, State, name_of
+from treetop.home import CATALOGUE, CURRENT, LABELLED, LOG, MODELS, Home, State, name_of
 from treetop.live import Live, decided_again, tree_id
 from treetop.log import Conflict, Event, Log, Reward, gather, open_log
 from treetop.log.records import Stored
 from treetop.model import Model
-from treetop.next_model import checked, learned
+from treetop.next_model import begun, checked, learned
 from treetop.policy import one_row
+from treetop.pooled import Labelled
 from treetop.tree import Tree
-from treetop.types import Decision, Explanation, Matrix, Rows, real
+from treetop.types import Decision, Explanation, Matrix, Rows, as_rows, real
 
 VOCABULARY = "vocabulary.json"
 MOMENT = 1.0  # seconds for somebody who only looks whether the lock is held
@@ -44,14 +46,29 @@ PATIENCE = 5.0  # seconds that new arms wait for a refit
 class Bandit:
     """Decide, reward, refit, in a folder that outlives the process. Methods may be called from any thread.
 
-    >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     bandit = Bandit.create(f"{folder}/tea", X, Y, arms=["mint", "rose", "oolong", "sencha"], max_leaf=2)
-    ...     shown = bandit.decide(X[0], event_id="visit-1", k=2)
-    ...     bandit.reward("visit-1", {shown.arms[0]: 1.0})
-    ...     bandit.refit().rounds
-    ...     bandit.close()
-    1
+    >>> X = Y = np.eye(4, dtype=np.float32)  # contexts, and which tea was right for each
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> bandit = Bandit.create(f"{folder.name}/tea", X, Y, arms=["mint", "rose", "oolong", "sencha"], max_leaf=2)
+    >>> shown = bandit.decide(X[0], event_id="visit-1", k=2)
+    >>> bandit.reward("visit-1", {shown.arms[0]: 1.0})
+    >>> bandit.refit().rounds, bandit.live.name
+    (1, '000001')
+
+    The catalogue may change, and every decision can be looked at and computed again:
+
+    >>> bandit.add_arms(["matcha"], vectors=X[3])
+    >>> bandit.remove_arms(["rose"])
+    >>> bandit.decide(X[1], eligible=["rose", "matcha"]).arms
+    ['matcha']
+    >>> bandit.event("visit-1").rewards
+    array([ 1., nan])
+    >>> event, again = bandit.replay("visit-1")
+    >>> bandit.shown(event).arms == [bandit.live.catalogue.ids[i] for i in again.arms] == shown.arms
+    True
+    >>> bandit.roll_back()
+    '000001'
+    >>> bandit.close()
+    >>> folder.cleanup()
     """
 
     def __init__(self, home: Home, config: Config, log: Log) -> None:
@@ -81,22 +98,40 @@ class Bandit:
     ) -> Bandit:
         """A new folder, from labelled contexts X and Y, from one vector an arm, or from a model.
 
-        `arms` are the ids, 0, 1, 2, ... if not given; `features` the names of the columns.
+        `arms` are the ids, 0, 1, 2, ... if not given; `features` the names of the columns. Labels are kept as samples
+        for every refit, and the first model has learned them, unless the settings' learner says otherwise; a model may
+        come with the X and Y that its tree was made from.
+
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Bandit.create(f"{folder}/tea", vectors=np.eye(3), arms=["mint", "rose", "oolong"]) as tea:
+        ...         len(tea.decide(np.ones(3), k=2).arms)
+        2
         """
         config = config or Config(tree=settings.Leaves() if max_leaf is None else settings.Leaves(max_leaf))
-        made = _first_model(X, Y, vectors, model, config.tree.max_leaf, branching, seed)
+        made = _first_model(X, Y, vectors, model, config.tree.max_leaf, branching, seed, config.learner.takes_labels)
         catalogue = Catalogue.of(range(made.n_arms) if arms is None else arms)
         if len(catalogue) != made.n_arms:
             raise ValueError(f"{len(catalogue)} ids for {made.n_arms} arms")
         names = None if features is None else tuple(features)
         Vocabulary(made.n_features, names)
-        _write_folder(Path(folder), made, catalogue, names, config)
+        known = _labels(made, X, Y, config)
+        if known is not None and made.n_seen == 0:
+            made = begun(made, config.learner.regressor(known))
+        config = replace(config, learner=replace(config.learner, warm=known is not None))
+        _write_folder(Path(folder), made, catalogue, names, config, known)
         return cls.open(folder, log)
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], log: str | os.PathLike[str] | None = None) -> Bandit:
         """A folder that `create` or `treetop init` made; `log` is a path or postgresql://..., the folder's own if not
-        given."""
+        given.
+
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Bandit.create(f"{folder}/tea", vectors=np.eye(4)).close()
+        ...     with Bandit.open(f"{folder}/tea") as tea:
+        ...         len(tea.live.catalogue)
+        4
+        """
         home = Home(Path(folder))
         home.state()
         config = settings.read(home.path / settings.CONFIG)
@@ -121,7 +156,14 @@ class Bandit:
         return f"Bandit({self.home.path}, model {self.live.name}, {self.live.catalogue})"
 
     def stale(self) -> bool:
-        """Whether `refresh` would have something to do; costs one call of the system."""
+        """Whether `refresh` would have something to do; costs one call of the system.
+
+        >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", vectors=np.eye(4)) as here:
+        ...     with Bandit.open(f"{folder}/tea") as there:
+        ...         there.remove_arms([3])
+        ...     here.stale(), here.refresh(), here.stale()
+        (True, True, False)
+        """
         return bool(self.live.trouble) or self.home.signature() != self._seen
 
     def refresh(self) -> bool:
@@ -149,7 +191,13 @@ class Bandit:
         return Live(name, model, catalogue, self.config.policy, trouble).warm()
 
     def row(self, x: Mapping[str, float] | Matrix) -> Rows:
-        """A context by feature names, or as a row of numbers."""
+        """A context by feature names, or as a row of numbers.
+
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Bandit.create(f"{folder}/tea", vectors=np.eye(2), features=["fresh", "floral"]) as tea:
+        ...         tea.row({"floral": 2.0}).csr().toarray().tolist()
+        [[0.0, 2.0]]
+        """
         if isinstance(x, Mapping):
             return self.vocabulary.named({name: real(f"feature {name!r}", v, -np.inf) for name, v in x.items()})[0]
         return one_row(x, self.vocabulary.columns)
@@ -174,6 +222,7 @@ class Bandit:
         return self.shown(answer)
 
     def shown(self, event: Event) -> Shown:
+        """A logged decision in the user's ids."""
         return Shown(event.event_id, event.epoch, tuple(Slot(*slot) for slot in slots(event, self.live.catalogue)))
 
     def explain(
@@ -182,7 +231,12 @@ class Bandit:
         eligible: Iterable[ArmId] | None = None,
         exclude: Iterable[ArmId] | None = None,
     ) -> Explanation:
-        """Every effective arm of a context, in dense indices: `bandit.live.catalogue.ids[i]` is arm i."""
+        """Every effective arm of a context, in dense indices: `bandit.live.catalogue.ids[i]` is arm i.
+
+        >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", vectors=np.eye(4)) as tea:
+        ...     tea.explain(np.ones(4)).probability.sum()
+        np.float64(1.0)
+        """
         live = self.live
         return live.explain(self.row(x), live.restricted(eligible, exclude))
 
@@ -193,7 +247,13 @@ class Bandit:
         raise_for(name, given, self.log.reward(given), self.live.catalogue)
 
     def rewards(self, event_id: str, rewards: Mapping[ArmId, float]) -> list[Reward]:
-        """As the log takes them."""
+        """As the log takes them.
+
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Bandit.create(f"{folder}/tea", vectors=np.eye(2), arms=["mint", "rose"]) as tea:
+        ...         [(reward.arm, reward.value) for reward in tea.rewards("visit-1", {"rose": 1})]
+        [(1, 1.0)]
+        """
         if not rewards:
             raise ValueError("there are no rewards in it")
         now = time.time()
@@ -204,6 +264,7 @@ class Bandit:
         return [Reward(event_id, arm, value, now) for arm, value in zip(arms, values, strict=True)]
 
     def event(self, event_id: str | int) -> Stored:
+        """What the log holds of an event: the decision, and the rewards so far."""
         found = self.log.event(event_name(event_id))
         if found is None:
             raise UnknownEvent(f"there is no event {event_id!r} in the log")
@@ -231,7 +292,8 @@ class Bandit:
             wait, default = self.config.rewards.reward_wait, self.config.rewards.default_reward
             chunks = self.log.samples(mark, wait=wait, default=default, tree=tree_id(base.tree))
             feedback = gather(chunks, base.n_features)
-            model, heard = learned(base, feedback, self.config.learner, state.following)
+            known = self.home.labelled(base, live.catalogue.gone) if self.config.learner.takes_labels else None
+            model, heard = learned(base, feedback, self.config.learner.regressor(known), state.following)
             checked(model, base, feedback, self.config.policy.policy())
             keep = self.config.refit.keep
             self.home.publish(model, state.model, keep, refit_observed=observed, refit_time=mark.time)
@@ -290,10 +352,13 @@ def _names(home: Home) -> tuple[str, ...] | None:
 
 def _first_model(
     X: Matrix | None, Y: Matrix | None, vectors: Matrix | None, model: Model | None, max_leaf: int, branching: int,
-    seed: int,
+    seed: int, apart: bool,
 ) -> Model:  # fmt: skip
-    given = [X is not None and Y is not None, vectors is not None, model is not None]
-    if sum(given) != 1 or (X is None) != (Y is None):
+    if (
+        (X is None) != (Y is None)
+        or (X is None) + (vectors is None) + (model is None) == 3
+        or (vectors is not None and (X is not None or model is not None))
+    ):
         raise ValueError("a bandit begins with X and Y, with vectors, or with a model: one of the three")
     if model is not None:
         largest = int(np.bincount(model.tree.leaf_of).max())
@@ -302,18 +367,31 @@ def _first_model(
         return model
     if vectors is not None:
         return Model.from_vectors(Tree.from_vectors(vectors, max_leaf, branching, seed), vectors)
-    return Model.initial(Tree.from_labels(X, Y, max_leaf, branching, seed), X, Y)
+    return Model.initial(Tree.from_labels(X, Y, max_leaf, branching, seed, apart=apart), X, Y)
+
+
+def _labels(model: Model, X: Matrix | None, Y: Matrix | None, config: Config) -> Labelled | None:
+    """What the first model and every refit learn of X and Y."""
+    if X is None or Y is None or not config.learner.takes_labels:
+        return None
+    return Labelled.of(model.tree, as_rows(X, model.n_features), Y, beam=config.policy.beam)
 
 
 def check_new(folder: Path) -> None:
-    """Refuses a place that holds something."""
+    """Refuses a place that holds something.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     check_new(Path(folder))
+    ...     check_new(Path(folder, "not yet there"))
+    """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(f"{folder} exists and is not an empty folder; nothing was written")
 
 
 def _write_folder(
-    folder: Path, model: Model, catalogue: Catalogue, names: tuple[str, ...] | None, config: Config
-) -> None:
+    folder: Path, model: Model, catalogue: Catalogue, names: tuple[str, ...] | None, config: Config,
+    known: Labelled | None,
+) -> None:  # fmt: skip
     """All of it beside its place, then there in one step."""
     check_new(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -324,6 +402,8 @@ def _write_folder(
         put(work / CATALOGUE, lambda file: file.write(lines))
         if names is not None:
             put(work / VOCABULARY, lambda file: file.write(json.dumps(names).encode() + b"\n"))
+        if known is not None:
+            labels.save(known, work / LABELLED)
         name = name_of(model.epoch)
         model.save(work / MODELS / name)
         Home(work).note("created", model=name)

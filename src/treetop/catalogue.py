@@ -32,7 +32,11 @@ class UnknownFeature(ValueError):
 
 
 def arm_text(arm: object) -> str:
-    """An arm's id as text, which is how requests spell it; 7 and "7" are one id."""
+    """An arm's id as text, which is how requests spell it; 7 and "7" are one id.
+
+    >>> arm_text("tea"), arm_text(7)
+    ('tea', '7')
+    """
     if isinstance(arm, str):
         if not 0 < len(arm) <= LONGEST_ID:
             raise ValueError(f"an arm's id has {len(arm)} characters; it must have 1 to {LONGEST_ID}")
@@ -143,10 +147,20 @@ class Catalogue:
 
 
 def line_added(arms: Sequence[ArmId]) -> bytes:
+    """The line of the catalogue's file that says which ids came.
+
+    >>> line_added(["tea", 7])
+    b'{"add": ["tea", 7]}\\n'
+    """
     return json.dumps({"add": list(arms)}).encode() + b"\n"
 
 
 def line_removed(indices: Sequence[int]) -> bytes:
+    """The line of the catalogue's file that says which arms went, by index.
+
+    >>> Catalogue.read(line_added(["tea", "milk"]) + line_removed([0])).gone.tolist()
+    [True, False]
+    """
     return json.dumps({"remove": list(indices)}).encode() + b"\n"
 
 
@@ -180,6 +194,8 @@ class Vocabulary:
 
     def named(self, features: Mapping[str, float]) -> tuple[Rows, int]:
         """A context by names, and how many of them are not in the vocabulary (an error if it is strict)."""
+        if (quick := self.quickly(features)) is not None:
+            return quick
         index = self.index
         found = {index[name]: value for name, value in features.items() if name in index}
         if self.strict and len(found) < len(features):
@@ -188,6 +204,14 @@ class Vocabulary:
         order = sorted(found)
         values = _singles(map(found.__getitem__, order))
         return self._row(np.array(order, np.int32), values), len(features) - len(found)
+
+    def quickly(self, features: object) -> tuple[Rows, int] | None:
+        """`named` for a dict of names and finite numbers, which most are; None for whatever has to be looked at."""
+        found = _core.named_row(features, self.index, self.columns) if type(features) is dict else None
+        if found is None or (self.strict and found[3]):
+            return None
+        start, at, value, unknown = found
+        return Rows(start, at, value, self.columns), unknown
 
     def sparse(self, indices: Sequence[float], values: Sequence[float]) -> Rows:
         """A context by columns, in any order; a repeated one adds up."""

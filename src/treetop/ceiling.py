@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.linalg
+import scipy  # linalg is loaded when it is first used
 import scipy.sparse as sp
 
 from treetop.datasets import Dataset

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,11 +22,6 @@ from treetop import commands, commands_log, figures, lab, page, story
 from treetop import demo as demos
 from treetop import reproduce as reproducing
 from treetop import tune as tuning
-from treetop.bench import subjects as benches
-from treetop.bench import table as bench_table
-from treetop.bench.peers import runner
-from treetop.bench.setting import Setting
-from treetop.bench.shape import default_cache, shape_of
 from treetop.ceiling import full_information
 from treetop.datasets import load
 from treetop.experiment import Plan, Settings, execute
@@ -47,9 +43,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines inst
 DATA = "debian, synthetic:like=amazon-670k, a set of the paper such as eurlex-4k, or a file or folder."
 OBSERVED = "Slots the learner hears of: all, each:c=0.5, cascade (to the first click) or position:decay=0.8."
 Seeds = Annotated[list[int], typer.Option("--seed", help="Seed of shuffling, tree and draws; repeatable.")]
-Slots = Annotated[int, typer.Option(help="Arms shown a round.")]
-Explore = Annotated[int, typer.Option(help="How many of them are drawn by the strategy.")]
-Beam = Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")]
+SLOTS = "Arms shown a round."
+EXPLORED = "How many of them are drawn by the strategy."
+SURVIVORS = "Nodes that survive on each level of the search."
+Slots = Annotated[int, typer.Option(help=SLOTS)]
+Explore = Annotated[int, typer.Option(help=EXPLORED)]
+Beam = Annotated[int, typer.Option(help=SURVIVORS)]
 MaxLeaf = Annotated[int | None, typer.Option(help="Arms in a leaf at most; 10 if not given, 100 from 100,000 arms on.")]
 Init = Annotated[
     int | None, typer.Option(help="Rows for tree and routing; 5000, or all of a synthetic set's own, or the paper's.")
@@ -140,7 +139,7 @@ def demo(
     rate: Annotated[float, typer.Option(help="Visitors a second.")] = 30.0,
     as_json: Json = False,
 ) -> None:
-    """Four strategies learn which packages a Debian package depends on, from clicks alone.
+    """The paper's strategies and treetop's own way learn which packages a Debian package depends on, from clicks alone.
 
     With --serve: the service and its dashboard on the same data, with visitors, until Ctrl-C.
 
@@ -162,7 +161,7 @@ def demo(
             f"{time.perf_counter() - began:.1f} s.\n"
         )
     with _bars(as_json) as bar:
-        runs = [playing.play(name, seed, bar(name, rounds)) for name in demos.STRATEGIES]
+        runs = [playing.play(name, seed, bar(name, rounds)) for name in demos.NAMES]
     examples = playing.examples(runs)
     picture = _draw(lambda path: playing.picture(runs, path), out / "demo.png")
     result = {"dataset": facts, "runs": [r.summary() for r in runs], "examples": examples, "plot": picture}
@@ -171,10 +170,12 @@ def demo(
         print(json.dumps(result))
         return
     console.print()
-    console.print(table(runs, k=5))
+    console.print(table(runs))
     console.print(
         f"Always the right arms would earn {playing.attainable():.2f}, arms at random {playing.by_chance():.4f}.\n"
-        f"Most of the arms are right for one or two packages, so most explored ones are wrong."
+        f"Most of the arms are right for one or two packages, so most explored ones are wrong.\n"
+        f"[bold]{demos.BETTER}[/] is what Bandit and the service do: arms share what is known of their routes,\n"
+        f"the labels that the tree was built from are samples too, exploration is rare. The others are the paper's."
     )
     best = max(runs, key=lambda r: r.mean_reward)
     console.print(f"\n{len(examples)} late decisions of [bold]{best.strategy}[/]:")
@@ -214,9 +215,9 @@ def simulate(
     strategy: Annotated[
         list[str] | None, typer.Option(help="igw, greedy, boltzmann, epsilon or thrifty; repeatable.")
     ] = None,
-    k: Slots = 5,
-    explore: Explore = 3,
-    beam: Beam = 10,
+    k: Annotated[list[int], typer.Option(help=f"{SLOTS} Repeatable.")] = [5],  # noqa: B006
+    explore: Annotated[list[int], typer.Option(help=f"{EXPLORED} Repeatable.")] = [3],  # noqa: B006
+    beam: Annotated[list[int], typer.Option(help=f"{SURVIVORS} Repeatable.")] = [10],  # noqa: B006
     max_leaf: MaxLeaf = None,
     init: Init = None,
     horizon: Horizon = None,
@@ -237,12 +238,14 @@ def simulate(
     scenario: Annotated[str, typer.Option(help="stationary, new-arms, drift or half-init.")] = "stationary",
     share: Annotated[float, typer.Option(help="share of thrifty.")] = 0.01,
     ceiling: Annotated[bool, typer.Option(help="Adds what a learner that is shown every label gets.")] = False,
-    feedback: Observed = "all",
+    feedback: Annotated[list[str], typer.Option(help=f"{OBSERVED} Repeatable.")] = ["all"],  # noqa: B006
     data_dir: DataDir = None,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
     """Plays labelled data as a bandit: only the rewards of the arms shown are revealed.
+
+    Every strategy with every learner, k, explore, beam, feedback and seed given, one run each.
 
     Example: treetop simulate debian --strategy igw --strategy greedy --init 3000 --horizon 50000
     """
@@ -251,10 +254,10 @@ def simulate(
     }  # fmt: skip
     settings = tuple(
         Settings(
-            name, parameters.get(name, {}), k, explore, beam, max_leaf, init, horizon, first_epoch, factor, loss, split,
-            learn, feedback, scenario, warm,
+            name, parameters.get(name, {}), slots, drawn, width, max_leaf, init, horizon, first_epoch, factor, loss,
+            split, learn, heard, scenario, warm,
         )
-        for learn in learner
+        for learn, slots, drawn, width, heard in product(learner, k, explore, beam, feedback)
         for name in strategy or ["thrifty" if learn == "treetop" else "igw"]
     )  # fmt: skip
     plan = Plan(data, settings, tuple(seed))
@@ -264,7 +267,7 @@ def simulate(
     facts = records[0].dataset
     result: dict[str, Any] = {"dataset": facts, "runs": [record.summary() for record in records]}
     if ceiling:
-        result["ceiling"] = full_information(dataset, k)
+        result["ceiling"] = full_information(dataset, max(k))
     if out:
         _store(result, out / "result.json")
         title = f"{facts['name']}: {facts['arms']:,} arms"
@@ -273,7 +276,7 @@ def simulate(
         print(json.dumps(result))
     else:
         console.print(f"{escape(str(facts['name']))}: {facts['arms']:,} arms", highlight=False, soft_wrap=True)
-        console.print(table(records, k))
+        console.print(table(records))
         if ceiling:
             best, rows = result["ceiling"]["mean_reward"], result["ceiling"]["rows"]
             console.print(f"shown every label, ridge regression gets {best:.3f} on {rows:,} rows it has not seen")
@@ -334,7 +337,7 @@ def _tuning_table(points: list[tuning.Point], k: int) -> Table:
 
 @app.command()
 def bench(
-    what: Annotated[list[str] | None, typer.Argument(help="decide, batch, refit, build, scale, load; or all.")] = None,
+    what: Annotated[list[str] | None, typer.Argument(help="decide, batch, refit, build, scale, load; serve.")] = None,
     shape: Annotated[str, typer.Option(help="Sizes: small, amazon-3m or 10m; changed by those below.")] = "small",
     arms: Annotated[int | None, typer.Option(help="Arms; rounds follow if not given.")] = None,
     features: Annotated[int | None, typer.Option(help="Features of a context.")] = None,
@@ -354,6 +357,12 @@ def bench(
 
     Example: treetop bench decide batch --arms 200000
     """
+    from treetop.bench import subjects as benches  # here: a service that starts again need not wait for it
+    from treetop.bench import table as bench_table
+    from treetop.bench.peers import runner
+    from treetop.bench.setting import Setting
+    from treetop.bench.shape import default_cache, shape_of
+
     sizes = {"features": features, "nonzeros": nnz, "init": init, "rounds": rounds, "max_leaf": max_leaf, "seed": seed}
     with errors.status("") as status:
         setting = Setting(

@@ -27,7 +27,15 @@ LONGEST = 10.0  # seconds between two tries
 
 
 class ServiceError(Exception):
-    """The service said no: `status`, `code` and a sentence; `stored` where it told what it holds instead."""
+    """The service said no: `status`, `code` and a sentence; `stored` where it told what it holds instead.
+
+    >>> with Client(url) as client:
+    ...     try:
+    ...         client.reward("nobody", {"mint": 1.0})
+    ...     except ServiceError as error:
+    ...         print(error.status, error.code)
+    404 unknown_event
+    """
 
     def __init__(self, status: int, code: str, message: str, stored: Any = None, wait: float = 0.0) -> None:
         super().__init__(f"{message} ({status} {code})")
@@ -40,11 +48,14 @@ class Unreachable(ConnectionError):
 
 
 class Client:
-    """Talks to `treetop serve`. May be used from any thread.
+    """Talks to `treetop serve`, here at `url`, http://127.0.0.1:8700 if not given. May be used from any thread.
 
-    >>> client = Client("http://127.0.0.1:8700")
-    >>> client
-    Client(http://127.0.0.1:8700)
+    >>> with Client(url) as client:
+    ...     shown = client.decide({"floral": 1.0}, event_id="visit-1", k=2)
+    ...     client.reward("visit-1", {shown.arms[0]: 1.0})
+    ...     client.decide({"floral": 1.0}, event_id="visit-1", k=2) == shown  # sent again: the same
+    {'event_id': 'visit-1', 'stored': 1, 'repeated': 0}
+    True
     """
 
     def __init__(
@@ -72,6 +83,13 @@ class Client:
         self.close()
 
     def close(self) -> None:
+        """Closes the connections; those that are needed again are opened again.
+
+        >>> client = Client(url)
+        >>> client.ready()
+        True
+        >>> client.close()
+        """
         for connection in self._open:
             connection.close()
         self._open.clear()
@@ -89,7 +107,13 @@ class Client:
         return _shown(self._call("POST", "/v1/decide", _ask(x, event_id, k, explore, eligible, exclude)))
 
     def decide_batch(self, requests: Sequence[Mapping[str, Any]]) -> list[Shown | ServiceError]:
-        """Many decisions; each request has the arguments of `decide` by name. A result or an error for each."""
+        """Many decisions; each request has the arguments of `decide` by name. A result or an error for each.
+
+        >>> with Client(url) as client:
+        ...     found = client.decide_batch([{"x": {"dark": 1.0}, "k": 2}, {"x": {"dark": 1.0}, "eligible": ["beer"]}])
+        ...     len(found[0].arms), found[1].code
+        (2, 'unknown_arm')
+        """
         asked = [_ask(**request) for request in requests]
         results = self._call("POST", "/v1/decide/batch", {"requests": asked})["results"]
         return [_shown(result["decision"]) if result["status"] == 200 else _error(result) for result in results]
@@ -99,39 +123,89 @@ class Client:
         return self._call("POST", "/v1/reward", _rewards(event_id, rewards))
 
     def reward_batch(self, rewards: Mapping[str, Mapping[ArmId, float]]) -> list[dict[str, Any] | ServiceError]:
-        """Rewards of many events. A result or an error for each."""
+        """Rewards of many events. A result or an error for each.
+
+        >>> with Client(url) as client:
+        ...     shown = client.decide({"dark": 1.0}, event_id="visit-2", k=1)
+        ...     client.reward_batch({"visit-2": {shown.arms[0]: 1.0}, "nobody": {"mint": 1.0}})
+        [{'event_id': 'visit-2', 'stored': 1, 'repeated': 0}, ServiceError("there is no event 'nobody' in the log...")]
+        """
         asked = [_rewards(event, mine) for event, mine in rewards.items()]
         results = self._call("POST", "/v1/reward/batch", {"requests": asked})["results"]
         return [result["reward"] if result["status"] == 200 else _error(result) for result in results]
 
     def event(self, event_id: str | int) -> dict[str, Any]:
+        """What the log holds of an event: when and with what it was decided, its slots and their rewards.
+
+        >>> with Client(url) as client:
+        ...     shown = client.decide({"dark": 1.0}, event_id="visit-3")
+        ...     client.event("visit-3")["features"]
+        {'indices': [2], 'values': [1.0]}
+        """
         return self._call("GET", f"/v1/events/{quote(str(event_id), safe='')}")
 
     def explain(self, x: Mapping[str, Any] | Matrix | None = None, **options: Any) -> dict[str, Any]:
-        """The effective arms of a context, or of `event_id=...`; `top=` says how many."""
+        """The effective arms of a context, or of `event_id=...`; `top=` says how many.
+
+        >>> with Client(url) as client:
+        ...     len(client.explain({"floral": 1.0}, top=2)["effective"])
+        2
+        """
         features = {} if x is None else {"features": _features(x)}
         return self._call("POST", "/v1/explain", {**features, **options})
 
     def model(self) -> dict[str, Any]:
+        """The model that serves, and how refits stand.
+
+        >>> with Client(url) as client:
+        ...     client.model()["features"]
+        4
+        """
         return self._call("GET", "/v1/model")
 
     def ready(self) -> bool:
+        """Whether there is a service that takes requests; asks once.
+
+        >>> with Client(url) as client, Client("http://127.0.0.1:9") as nobody:
+        ...     client.ready(), nobody.ready()
+        (True, False)
+        """
         try:
             return bool(self._call("GET", "/readyz", again=False))
         except (ServiceError, Unreachable):
             return False
 
     def refit(self) -> dict[str, Any]:
-        """Starts a refit; `model()` shows when the new one serves."""
+        """Starts a refit; `model()` shows when the new one serves.
+
+        >>> with Client(url) as client:
+        ...     _ = client.decide({"fresh": 1.0})
+        ...     client.refit()
+        {'status': 'started'}
+        """
         return self._call("POST", "/v1/refit", {}, again=False)
 
     def roll_back(self, model: str | None = None) -> dict[str, Any]:
+        """Makes an older model current again: the one before, or the one named.
+
+        >>> with Client(url) as client:
+        ...     before = client.model()["model"]
+        ...     _ = client.change_arms(add=["hibiscus"])  # makes a model with a place for it
+        ...     client.roll_back(before)["model"] == before
+        True
+        """
         return self._call("POST", "/v1/rollback", {} if model is None else {"model": model}, again=False)
 
     def change_arms(
         self, add: Sequence[ArmId] = (), remove: Sequence[ArmId] = (), vectors: Any = None
     ) -> dict[str, Any]:
-        """Adds and removes arms; `vectors` are contexts like those that the new arms are for."""
+        """Adds and removes arms; `vectors` are contexts like those that the new arms are for.
+
+        >>> with Client(url) as client:
+        ...     before = client.model()["arms"]
+        ...     client.change_arms(add=["matcha"], remove=["mint"], vectors=[{"grassy": 1.0}])["arms"] - before
+        1
+        """
         given = {} if vectors is None else {"vectors": [_features(x) for x in vectors]}
         return self._call("POST", "/v1/arms", {"add": list(add), "remove": list(remove), **given}, again=False)
 

@@ -31,10 +31,19 @@ def init(
     k: Annotated[int, typer.Option(help="Arms shown in a decision.")] = 5,
     explore: Annotated[int, typer.Option(help="How many of them are drawn by the strategy.")] = 3,
     beam: Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")] = 10,
-    strategy: Annotated[str, typer.Option(help="igw, greedy, boltzmann or epsilon.")] = "igw",
+    learner: Annotated[str, typer.Option(help="treetop: shares strength between arms; paper: faithful.")] = "treetop",
+    warm: Annotated[
+        bool, typer.Option("--warm/--cold", help="Whether treetop learns the labels of these rows too.")
+    ] = True,
+    strategy: Annotated[
+        str | None, typer.Option(help="thrifty, igw, greedy, boltzmann or epsilon; thrifty, or igw for paper, if none.")
+    ] = None,
     max_leaf: Annotated[int | None, typer.Option(help="Arms in a leaf at most; by the data if not given.")] = None,
     rows: Annotated[int | None, typer.Option("--init", help="Rows for tree and routing; by the data if none.")] = None,
-    first: Annotated[int, typer.Option("--first-epoch", help="Observed rounds before the first refit.")] = 1000,
+    first: Annotated[
+        int | None,
+        typer.Option("--first-epoch", help="Observed rounds before the first refit; by the learner if none."),
+    ] = None,
     arms: Annotated[Path | None, typer.Option(help="A file with the ids of the arms, one a line.")] = None,
     features: Annotated[Path | None, typer.Option(help="A file with the names of the features, one a line.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the rows chosen and of the tree.")] = 0,
@@ -49,19 +58,24 @@ def init(
     check_new(folder)
     dataset = load(data, data_dir=data_dir)
     count, _, leaf = dataset.sizes(rows, 1, max_leaf)
-    settings = config.Config(
-        policy=config.Deciding(k, explore, beam, strategy=strategy),
+    usual = config.Config.of(learner)
+    settings = replace(
+        usual,
+        policy=config.Deciding(k, explore, beam, strategy=strategy or usual.policy.strategy),
         tree=config.Leaves(leaf),
-        refit=config.Refitting(first=first),
+        learner=replace(usual.learner, warm=warm),
+        refit=usual.refit if first is None else replace(usual.refit, first=first),
     )
     names = _named(dataset, arms, features)
-    _, model = begin(dataset, count, 1, leaf, seed)
+    stream, model = begin(dataset, count, 1, leaf, seed, apart=settings.learner.takes_labels)
     with Bandit.create(
-        folder, model=model, arms=names.arm_names, features=names.feature_names, config=settings
-    ) as made:
+        folder, stream.X_init, stream.Y_init, model=model, arms=names.arm_names, features=names.feature_names,
+        config=settings,
+    ) as made:  # fmt: skip
         facts = {
             "folder": str(folder), "arms": model.n_arms, "features": model.n_features, "nodes": model.tree.n_nodes,
-            "model": made.live.name, "seconds": round(time.perf_counter() - began, 2),
+            "model": made.live.name, "learner": learner, "warm": made.config.learner.warm,
+            "seconds": round(time.perf_counter() - began, 2),
         }  # fmt: skip
     if as_json:
         print(json.dumps(facts))

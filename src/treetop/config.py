@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from treetop.explore import STRATEGIES, Strategy
 from treetop.learn import Epochs, Learner, Linear
 from treetop.policy import MAX_SLOTS, Policy
-from treetop.pooled import Pooled
+from treetop.pooled import Labelled, Pooled
 from treetop.types import real, whole
 
 if sys.version_info >= (3, 11):
@@ -32,7 +32,7 @@ class Deciding:
     explore: int = 3
     beam: int = 10
     beta: float | None = None
-    strategy: str = "igw"
+    strategy: str = "thrifty"
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -76,21 +76,31 @@ class Naming:
 
 @dataclass(frozen=True)
 class Learning:
-    """`paper` is the faithful learner, `treetop` the one that shares strength (squared loss only)."""
+    """`treetop` is the learner that shares strength (squared loss only), `paper` the faithful one.
 
-    name: str = "paper"
+    `warm`: the labels that the bandit was made from, if any were kept, are samples of every refit of `treetop`.
+    """
+
+    name: str = "treetop"
     loss: str = "squared"
     cost: float = 1.0
+    warm: bool = True
 
     def __post_init__(self) -> None:
         if self.name not in ("paper", "treetop"):
             raise ValueError(f"the learner's name is {self.name!r}; it must be paper or treetop")
         if self.name == "treetop" and self.loss != "squared":
             raise ValueError(f"loss={self.loss!r} is for the learner paper, not for treetop")
+        if not isinstance(self.warm, bool):
+            raise TypeError(f"warm must be true or false, not {self.warm!r}")
         self.regressor()
 
-    def regressor(self) -> Learner:
-        return Linear(self.loss, self.cost) if self.name == "paper" else Pooled(self.cost)
+    @property
+    def takes_labels(self) -> bool:
+        return self.warm and self.name == "treetop"
+
+    def regressor(self, known: Labelled | None = None) -> Learner:
+        return Linear(self.loss, self.cost) if self.name == "paper" else Pooled(self.cost, known=known)
 
 
 @dataclass(frozen=True)
@@ -98,8 +108,8 @@ class Refitting:
     """When to refit: after `first` rounds with an observed reward, then at every `factor` times as many; by the clock
     `every` so many seconds if there is anything new (0: never by the clock)."""
 
-    first: int = 1000
-    factor: float = 2.0
+    first: int = 1024
+    factor: float = 1.2
     every: float = 0.0
     retry: float = 10.0  # seconds after a failure; twice as many after the next
     retry_most: float = 3600.0
@@ -115,7 +125,7 @@ class Refitting:
     def due(self, then: int, now: int) -> bool:
         """Whether the schedule asks for a refit, if the last one saw `then` observed rounds and there are `now`.
 
-        >>> Refitting(first=100).due(0, 99), Refitting(first=100).due(100, 199), Refitting(first=100).due(100, 200)
+        >>> Refitting(first=100).due(0, 99), Refitting(first=100).due(100, 119), Refitting(first=100).due(100, 120)
         (False, False, True)
         """
         return any(n > then for n in Epochs.geometric(self.first, self.factor).until(now + 1))
@@ -123,7 +133,7 @@ class Refitting:
     def following(self, then: int) -> int:
         """How many observed rounds the schedule waits for, if the last refit saw `then`.
 
-        >>> Refitting(first=100).following(0), Refitting(first=100).following(250)
+        >>> Refitting(first=100, factor=2).following(0), Refitting(first=100, factor=2).following(250)
         (100, 400)
         """
         reach = max(self.first, then + 1, int(then * self.factor) + 1) + 1
@@ -174,6 +184,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Config:
+    """All settings; by default those of a new folder. `Config.of("paper")` has the faithful algorithm's."""
+
     policy: Deciding = field(default_factory=Deciding)
     tree: Leaves = field(default_factory=Leaves)
     features: Naming = field(default_factory=Naming)
@@ -186,6 +198,15 @@ class Config:
         if self.limits.k < self.policy.k:
             raise ValueError(f"limits.k is {self.limits.k}, below policy.k, {self.policy.k}")
 
+    @classmethod
+    def of(cls, learner: str) -> Config:
+        """The defaults that go with a learner: its strategy and its schedule.
+
+        >>> Config.of("paper").policy.strategy, Config.of("treetop").policy.strategy
+        ('igw', 'thrifty')
+        """
+        return parse("") if learner == "paper" else cls(learner=Learning(learner))
+
 
 TABLES: dict[str, type[Any]] = {
     "policy": Deciding, "tree": Leaves, "features": Naming, "learner": Learning, "refit": Refitting,
@@ -193,8 +214,21 @@ TABLES: dict[str, type[Any]] = {
 }  # fmt: skip
 
 
+# What a file means that leaves these out: the faithful algorithm, as all folders had it when there was no other.
+UNSAID: dict[str, dict[str, Any]] = {
+    "policy": {"strategy": "igw"}, "learner": {"name": "paper", "warm": False}, "refit": {"first": 1000, "factor": 2.0},
+}  # fmt: skip
+
+
 def read(path: Path) -> Config:
-    """The settings of a file; what is not there has its default, what is not known is an error."""
+    """The settings of a file; what is not there has its default or what is in UNSAID, what is not known is an error.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, CONFIG).write_text("[policy]\\nbeam = 30")
+    ...     read(Path(folder, CONFIG)).policy.beam
+    30
+    """
     try:
         return parse(path.read_text(encoding="utf-8"))
     except (ValueError, TypeError) as error:
@@ -202,14 +236,15 @@ def read(path: Path) -> Config:
 
 
 def parse(text: str) -> Config:
-    """
+    """The settings of a text.
+
     >>> parse("[policy]\\nk = 3").policy.k
     3
     """
     tables = tomllib.loads(text)
     if wrong := next((name for name in tables if name not in TABLES), None):
         raise ValueError(f"there is no table [{wrong}]; the tables are {', '.join(TABLES)}")
-    return Config(**{name: _made(TABLES[name], table, name) for name, table in tables.items()})
+    return Config(**{name: _made(kind, tables.get(name, {}), name) for name, kind in TABLES.items()})
 
 
 def _made(kind: type[T], table: object, name: str) -> T:
@@ -219,19 +254,25 @@ def _made(kind: type[T], table: object, name: str) -> T:
     if wrong := next((key for key in table if key not in known), None):
         raise ValueError(f"[{name}] has no {wrong!r}; it has {', '.join(known)}")
     try:
-        return kind(**table)
+        return kind(**{**UNSAID.get(name, {}), **table})
     except (ValueError, TypeError) as error:
         raise ValueError(f"[{name}] {error}") from None
 
 
 def text_of(config: Config) -> str:
-    """The settings as a file, with a word on each table."""
+    """The settings as a file, with a word on each table.
+
+    >>> print(text_of(Config()).splitlines()[2])
+    [policy]  # slots of a decision, how many of them explore, nodes that survive each level of the search
+    >>> parse(text_of(Config())) == Config()
+    True
+    """
     out = ["# The settings of this bandit; the service reads them when it starts. docs/service.md explains them.\n"]
     about = {
         "policy": "slots of a decision, how many of them explore, nodes that survive each level of the search",
         "tree": "arms in a leaf at most; new arms respect it",
         "features": "strict_features = true refuses features that are not in the vocabulary",
-        "learner": "reward models",
+        "learner": 'name = "treetop" shares strength between arms, "paper" does not; warm = true: labels are samples',
         "refit": "after `first` observed rounds, then at every `factor` times as many; `every` seconds; models kept",
         "rewards": "default_reward = 0.0 counts a slot without a reward as 0 after `reward_wait` seconds",
         "limits": "what a request may ask for",

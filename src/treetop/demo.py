@@ -1,4 +1,4 @@
-"""The bundled data played by four strategies: what a newcomer sees first. Knows nothing of terminals."""
+"""The bundled data played as the paper does and as treetop does: what a newcomer sees first. Knows no terminals."""
 
 from __future__ import annotations
 
@@ -9,38 +9,41 @@ from typing import Any
 import numpy as np
 
 from treetop.datasets import Dataset, Stream, load
-from treetop.explore import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy
+from treetop.experiment import Settings, prepared
 from treetop.figures import plot
 from treetop.model import Model
-from treetop.policy import Policy
 from treetop.report import in_words
 from treetop.simulate import Progress, Run, begin, run
 
-STRATEGIES: dict[str, Strategy] = {
-    "greedy": Greedy(),
-    "epsilon": EpsilonGreedy(),
-    "boltzmann": Boltzmann(),
-    "igw": IGW(),
-}
+BETTER = "treetop"  # the learner that is the default of Bandit and the service, with its own strategy and schedule
+NAMES = ("greedy", "epsilon", "boltzmann", "igw", BETTER)  # the paper's strategies with its learner, then that
 INIT, ROUNDS, MAX_LEAF = 3_413, 50_000, 10
 
 
 @dataclass(frozen=True, eq=False)
 class Demo:
-    """A demo ready to play: every strategy starts from the same stream and the same model."""
+    """A demo ready to play: all from the same stream; treetop's tree sets arms apart that have no label."""
 
     dataset: Dataset
     stream: Stream
     model: Model
+    seed: int = 0
 
     @classmethod
     def prepare(cls, rounds: int = ROUNDS, seed: int = 0) -> Demo:
         dataset = load("debian")
-        return cls(dataset, *begin(dataset, INIT, rounds, MAX_LEAF, seed))
+        return cls(dataset, *begin(dataset, INIT, rounds, MAX_LEAF, seed), seed)
 
     def play(self, name: str, seed: int = 0, progress: Progress | None = None) -> Run:
-        policy = Policy(k=5, explore=3, beam=10, strategy=STRATEGIES[name])
-        return run(self.stream, self.model, policy, name=name, seed=seed, progress=progress)
+        settings = Settings("thrifty", learner="treetop") if name == BETTER else Settings(name)
+        model = self.model
+        if settings.learns_labels:
+            _, model = begin(self.dataset, INIT, len(self.stream.rows), MAX_LEAF, self.seed, apart=True)
+        learner, first = prepared(settings, self.stream, model)
+        return run(
+            self.stream, first, settings.policy(model.tree.n_nodes), name=name, seed=seed, progress=progress,
+            epochs=settings.epochs(), regressor=learner,
+        )  # fmt: skip
 
     def attainable(self) -> float:
         """Mean reward of a policy that knows every label: no more than 5 of them can be shown."""

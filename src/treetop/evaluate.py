@@ -196,7 +196,8 @@ def ranks(means: Mapping[str, float]) -> dict[str, int]:
 class Series:
     """One strategy on one dataset: what its runs collected, seed by seed.
 
-    `blocks` holds the reward collected in every block of rounds, for runs that kept it.
+    `blocks` holds the reward collected in every block of rounds, for runs that kept it. `setting` says how it was
+    played, where that is not the same for all: greedy of the same setting is what others are compared with.
     """
 
     name: str
@@ -207,6 +208,7 @@ class Series:
     means: tuple[float, ...]
     curves: tuple[tuple[tuple[int, float], ...], ...]
     blocks: tuple[tuple[float, ...], ...] = ()
+    setting: str = ""
 
     @property
     def mean(self) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from importlib.metadata import version
@@ -20,20 +20,27 @@ import msgspec
 import numpy as np
 
 from treetop import store
+from treetop.config import Refitting
 from treetop.datasets import Dataset, Stream, load
 from treetop.explore import STRATEGIES, Strategy
 from treetop.feedback import Observer, parse
 from treetop.learn import Epochs, Learner, Linear
 from treetop.model import Model
+from treetop.next_model import begun
 from treetop.policy import Policy
 from treetop.pooled import Labelled, Pooled
 from treetop.scenario import SCENARIOS, Scenario
 from treetop.simulate import Building, Labels, Progress, Run, World, begin, curve, run
-from treetop.types import Feedback, Floats, whole
+from treetop.types import Floats, whole
 
 BLOCKS = 200
 LEARNERS = ("paper", "treetop")
-EPOCHS = {"paper": (4096, 2.0), "treetop": (1024, 1.2)}  # rounds before the first refit, and from one to the next
+# Rounds before the first refit, and from one to the next; a service of the treetop learner has the same.
+EPOCHS = {"paper": (4096, 2.0), "treetop": (Refitting.first, Refitting.factor)}
+TOLD = (
+    "k", "explore", "beam", "learner", "warm", "feedback", "scenario", "loss", "split", "max_leaf", "init", "horizon",
+    "first_epoch", "factor",
+)  # fmt: skip
 Worlds = Callable[[int], World]  # a seed -> where the rewards of its runs come from
 
 
@@ -103,6 +110,10 @@ class Settings:
     def _schedule(self) -> tuple[int, float]:
         first, factor = EPOCHS[self.learner]
         return first if self.first_epoch is None else self.first_epoch, factor if self.factor is None else self.factor
+
+    @property
+    def learns_labels(self) -> bool:
+        return self.learner == "treetop" and self.warm
 
     def regressor(self, known: Labelled | None = None) -> Learner:
         return Linear(loss=self.loss) if self.learner == "paper" else Pooled(known=known)
@@ -199,6 +210,28 @@ def versions() -> dict[str, str]:
     return {**{name: version(name) for name in names}, "python": platform.python_version()}
 
 
+def told_apart(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, str]]:
+    """For every run, by strategy and settings: the parameters that its strategy has in no other run, and the settings
+    that are not the same in all runs, both in words. What follows from the learner goes without saying.
+
+    >>> told_apart([("igw", {"beam": 10, "k": 5}), ("igw", {"beam": 30, "k": 5})])
+    [('', 'beam=10'), ('', 'beam=30')]
+    >>> told_apart([("igw", {"parameters": {"C": 1.0}}), ("igw", {"parameters": {"C": 2.0}}), ("greedy", {})])
+    [('C=1.0', ''), ('C=2.0', ''), ('', '')]
+    """
+    differing = [name for name in TOLD if any(s.get(name) != runs[0][1].get(name) for _, s in runs)]
+    if "learner" in differing:
+        differing = [name for name in differing if name not in ("warm", "first_epoch", "factor")]
+    found = []
+    for strategy, settings in runs:
+        twins = [s.get("parameters", {}) for name, s in runs if name == strategy]
+        own = {n: v for n, v in settings.get("parameters", {}).items() if any(twin.get(n) != v for twin in twins)}
+        shown = {name: "all" if settings.get(name) is None else settings[name] for name in differing}
+        parts = (" ".join(f"{name}={value}" for name, value in words.items()) for words in (own, shown))
+        found.append((next(parts), next(parts)))
+    return found
+
+
 def read(folder: str | os.PathLike[str]) -> list[Record]:
     """The finished runs of a folder, in order.
 
@@ -257,19 +290,26 @@ def _labels(dataset: Dataset) -> Worlds:
 
 
 def _begin(
-    dataset: Dataset, building: Building | None, init: int, horizon: int, leaf: int, split: str, name: str, seed: int
-) -> tuple[Stream, Model, Scenario | None]:
+    dataset: Dataset, building: Building | None, init: int, horizon: int, leaf: int, split: str, apart: bool, name: str,
+    seed: int,
+) -> tuple[Stream, Model, Scenario | None]:  # fmt: skip
     scenario = Scenario.of(name, dataset.n_arms, horizon, seed)
-    return *begin(dataset, init, horizon, leaf, seed, building, scenario, split=split), scenario
+    return *begin(dataset, init, horizon, leaf, seed, building, scenario, split=split, apart=apart), scenario
 
 
-def _learner(settings: Settings, stream: Stream, model: Model) -> tuple[Learner, Model]:
-    """The learner, and the first model: a warm treetop learner has learned the labels of the initialisation set."""
-    if settings.learner == "paper" or not settings.warm:
+def prepared(settings: Settings, stream: Stream, model: Model) -> tuple[Learner, Model]:
+    """The learner, and the first model: a warm treetop learner has learned the labels of the initialisation set.
+
+    >>> stream, model = begin(load("synthetic:arms=50,features=30,rows=200,init=100"), 100, 200, 10, seed=0)
+    >>> learner, first = prepared(Settings("thrifty", learner="treetop"), stream, model)
+    >>> first.epoch, bool(first.trials.sum() > 0)
+    (0, True)
+    """
+    if not settings.learns_labels:
         return settings.regressor(), model
     known = Labelled.of(model.tree, stream.X_init, stream.Y_init, beam=settings.beam or model.tree.n_nodes)
     learner = settings.regressor(known)
-    return learner, replace(learner.learn(model, Feedback.none(model.n_features, settings.k)), epoch=model.epoch)
+    return learner, begun(model, learner)
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,9 +325,10 @@ class _Table:
     def play(self, asked: Settings, seed: int, kept: store.Folder | None = None, index: int = 0) -> Record:
         settings = asked.resolved(self.dataset)
         stream, model, scenario = self.begin(
-            settings.init, settings.horizon, settings.max_leaf, settings.split, settings.scenario, seed
-        )
-        regressor, model = _learner(settings, stream, model)
+            settings.init, settings.horizon, settings.max_leaf, settings.split, settings.learns_labels,
+            settings.scenario, seed,
+        )  # fmt: skip
+        regressor, model = prepared(settings, stream, model)
         world, now = self.worlds(seed), versions()
         past = kept.saved(index, now) if kept else None
         played = run(

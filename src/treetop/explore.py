@@ -217,12 +217,12 @@ STRATEGIES: dict[str, type[Any]] = {
 
 
 def is_native(strategy: object) -> bool:
-    """Whether the core knows the strategy; a subclass may have probabilities of its own.
+    """Whether the core knows the strategy; a subclass may have probabilities of its own, a named one no kernel.
 
     >>> is_native(IGW()), is_native("mine")
     (True, False)
     """
-    return type(strategy) in STRATEGIES.values()
+    return type(strategy) in STRATEGIES.values() and "native" in vars(type(strategy))
 
 
 def check(strategy: object, explore: int) -> None:

@@ -9,7 +9,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from treetop.experiment import Record
+from treetop.experiment import Record, told_apart
 from treetop.report import Line, Panel
 from treetop.simulate import Run
 
@@ -23,6 +23,7 @@ STYLES = {
     "paper": ("#b9b9b9", "#6d6d6d", "-"),
     "ours": ("#0072b2", "#56b4e9", "-"),
 }
+DASHES = ("-", "--", ":", "-.")  # of lines of one strategy, in turn
 OTHERS = [("#d55e00", "#ff8c42", "-"), ("#8c6bb1", "#b79be0", "-"), ("#6b6b00", "#c9c944", "-")]
 INK = {"light": ("#1f2328", "#d9dde1"), "dark": ("#e6e8ea", "#41464d")}  # text, grid
 WIDTH, HEIGHT = 4.6, 3.3  # of one panel, in inches
@@ -42,12 +43,14 @@ def plot(runs: Sequence[Run | Record], path: Path, title: str) -> None:
     ...     Path(folder, "curve.png").stat().st_size > 10_000
     True
     """
+    apart = told_apart([(run.strategy, run.settings) for run in runs])
     lines = [
         Line(
-            run.strategy + (f", seed {run.seed}" if run.seed else "") + f": {run.mean_reward:.2f}",
+            " ".join(filter(None, (run.strategy, *words)))
+            + (f", seed {run.seed}" if run.seed else "") + f": {run.mean_reward:.2f}",
             run.strategy, tuple(m for _, m in run.checkpoints), tuple(float(t) for t, _ in run.checkpoints),
         )
-        for run in sorted(runs, key=lambda run: -run.mean_reward)
+        for run, words in sorted(zip(runs, apart, strict=True), key=lambda pair: -pair[0].mean_reward)
     ]  # fmt: skip
     panel = Panel(title, tuple(lines), "mean reward a round so far", marks=tuple(runs[0].settings["refits"]))
     draw([panel], path, width=8, height=4.8)
@@ -121,10 +124,19 @@ def _panel(ax: Any, panel: Panel, theme: str) -> None:
 
 
 def _colours(panel: Panel, theme: str) -> list[tuple[str, str]]:
-    """Colour and line of every line; strategies of the user's own take turns with the colours left over."""
+    """Colour and line of every line; strategies of the user's own take turns with the colours left over.
+
+    A strategy has one colour, and from its second line on (another setting or seed) another dash.
+    """
     others = cycle(OTHERS)
-    found = [STYLES.get(line.style) or next(others) for line in panel.lines]
-    return [(light if theme == "light" else dark, dash) for light, dark, dash in found]
+    known = {style: STYLES.get(style) or next(others) for style in dict.fromkeys(line.style for line in panel.lines)}
+    before: dict[str, int] = {}
+    found = []
+    for style in (line.style for line in panel.lines):
+        light, dark, dash = known[style]
+        n = before[style] = before.get(style, -1) + 1
+        found.append((light if theme == "light" else dark, DASHES[n % len(DASHES)] if n else dash))
+    return found
 
 
 def _curves(ax: Any, panel: Panel, theme: str) -> None:

@@ -11,11 +11,20 @@ from typing import BinaryIO
 
 
 class InUse(ValueError):
-    """Another process holds the lock."""
+    """Another process, or another part of this one, holds the lock."""
 
 
 def sync_folder(path: Path) -> None:
-    """What was renamed in a folder stays renamed after a power cut."""
+    """What was renamed in a folder stays renamed after a power cut.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     Path(folder, "old").mkdir()
+    ...     _ = Path(folder, "old").rename(Path(folder, "new"))
+    ...     sync_folder(Path(folder))
+    ...     [path.name for path in Path(folder).iterdir()]
+    ['new']
+    """
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -24,7 +33,14 @@ def sync_folder(path: Path) -> None:
 
 
 def put(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Writes a file beside its place, syncs it and renames it: a reader sees the old one or the new one."""
+    """Writes a file beside its place, syncs it and renames it: a reader sees the old one or the new one.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     put(Path(folder, "greeting"), lambda file: file.write(b"hello"))
+    ...     [(path.name, path.read_bytes()) for path in Path(folder).iterdir()]
+    [('greeting', b'hello')]
+    """
     part = path.with_name(path.name + ".part")
     with part.open("wb") as file:
         write(file)
@@ -34,7 +50,15 @@ def put(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 
 def append(path: Path, line: bytes) -> None:
-    """Adds a line (or several) and syncs; what a crash leaves of it is without its end."""
+    """Adds a line (or several) and syncs; what a crash leaves of it is without its end.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     for line in (b"one\\n", b"two\\n"):
+    ...         append(Path(folder, "lines"), line)
+    ...     Path(folder, "lines").read_bytes()
+    b'one\\ntwo\\n'
+    """
     with path.open("ab") as file:
         file.write(line)
         sync(file)
@@ -42,6 +66,15 @@ def append(path: Path, line: bytes) -> None:
 
 
 def cut_unfinished_line(path: Path) -> None:
+    """Takes away what a crash left of a line; a file that is not there needs nothing.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     append(Path(folder, "lines"), b"one\\ntw")
+    ...     cut_unfinished_line(Path(folder, "lines"))
+    ...     Path(folder, "lines").read_bytes()
+    b'one\\n'
+    """
     if path.exists():
         whole = path.read_bytes().rfind(b"\n") + 1
         if whole < path.stat().st_size:
@@ -49,6 +82,15 @@ def cut_unfinished_line(path: Path) -> None:
 
 
 def sync(file: BinaryIO) -> None:
+    """What was written to an open file is on the disk when this returns.
+
+    >>> from tempfile import TemporaryFile
+    >>> with TemporaryFile() as file:
+    ...     _ = file.write(b"hello")
+    ...     sync(file)
+    ...     os.fstat(file.fileno()).st_size
+    5
+    """
     file.flush()
     os.fsync(file.fileno())
 
@@ -58,6 +100,15 @@ def locked(path: Path, patience: float = 0.0) -> Iterator[None]:
     """Holds a file or folder until the end, whatever the end: the system lets go of it when the process dies.
 
     Waits `patience` seconds at most for another process to let go of it.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder, locked(Path(folder)):
+    ...     try:
+    ...         with locked(Path(folder)):
+    ...             pass
+    ...     except InUse as error:
+    ...         print(str(error).removeprefix(folder))
+     is in use by another process
     """
     try:
         import fcntl

@@ -1,7 +1,7 @@
 """New arms for a model that is in use: a place in a leaf each, and a split where there is none. Learns nothing.
 
-The new model decides as the old one did until the new arms are drawn: they begin with the score 0 and, like every
-effective arm, with a positive chance.
+The new model decides as the old one did until the new arms are drawn: they begin with the score 0, or with the mean
+reward at their routing score if the model has it, and, like every effective arm, with a positive chance.
 """
 
 from __future__ import annotations

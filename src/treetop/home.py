@@ -1,6 +1,6 @@
 """A bandit's folder: which model and catalogue are current, the models kept, what happened to them. Decides nothing.
 
-    config.toml  vocabulary.json  catalogue.jsonl  models/000007/  current  history.jsonl  log.sqlite
+    config.toml  vocabulary.json  catalogue.jsonl  labelled/  models/000007/  current  history.jsonl  log.sqlite
 
 `current` is the one file that says what serves. It is replaced in one step, so a reader sees one state or the next. The
 catalogue only grows, and `current` says how much of it counts.
@@ -18,12 +18,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from treetop import labels
 from treetop.catalogue import Catalogue
 from treetop.files import append, cut_unfinished_line, locked, put
 from treetop.model import Model
 from treetop.modelfile import ModelFileError
+from treetop.pooled import Labelled
+from treetop.types import Bools
 
 CURRENT, CATALOGUE, HISTORY, MODELS, LOG = "current", "catalogue.jsonl", "history.jsonl", "models", "log.sqlite"
+LABELLED = "labelled"
 PATIENCE = 60.0  # seconds for another process to finish a change
 
 
@@ -73,6 +77,10 @@ class Home:
         if len(lines) != state.catalogue:
             raise ValueError(f"{self.path / CATALOGUE} has {len(lines)} bytes; {state.catalogue} were written")
         return Catalogue.read(lines)
+
+    def labelled(self, model: Model, gone: Bools) -> Labelled:
+        """The labels that the bandit was made from, without those of arms that are gone."""
+        return labels.load(self.path / LABELLED, model.n_arms, model.n_features).without(gone)
 
     def models(self) -> list[str]:
         """The models kept, oldest first."""
@@ -191,4 +199,9 @@ def _opened(path: Path) -> tuple[Model | None, str]:
 
 
 def name_of(epoch: int) -> str:
+    """The folder of an epoch's model.
+
+    >>> name_of(12)
+    '000012'
+    """
     return f"{epoch:06d}"

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from treetop.claims import FIGURE3B, labelled
+from treetop.claims import FIGURE3B, K, labelled
 from treetop.explore import IGW
-from treetop.lab import BEAM, EXPLORE, K, Lab, named
+from treetop.lab import BEAM, EXPLORE, Lab, named
 from treetop.learn import refit
 from treetop.model import Model
 from treetop.policy import Policy

@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from treetop.claims import ORDER
+from treetop.claims import ORDER, K
 from treetop.datasets import Dataset, load
 from treetop.evaluate import Series
 from treetop.experiment import Bars, Plan, Record, Settings, Worlds, execute
@@ -29,7 +29,7 @@ QUICK_ROUNDS, QUICK_INIT, QUICK_EPOCH = 6_000, 2_000, 1_024
 DEBIAN = (3_413, 50_000, 10)  # init, horizon, max_leaf: as in the demo
 REALIZABLE_ROUNDS, QUICK_REALIZABLE = 50_000, 3_000
 REALIZABLE_EPOCH = 64  # doubled from then on: Theorem 1 has epochs that end after 2^l rounds
-K, EXPLORE, BEAM = 5, 3, 10
+EXPLORE, BEAM = 3, 10
 SIGMA = 0.1  # of the noise in the realizable experiment; the paper gives none
 
 

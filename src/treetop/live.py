@@ -53,7 +53,13 @@ NO_RESTRICTION = Restriction()
 
 
 def tree_id(tree: Tree) -> str:
-    """A short name for a tree: node numbers mean the same only in trees of one name."""
+    """A short name for a tree: node numbers mean the same only in trees of one name.
+
+    >>> X = np.eye(4, dtype=np.float32)
+    >>> trees = [Tree.from_labels(X, X, max_leaf=leaf) for leaf in (2, 4, 4)]
+    >>> len(tree_id(trees[0])), tree_id(trees[0]) == tree_id(trees[1]), tree_id(trees[1]) == tree_id(trees[2])
+    (16, False, True)
+    """
     digest = hashlib.blake2b(tree.parents.tobytes(), digest_size=8)
     digest.update(tree.leaf_of.tobytes())
     return digest.hexdigest()
@@ -85,8 +91,9 @@ class Live:
 
     @cached_property
     def gone(self) -> Restriction:
-        """The restriction of a request that has none of its own."""
-        return restriction(self.model.tree, self.catalogue)
+        """The restriction of a request that has none of its own; prepared, since nearly every decision needs it."""
+        limits = restriction(self.model.tree, self.catalogue)
+        return replace(limits, allowed=Eligible.of(self.model.tree, limits.allowed))
 
     def policy(self, k: int | None = None, explore: int | None = None) -> tuple[Policy, str]:
         """The policy of a request, and as the log keeps it."""
@@ -125,7 +132,14 @@ class Live:
 
 
 def decided(policy: Policy, model: Model, row: Rows, event_id: str, limits: Restriction) -> Decision:
-    """The one `decide`, for a request that was checked."""
+    """The one `decide`, for a request that was checked.
+
+    >>> from treetop.types import as_rows
+    >>> X = np.eye(4, dtype=np.float32)
+    >>> model = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X)
+    >>> decided(Policy(k=2, explore=1), model, as_rows(X[:1]), "visit-1", NO_RESTRICTION).event_id
+    'visit-1'
+    """
     _check_any(model, limits)
     return policy.decide(model, row, event_id, limits.allowed)
 
@@ -140,7 +154,12 @@ def _check_any(model: Model, limits: Restriction) -> None:
 
 
 def digest(row: Rows, k: int | None, explore: int | None, limits: Restriction) -> bytes:
-    """What was asked, in 16 bytes: the same request again has the same, however its features were spelled."""
+    """What was asked, in 16 bytes: the same request again has the same, however its features were spelled.
+
+    >>> row = Rows(np.array([0, 1]), np.array([3], np.int32), np.ones(1, np.float32), 4)
+    >>> digest(row, 2, 1, NO_RESTRICTION) == digest(row, 2, 1, NO_RESTRICTION) != digest(row, 3, 1, NO_RESTRICTION)
+    True
+    """
     kind = limits.name[:1] if len(limits.listed) or limits.name[:1] == "+" else ""
     said = f"{len(row.index)} {k} {explore} {kind} ".encode()
     parts = (said, row.index.tobytes(), row.value.tobytes(), limits.listed.tobytes())
@@ -150,7 +169,14 @@ def digest(row: Rows, k: int | None, explore: int | None, limits: Restriction) -
 def restriction(
     tree: Tree, catalogue: Catalogue, kind: int = ALL, listed: Ints = NO_ARMS, removals: int | None = None
 ) -> Restriction:
-    """`listed` arms only, or all but those, without the arms removed so far (or in the first `removals` removals)."""
+    """`listed` arms only, or all but those, without the arms removed so far (or in the first `removals` removals).
+
+    >>> X = np.eye(4, dtype=np.float32)
+    >>> catalogue = Catalogue.of(["mint", "rose", "oolong", "sencha"])
+    >>> tree = Tree.from_labels(X, X, max_leaf=2)
+    >>> restriction(tree, catalogue).name, restriction(tree, catalogue.remove(["rose"])).name
+    ('', '-1')
+    """
     count = len(catalogue.removed) if removals is None else removals
     gone = catalogue.gone if removals is None else catalogue.gone_at(removals)
     if kind == ALL and count == 0:
@@ -174,18 +200,48 @@ def _allowed(tree: Tree, kind: int, listed: Ints, gone: Bools) -> Eligible:
 def decided_again(
     event: Event, model: Model, catalogue: Catalogue, listed_as: Callable[[str], Ints | None]
 ) -> Decision:
-    """A logged decision computed anew from the model, settings and arms of its time."""
+    """A logged decision computed anew from the model, settings and arms of its time.
+
+    >>> from treetop.types import as_rows
+    >>> X = np.eye(4, dtype=np.float32)
+    >>> model = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X)
+    >>> live = Live("000000", model, Catalogue.of(["mint", "rose", "oolong", "sencha"]), Deciding(k=2, explore=1))
+    >>> event = live.event(as_rows(X[:1]), "visit-1", None, None, live.gone)
+    >>> again = decided_again(event, model, live.catalogue, lambda name: None)
+    >>> bool((again.arms == event.arms).all())
+    True
+    """
     deciding = Deciding(**json.loads(event.policy))
     row = row_of(event, model)
     return decided(deciding.policy(), model, row, event.event_id, limits_of(event, model, catalogue, listed_as))
 
 
 def row_of(event: Event, model: Model) -> Rows:
-    """The context of a logged decision."""
+    """The context of a logged decision.
+
+    >>> from treetop.types import as_rows
+    >>> X = np.eye(4, dtype=np.float32)
+    >>> model = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X)
+    >>> live = Live("000000", model, Catalogue.of(["mint", "rose", "oolong", "sencha"]), Deciding(k=2, explore=1))
+    >>> event = live.event(as_rows(X[2:3]), "visit-1", None, None, live.gone)
+    >>> row_of(event, model).csr().toarray().tolist()
+    [[0.0, 0.0, 1.0, 0.0]]
+    """
     return Rows(np.array([0, len(event.index)], np.int64), event.index, event.value, model.n_features)
 
 
 def limits_of(event: Event, model: Model, catalogue: Catalogue, listed_as: Callable[[str], Ints | None]) -> Restriction:
+    """The arms that a logged decision could choose from; `listed_as` is where the log keeps named sets.
+
+    >>> from treetop.types import as_rows
+    >>> X = np.eye(4, dtype=np.float32)
+    >>> model = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X)
+    >>> live = Live("000000", model, Catalogue.of(["mint", "rose", "oolong", "sencha"]), Deciding(k=2, explore=1))
+    >>> limits = live.restricted(eligible=["mint", "sencha"], exclude=None)
+    >>> event = live.event(as_rows(X[:1]), "visit-1", None, None, limits)
+    >>> limits_of(event, model, live.catalogue, limits.sets().get).listed.tolist()
+    [0, 3]
+    """
     if not event.eligible:
         return NO_RESTRICTION
     count, _, listed_digest = event.eligible[1:].partition(":")

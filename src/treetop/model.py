@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -17,8 +16,9 @@ import scipy.sparse as sp
 from treetop import _core
 from treetop.files import sync_folder
 from treetop.modelfile import (
+    FILES,
     FORMAT,
-    MANIFEST,
+    OPTIONAL,
     SERVING,
     VERSION,
     ModelFileError,
@@ -28,11 +28,10 @@ from treetop.modelfile import (
     map_layout,
     read_array,
     read_manifest,
-    signature,
     swap,
     write_array,
     write_layout,
-    write_synced,
+    write_signed,
 )
 from treetop.routing import fit_routing, geometric_routing
 from treetop.tree import Tree
@@ -196,9 +195,7 @@ class Model:
                 "format": FORMAT, "version": VERSION, "epoch": self.epoch, "n_seen": self.n_seen,
                 "geometric": self.geometric, "columns": self.route_rows.columns, "files": files, "serving": layout,
             }  # fmt: skip
-            signed = {**manifest, "crc32": signature(manifest)}
-            write_synced(fresh / MANIFEST, json.dumps(signed, indent=1).encode())
-            sync_folder(fresh)
+            write_signed(fresh, manifest)
             swap(fresh, target, work / "old")
             sync_folder(target.parent)
         finally:
@@ -234,7 +231,10 @@ class Model:
     @classmethod
     def _open(cls, source: Path, manifest: dict[str, Any]) -> Model:
         try:
-            arrays = {name: read_array(source / f"{name}.npy", facts) for name, facts in manifest["files"].items()}
+            arrays = {
+                name: read_array(source / f"{name}.npy", facts, (FILES | OPTIONAL)[name])
+                for name, facts in manifest["files"].items()
+            }
             columns = whole("columns", manifest["columns"], 1)
             rows = {
                 kind: Rows(arrays[f"{kind}_start"], arrays[f"{kind}_index"], arrays[f"{kind}_value"], columns)

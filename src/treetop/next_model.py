@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from treetop.config import Learning
-from treetop.learn import refit
+from treetop.learn import Learner, refit
 from treetop.model import Model
 from treetop.policy import Policy
 from treetop.types import Feedback, Floats, as_rows
@@ -24,18 +23,56 @@ class BadModel(ValueError):
     """A model that must not serve."""
 
 
-def learned(base: Model, feedback: Feedback, learner: Learning, epoch: int) -> tuple[Model, tuple[str, ...]]:
-    """The model that follows `base`, and what the learner warned of."""
+def begun(base: Model, learner: Learner) -> Model:
+    """A first model with what the learner knows before there is any feedback, such as labelled rows.
+
+    >>> from treetop.learn import Linear
+    >>> from treetop.tree import Tree
+    >>> X = np.eye(4, dtype=np.float32)
+    >>> base = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X)
+    >>> begun(base, Linear()).n_seen
+    0
+    """
+    return replace(learner.learn(base, Feedback.none(base.n_features, 1)), epoch=base.epoch)
+
+
+def learned(base: Model, feedback: Feedback, learner: Learner, epoch: int) -> tuple[Model, tuple[str, ...]]:
+    """The model that follows `base`, and what the learner warned of.
+
+    >>> from treetop.learn import Linear
+    >>> from treetop.tree import Tree
+    >>> X = np.eye(4, dtype=np.float32)
+    >>> base = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X)
+    >>> shown = Policy(k=2, explore=1).decide_batch(base, X, seed=0)
+    >>> feedback = Feedback.of(X, shown, X[np.arange(4)[:, None], shown.arms])
+    >>> model, warned = learned(base, feedback, Linear(), epoch=7)
+    >>> model.epoch, model.n_seen, warned
+    (7, 4, ())
+    """
     if len(feedback) == 0:
         raise NothingToLearn("there is no decision in the log to learn from")
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        model = refit(base, feedback, learner.regressor())
+        model = refit(base, feedback, learner)
     return replace(model, epoch=epoch), tuple(str(warning.message) for warning in heard)
 
 
 def checked(model: Model, base: Model, feedback: Feedback, policy: Policy) -> None:
-    """Refuses a model of another shape, or one that cannot decide contexts that it was made from."""
+    """Refuses a model of another shape, or one that cannot decide contexts that it was made from.
+
+    >>> from treetop.learn import Linear
+    >>> from treetop.tree import Tree
+    >>> X = np.eye(4, dtype=np.float32)
+    >>> base = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X)
+    >>> shown = Policy(k=2, explore=1).decide_batch(base, X, seed=0)
+    >>> feedback = Feedback.of(X, shown, X[np.arange(4)[:, None], shown.arms])
+    >>> model, _ = learned(base, feedback, Linear(), epoch=7)
+    >>> checked(model, base, feedback, Policy(k=2, explore=1))
+    >>> smaller = Model.initial(Tree.from_labels(X, X[:, :3], max_leaf=2), X, X[:, :3])
+    >>> checked(smaller, base, feedback, Policy(k=2, explore=1))
+    Traceback (most recent call last):
+    treetop.next_model.BadModel: the new model has 3 arms and 4 features; 4 and 4 are needed
+    """
     if (model.n_arms, model.n_features) != (base.n_arms, base.n_features):
         raise BadModel(
             f"the new model has {model.n_arms} arms and {model.n_features} features; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -94,6 +95,7 @@ class Story:
     commands: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     checksums: Mapping[str, str] = field(default_factory=dict)
+    verdicts: Sheet | None = None
 
 
 def html(story: Story, picture: Callable[[Panel, str], bytes] | None = svg) -> str:
@@ -108,8 +110,11 @@ def html(story: Story, picture: Callable[[Panel, str], bytes] | None = svg) -> s
         _cards(story.datasets),
     ]
     if story.claims:
+        more = ""
+        if story.verdicts and len(story.verdicts.columns) > 2:
+            more = f"<h3>{escape(story.verdicts.title)}</h3>{_table(story.verdicts, 'stack')}"
         body.append(
-            f"<section id='claims'><h2>{escape(story.claims.title)}</h2>{_table(story.claims, 'stack')}</section>"
+            f"<section id='claims'><h2>{escape(story.claims.title)}</h2>{_table(story.claims, 'stack')}{more}</section>"
         )
     body += [_chapter(chapter, picture) for chapter in story.chapters]
     body += [_examples(story.examples), _footer(story)]
@@ -195,7 +200,7 @@ def _table(sheet: Sheet, kind: str = "") -> str:
         side = "left" if i < sheet.left else ""
         long = " long" if kind == "stack" and len(text) > 40 else ""
         verdict = VERDICTS.get(text) or ("some" if sheet.columns[i] == "verdict" else "")
-        shown = f"<span class='badge {verdict}'>{escape(text)}</span>" if verdict else escape(text)
+        shown = f"<span class='badge {verdict}'>{escape(text)}</span>" if verdict else _with_badges(escape(text))
         return f"<td class='{side}{long}' data-head='{escape(sheet.columns[i], quote=True)}'>{shown}</td>"
 
     head = "".join(
@@ -206,6 +211,11 @@ def _table(sheet: Sheet, kind: str = "") -> str:
     note = f"<p class='note'>{escape(sheet.note)}</p>" if sheet.note else ""
     table = f"<table class='{kind}'><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
     return f"{title}<div class='scroll'>{table}</div>{note}"
+
+
+def _with_badges(text: str) -> str:
+    """A verdict before a colon stands out."""
+    return re.sub("(does not hold|holds): ", lambda at: f"<span class='badge {VERDICTS[at[1]]}'>{at[1]}</span> ", text)
 
 
 def _examples(examples: Sequence[Mapping[str, Any]]) -> str:

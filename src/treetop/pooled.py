@@ -7,8 +7,9 @@ nodes get the mean reward of arms drawn through nodes; they have no regressors, 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,7 +18,7 @@ from treetop.learn import Linear, by_group, check_fits
 from treetop.model import Model
 from treetop.search import Eligible, search
 from treetop.tree import labelled
-from treetop.types import Feedback, Floats, Ints, Matrix, Rows, Singles, as_rows, real, whole
+from treetop.types import Bools, Feedback, Floats, Ints, Matrix, Rows, Singles, as_rows, real, whole
 
 KNOTS, WIDEST = 65, 4.0  # of the prior's tables, over the slack of a route; the core reads them the same way
 
@@ -35,6 +36,8 @@ class Labelled:
     >>> known = Labelled.of(tree, X, Y, beam=1)
     >>> float(known.reward.sum()), len(known.contexts)
     (32.0, 32)
+    >>> float(known.without(np.array([True, False, False, False])).reward.sum())  # arm 0 is gone
+    24.0
     """
 
     contexts: Rows
@@ -49,6 +52,7 @@ class Labelled:
            ) -> Labelled:  # fmt: skip
         """From the rows a tree was made of; at most about `negatives` arms without the label are kept of a row."""
         contexts, labels = labelled(X, Y)
+        beam = leaves(beam)
         whole("folds", folds, 2, max(2, labels.shape[0]))
         whole("negatives", negatives, 1)
         rng = np.random.default_rng(whole("seed", seed, 0))
@@ -57,11 +61,21 @@ class Labelled:
         parts = []
         for f in range(folds):
             others, mine = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
-            if len(others) and len(mine):
+            if labels[others].nnz and len(mine):  # without a label there is no routing
                 model = Model.initial(tree, rows[others], labels[others], tolerance=0.1)  # type: ignore[arg-type]
                 parts += [_of_row(model, contexts, labels, int(i), beam, negatives, rng) for i in mine]
-        row, arm, reward, route, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
+        columns = zip(*parts, strict=True) if parts else [[np.zeros(0)]] * 5  # one row has no others to be routed by
+        row, arm, reward, route, weight = (np.concatenate(part) for part in columns)
         return cls(contexts, row.astype(np.int32), arm.astype(np.int32), reward.astype(np.float32), route, weight)
+
+    def without(self, gone: Bools) -> Labelled:
+        """The same without the samples of some arms, of which `gone` has one flag each."""
+        if not gone.any():
+            return self
+        kept = ~gone[self.arm]
+        return Labelled(
+            self.contexts, self.row[kept], self.arm[kept], self.reward[kept], self.route[kept], self.weight[kept]
+        )
 
 
 def _of_row(
@@ -83,6 +97,43 @@ def _of_row(
     return np.full(len(arm), float(i)), arm.astype(np.float64), reward, route, weight
 
 
+@dataclass(eq=False)
+class _Routed:
+    """Log routes of all that was shown. Rounds of the last call are not routed again if the routing is the same."""
+
+    last: tuple[Rows, bytes, Floats] | None = None
+
+    def of(self, model: Model, feedback: Feedback, threads: int) -> Floats:
+        """(rounds, slots); NaN where nothing was shown."""
+        old = self._as_before(model, feedback)
+        new = feedback.contexts.slice(len(old), len(feedback))
+        arms = np.ascontiguousarray(feedback.arms[len(old) :])
+        found = model.engine.routes(new.start, new.index, new.value, arms.reshape(-1), max(1, arms.shape[1]), threads)
+        routes = np.vstack([old, found]) if len(old) else found
+        self.last = model.route_rows, _digest(feedback, len(feedback)), routes
+        return routes
+
+    def _as_before(self, model: Model, feedback: Feedback) -> Floats:
+        if self.last is not None:
+            routing, digest, routes = self.last
+            if (
+                routing is model.route_rows
+                and len(routes) <= len(feedback)
+                and digest == _digest(feedback, len(routes))
+            ):
+                return routes
+        return np.zeros((0, feedback.arms.shape[1]))
+
+
+def _digest(feedback: Feedback, rounds: int) -> bytes:
+    """Of the contexts and arms of the first rounds."""
+    x = feedback.contexts.head(rounds)
+    digest = hashlib.blake2b(repr((rounds, feedback.arms.shape[1])).encode())
+    for array in (x.start, x.index, x.value, feedback.arms[:rounds]):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()
+
+
 @dataclass(frozen=True)
 class Pooled:
     """Expected reward = (mean reward of arms with that routing score) + (the arm's own linear function of [x; 1]).
@@ -90,6 +141,10 @@ class Pooled:
     The arm's function is ridge regression of what the pooled mean leaves over, so that with few samples it stays near
     0. `known` adds labelled rows, which the first `window` new samples of an arm push out: at most that many samples
     of an arm count, the latest ones, so that what is forgotten is what an arm has seen enough of since.
+
+    The pooled means are those of the labelled rows if there are any: they know of all arms of a beam, the rounds only
+    of arms that were thought best, which makes arms without samples look several times better than they are. Without
+    labelled rows the rounds must do, and their hope for untried arms is what finds the good ones.
 
     >>> from treetop.tree import Tree
     >>> from treetop.learn import refit
@@ -105,6 +160,7 @@ class Pooled:
     window: int = 8192
     known: Labelled | None = None
     threads: int = 0
+    _routed: _Routed = field(default_factory=lambda: _Routed(), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         real("cost", self.cost, 1e-12, 1e12)
@@ -124,22 +180,20 @@ class Pooled:
         """
         check_fits(feedback, model)
         x, tree = feedback.contexts, model.tree
-        routes = model.engine.routes(
-            x.start, x.index, x.value, np.ascontiguousarray(feedback.arms).reshape(-1), max(1, feedback.arms.shape[1]),
-            self.threads,
-        )  # fmt: skip
+        routes = self._routed.of(model, feedback, self.threads)
         t, slot = np.nonzero(feedback.observed)
         arm, reward, route = feedback.arms[t, slot], feedback.rewards[t, slot], routes[t, slot]
         through = reward[feedback.nodes[t, slot] >= 0]
-        contexts, weight = x, np.ones(len(t))
+        contexts = x
+        pooled = (t < settled(len(feedback))).astype(np.float64)
         if self.known is not None:  # before the rounds, as it was
             known = self.known
             contexts = as_rows(sp.vstack([known.contexts.csr(), x.csr()], format="csr"))
             t = np.concatenate([known.row, t + len(known.contexts)])
             arm, reward = np.concatenate([known.arm, arm]), np.concatenate([known.reward, reward])
-            route, weight = np.concatenate([known.route, route]), np.concatenate([known.weight, weight])
+            route, pooled = np.concatenate([known.route, route]), np.concatenate([known.weight, 0 * pooled])
         slack = np.minimum(np.cbrt(-route), WIDEST)
-        means = pooled_means(slack, reward, weight)
+        means = pooled_means(slack, reward, pooled)
         left = (reward - interpolate(means, slack)).astype(np.float32)
         start, order = _latest(*by_group(tree.n_nodes + arm, tree.n_nodes + tree.n_arms), self.window)
         solver = Linear(cost=self.cost, tolerance=self.tolerance, threads=self.threads)
@@ -152,6 +206,27 @@ class Pooled:
             prior=np.concatenate([means, nodes]).astype(np.float32),
             trials=np.bincount(arm, minlength=tree.n_arms).astype(np.int32),
         )  # fmt: skip
+
+
+def leaves(beam: int) -> int:
+    """How many leaves a beam ends with: a model with a prior has no regressors of nodes, and spends that on arms.
+
+    >>> leaves(10)
+    14
+    """
+    return beam * 7 // 5
+
+
+def settled(rounds: int) -> int:
+    """How many rounds, the first ones, the pooled means are made of: they hold still until there are twice as many.
+
+    Meanwhile what is left to explain of old samples is the same at every refit, and an arm without new ones keeps its
+    weights to the bit. It depends on the number of rounds alone, so that a refit knows nothing of those before it.
+
+    >>> settled(0), settled(1), settled(1023), settled(1024)
+    (0, 1, 512, 1024)
+    """
+    return 1 << (rounds.bit_length() - 1) if rounds else 0
 
 
 def interpolate(table: Floats, slack: Floats) -> Floats:

@@ -12,7 +12,7 @@ import numpy as np
 
 from treetop.datasets import Stream
 from treetop.evaluate import Band, Matrix, Series, band, half_width, ranks
-from treetop.experiment import Record
+from treetop.experiment import Record, told_apart
 from treetop.simulate import Run
 
 if TYPE_CHECKING:
@@ -178,12 +178,12 @@ def means(title: str, series: Sequence[Series], note: str = "") -> Sheet:
     >>> means("debian", [one]).rows
     (('X-IGW-topk', '1', '0.900', '1.300', '-', '1'),)
     """
-    base = next((s.mean for s in series if s.style == "greedy"), 0.0)
+    base = {s.setting: s.mean for s in series if s.style == "greedy"}
     places = ranks({s.name: s.mean for s in series})
     rows = tuple(
         (
             s.name, str(places[s.name]), plus_minus(s.mean, float(half_width(s.means))), f"{last_fifth(s):.3f}",
-            f"{s.mean / base:.2f}x" if base else "-", str(len(s.seeds)),
+            f"{s.mean / base[s.setting]:.2f}x" if base.get(s.setting) else "-", str(len(s.seeds)),
         )
         for s in sorted(series, key=lambda s: -s.mean)
     )  # fmt: skip
@@ -235,31 +235,41 @@ def grid_sheet(panel: Panel, note: str = "") -> Sheet:
     return Sheet(panel.title, ("", *panel.labels), rows, note)
 
 
-def table(runs: Sequence[Run | Record], k: int) -> Table:
+def table(runs: Sequence[Run | Record]) -> Table:
     """One line per strategy, best first: mean reward over the whole stream and over its last fifth.
+
+    Greedy of the same settings and seed is what a line is compared with.
 
     >>> from treetop.datasets import load
     >>> from treetop.policy import Policy
     >>> from treetop.simulate import begin, run
     >>> stream, model = begin(load("synthetic:arms=50,features=30,rows=200,init=100"), 100, 200, 10, seed=0)
     >>> played = run(stream, model, Policy(), name="igw")
-    >>> table([played], k=5).row_count
+    >>> table([played]).row_count
     1
     """
     from rich.table import Table
 
-    out = Table(title=f"Mean reward a round (at most {k} hits)", title_justify="left")
-    base = {run.seed: run.mean_reward for run in runs if run.strategy == "greedy"}
-    several = len({run.seed for run in runs}) > 1
-    heads = ("strategy", *(["seed"] if several else []), "whole stream", "last fifth", "against greedy", "rounds/s")
-    for head in (*heads, "seconds"):
-        out.add_column(head, justify="left" if head == "strategy" else "right")
-    for run in sorted(runs, key=lambda run: -run.mean_reward):
-        speed = run.rounds / max(run.seconds, 1e-3)
-        ratio = f"{run.mean_reward / base[run.seed]:.2f}x" if base.get(run.seed) else ""
-        seed = [str(run.seed)] if several else []
+    most = " or ".join(str(k) for k in sorted({int(run.settings["k"]) for run in runs}))
+    out = Table(title=f"Mean reward a round (at most {most} hits)", title_justify="left")
+    apart = told_apart([(run.strategy, run.settings) for run in runs])
+    base = {
+        (run.seed, setting): run.mean_reward
+        for run, (_, setting) in zip(runs, apart, strict=True)
+        if run.strategy == "greedy"
+    }
+    several, set_apart = len({run.seed for run in runs}) > 1, any(setting for _, setting in apart)
+    heads = ["strategy", *["settings"] * set_apart, *["seed"] * several, "whole stream", "last fifth", "against greedy"]
+    for head in (*heads, "rounds/s", "seconds"):
+        words = head in ("strategy", "settings")
+        out.add_column(head, justify="left" if words else "right", no_wrap=words)
+    for run, (own, setting) in sorted(zip(runs, apart, strict=True), key=lambda pair: -pair[0].mean_reward):
+        greedy = base.get((run.seed, setting))
+        ratio = f"{run.mean_reward / greedy:.2f}x" if greedy else ""
+        names = [f"{run.strategy} {own}".strip(), *[setting] * set_apart, *[str(run.seed)] * several]
         rewards = (f"{run.mean_reward:.3f}", f"{run.late_reward:.3f}")
-        out.add_row(run.strategy, *seed, *rewards, ratio, f"{speed:,.0f}", f"{run.seconds:.1f}")
+        speed = run.rounds / max(run.seconds, 1e-3)
+        out.add_row(*names, *rewards, ratio, f"{speed:,.0f}", f"{run.seconds:.1f}")
     return out
 
 

@@ -10,9 +10,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from treetop.claims import labelled, paper_name
+from treetop.claims import by_dataset, labelled, paper_name
 from treetop.claims import sheet as claims_sheet
 from treetop.evaluate import Series, tally, votes
+from treetop.experiment import told_apart
 from treetop.page import Story
 from treetop.report import Chapter, curves, grid, means
 
@@ -29,7 +30,7 @@ def read(folder: Path) -> Story:
     ...     result = {"dataset": {"name": "debian", "arms": 34773}, "runs": [played]}
     ...     _ = Path(folder, "result.json").write_text(json.dumps(result))
     ...     read(Path(folder)).title
-    'debian: 1 strategies compared'
+    'debian: 1 strategy'
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder of results")
@@ -65,25 +66,26 @@ def checksum(path: Path) -> str:
 
 
 def series(runs: Iterable[Mapping[str, Any]], prefix: str = "X-") -> list[Series]:
-    """Runs as JSON has them, gathered by strategy; the first run of a strategy sets its place.
+    """Runs as JSON has them, gathered by strategy and settings; the first run of each sets its place.
 
     >>> run = {"strategy": "igw", "seed": 0, "mean_reward": 0.9, "settings": {"k": 5}, "checkpoints": [[10, 0.9]]}
     >>> series([run, {**run, "seed": 1}])[0].seeds
     (0, 1)
     """
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for run in runs:
-        found.setdefault(str(run["strategy"]), []).append(run)
-    return [_series(name, mine, prefix) for name, mine in found.items()]
+    every = list(runs)
+    found: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    for run, words in zip(every, told_apart([(str(r["strategy"]), r["settings"]) for r in every]), strict=True):
+        found.setdefault((str(run["strategy"]), *words), []).append(run)
+    return [_series(*key, mine, prefix) for key, mine in found.items()]
 
 
-def _series(strategy: str, runs: Sequence[Mapping[str, Any]], prefix: str) -> Series:
+def _series(strategy: str, own: str, setting: str, runs: Sequence[Mapping[str, Any]], prefix: str) -> Series:
     return Series(
-        paper_name(strategy, prefix), strategy, int(runs[0]["settings"]["k"]),
+        " ".join(filter(None, (paper_name(strategy, prefix), own, setting))), strategy, int(runs[0]["settings"]["k"]),
         int(runs[0]["checkpoints"][-1][0]), tuple(int(run["seed"]) for run in runs),
         tuple(float(run["mean_reward"]) for run in runs),
         tuple(tuple((int(t), float(m)) for t, m in run["checkpoints"]) for run in runs),
-        tuple(tuple(map(float, run["blocks"])) for run in runs if run.get("blocks")),
+        tuple(tuple(map(float, run["blocks"])) for run in runs if run.get("blocks")), setting,
     )  # fmt: skip
 
 
@@ -98,7 +100,7 @@ def _reproduced(folder: Path) -> Story:
         "Top-k eXtreme contextual bandits with arm hierarchy: the experiments again", lead,
         tuple(manifest["datasets"].values()), claims_sheet(chapters), chapters, (), manifest["chapters"],
         manifest["versions"],
-        {str(path.relative_to(folder)): checksum(path) for path in files},
+        {str(path.relative_to(folder)): checksum(path) for path in files}, by_dataset(chapters),
     )  # fmt: skip
 
 
@@ -106,7 +108,7 @@ def _simulated(folder: Path) -> Story:
     result = _load(folder / "result.json")
     facts, runs = result["dataset"], result["runs"]
     played = series(runs)
-    rounds, k = played[0].rounds, played[0].k
+    rounds, k = played[0].rounds, " or ".join(str(k) for k in sorted({s.k for s in played}))
     panels = [curves(f"{labelled(facts)}, k = {k}", played)]
     if len(played) > 1:
         matrix = tally([votes(played)])
@@ -122,14 +124,25 @@ def _simulated(folder: Path) -> Story:
     )  # fmt: skip
     lead = f"{facts['arms']:,} arms, {rounds:,} rounds: {best.name} collected most, {best.mean:.3f} a round."
     return Story(
-        f"{labelled(facts)}: {len(played)} strategies compared", lead, (facts,), None, (chapter,),
+        f"{labelled(facts)}: {_compared(played)}", lead, (facts,), None, (chapter,),
         tuple(result.get("examples", ())), {}, versions(), {"result.json": checksum(folder / "result.json")},
     )  # fmt: skip
 
 
+def _compared(played: Sequence[Series]) -> str:
+    """How many strategies, and in how many settings each."""
+    strategies, settings = len({s.style for s in played}), len({s.setting for s in played})
+    counted = f"{strategies} {'strategy' if strategies == 1 else 'strategies'}"
+    return f"{counted} in {settings} settings" if settings > 1 else f"{counted} compared" if strategies > 1 else counted
+
+
 def _settings(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What the runs have in common, and the parameters of each strategy."""
-    shared = {name: value for name, value in runs[0]["settings"].items() if name != "parameters"}
+    shared = {
+        name: value
+        for name, value in runs[0]["settings"].items()
+        if name != "parameters" and all(run["settings"].get(name) == value for run in runs)
+    }
     return {**shared, **{run["strategy"]: run["settings"].get("parameters") or "no parameters" for run in runs}}
 
 

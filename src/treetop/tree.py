@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
 
 from treetop import _core
-from treetop.types import Ints, Matrix, Rows, as_indices, as_rows, whole
+from treetop.types import Ints, Longs, Matrix, Rows, as_indices, as_rows, whole
 
 SPLITS = ("kmeans", "cocluster")
 
@@ -88,20 +89,27 @@ class Tree:
         seed: int = 0,
         *,
         split: str = "kmeans",
+        apart: bool = False,
         threads: int = 0,
         progress: Callable[[int, int], object] | None = None,
     ) -> Tree:
         """Similar arms together, judged by the contexts in which they are positive (PIFA; Prabhu et al. 2018).
 
-        Arms without a positive context are spread over the leaves. The same seed gives the same tree on any number of
-        threads (0: all cores). `progress(done, total)` is called ten times a second, in arms times levels.
+        Arms without a positive context are spread over the leaves, or with `apart` in leaves of their own below one
+        child of the root, so that no beam is spent on them. The same seed gives the same tree on any number of threads
+        (0: all cores). `progress(done, total)` is called ten times a second, in arms times levels.
 
         >>> X = Y = np.eye(4, dtype=np.float32)  # four contexts, each with an arm of its own
         >>> Tree.from_labels(X, Y, max_leaf=2)
         Tree(4 arms, 3 nodes, depth 1)
         """
         vectors = pifa(X, Y)
-        return cls.from_vectors(vectors, max_leaf, branching, seed, split=split, threads=threads, progress=progress)
+        positive = np.diff(vectors.start) > 0
+        build = partial(cls.from_vectors, split=split, threads=threads, progress=progress)
+        if not apart or positive.all():
+            return build(vectors, max_leaf, branching, seed)
+        tree = build(vectors.csr()[positive], max_leaf, branching, seed)
+        return _with_others(tree, np.flatnonzero(positive), np.flatnonzero(~positive), max_leaf, branching)
 
     @classmethod
     def from_vectors(
@@ -175,6 +183,23 @@ class Tree:
                     leaf_for[name] = len(parents)
                     parents.append(number[name])
         return cls(np.array(parents, np.int32), np.array([leaf_for[name] for name in category_of], np.int32))
+
+
+def _with_others(tree: Tree, known: Longs, others: Longs, max_leaf: int, branching: int) -> Tree:
+    """A tree of the arms `known`, and `others` in the order of their ids below one more child of the root."""
+    parents = tree.parents.tolist()
+    leaf_of = np.zeros(len(known) + len(others), np.int32)
+    leaf_of[known] = tree.leaf_of
+    if len(parents) == 1:  # the root was a leaf
+        parents, leaf_of[known] = [-1, 0], 1
+    waiting = [(others, 0)]
+    for arms, parent in waiting:
+        parents.append(parent)
+        if len(arms) <= max_leaf:
+            leaf_of[arms] = len(parents) - 1
+        else:
+            waiting += [(part, len(parents) - 1) for part in np.array_split(arms, branching)]
+    return Tree(np.array(parents, np.int32), leaf_of)
 
 
 def pifa(X: Matrix, Y: Matrix) -> Rows:

@@ -12,66 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import new_schema, topics
-from running import COMMAND, Running, named, running, settings, small_bandit
+from conftest import new_schema
+from playing import Load, X, Y, play
+from running import COMMAND, named, running, settings, small_bandit
 
 import treetop
 from treetop import config
-from treetop.answers import Shown, same
+from treetop.answers import same
 from treetop.bandit import Bandit
-
-X, Y = topics()
-REWARDS = Y.toarray()
-
-
-def play(service: Running, rounds: int, tag: str, client: treetop.Client | None = None) -> list[Shown]:
-    """Decides and rewards; a reward is the label."""
-    talking = client or service.client()
-    shown = []
-    for i in range(rounds):
-        d = talking.decide(named(X, i % 600), event_id=f"{tag}-{i}")
-        talking.reward(
-            d.event_id, {arm: float(REWARDS[i % 600, int(str(arm)[1:])]) for arm in d.arms if str(arm)[0] == "a"}
-        )
-        shown.append(d)
-    if client is None:
-        talking.close()
-    return shown
-
-
-class Load:
-    """Threads that decide and reward until they are told to stop; every failure is kept."""
-
-    def __init__(self, service: Running, threads: int = 4) -> None:
-        self.service, self.failures, self.decisions = service, list[str](), 0
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(n,)) for n in range(threads)]
-
-    def _run(self, number: int) -> None:
-        with self.service.client(retries=0) as client:
-            i = 0
-            while not self._stop.is_set():
-                i += 1
-                try:
-                    play_one(client, f"load-{number}-{i}", i)
-                    self.decisions += 1
-                except Exception as error:
-                    self.failures.append(repr(error))
-
-    def __enter__(self) -> "Load":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-
-def play_one(client: treetop.Client, event: str, i: int) -> None:
-    d = client.decide(named(X, i % 600), event_id=event)
-    client.reward(event, {d.arms[0]: 1.0})
 
 
 @pytest.fixture
@@ -154,38 +102,6 @@ def test_a_refit_that_fails_changes_nothing_is_seen_and_tried_again(tmp_path: Pa
         assert service.get("/v1/model").json["refit"]["failures"] == 0
         times = [line["time"] for line in service.said("refit failed")]
         assert times == sorted(times)
-
-
-def test_a_killed_refit_is_a_failed_refit(folder: Path) -> None:
-    with running(folder) as service:
-        play(service, 30, "a")
-        killed = 0
-        while not killed:
-            service.wait_for(lambda: service.post("/v1/refit", {}).status == 202)
-            for _ in range(200):
-                if pids := refit_processes(folder):
-                    os.kill(pids[0], signal.SIGKILL)
-                    killed += 1
-                    break
-                time.sleep(0.005)
-        service.wait_for(lambda: service.said("refit failed"))
-        assert service.get("/v1/model").json["model"] == "000000"
-        assert [p.name for p in (folder / "models").iterdir() if not p.name.startswith(".")] == ["000000"]
-        service.wait_for(lambda: service.post("/v1/refit", {}).status == 202)
-        service.wait_for(lambda: service.model_is("000001"))
-
-
-def refit_processes(folder: Path) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if b"treetop.service.refit" in words and str(folder).encode() in words:
-                found.append(int(entry.name))
-    return found
 
 
 def test_refits_that_cannot_be(folder: Path) -> None:
@@ -273,6 +189,31 @@ def test_workers_share_everything_and_dead_ones_are_replaced(folder: Path) -> No
     assert not alive(service.said("ready")[-1]["pid"])
 
 
+def test_workers_share_the_weights(folder: Path) -> None:
+    """They are mapped from one file, of which no worker has a page of its own."""
+    with running(folder, "--workers", "2") as service:
+        service.wait_for(lambda: len(service.said("ready")) == 2)
+        play(service, 40, "a")
+        maps = [mapped(line["pid"], folder / "models" / "000000" / "serving.bin") for line in service.said("ready")]
+    for facts in maps:
+        assert facts["Size"] > 0
+        assert facts["Private_Dirty"] == facts["Shared_Dirty"] == facts["Anonymous"] == 0
+    assert sum(facts["Rss"] for facts in maps) > 0
+
+
+def mapped(pid: int, file: Path) -> dict[str, int]:
+    """KB of a file's mappings in a process, by kind."""
+    found: dict[str, int] = {}
+    here = False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        word, _, rest = line.partition(":")
+        if "-" in word.split()[0]:
+            here = line.endswith(str(file))
+        elif here and rest.endswith("kB"):
+            found[word] = found.get(word, 0) + int(rest.split()[0])
+    return found
+
+
 def test_workers_end_when_their_parent_is_killed(folder: Path) -> None:
     with running(folder, "--workers", "2") as service:
         service.wait_for(lambda: len(service.said("ready")) == 2)
@@ -352,61 +293,6 @@ def test_arms_change_while_it_serves(folder: Path) -> None:
         ):
             assert service.post("/v1/arms", wrong).status == 422
         assert client.model()["arms"] == 62
-
-
-def test_tokens_and_their_scopes(folder: Path, tmp_path: Path) -> None:
-    tokens = {"read": "r" * 20, "write": "w" * 20, "admin": "a" * 20}
-    file = tmp_path / "tokens"
-    file.write_text("# ours\n" + "".join(f"{scope} {token}\n" for scope, token in tokens.items()))
-    calls: list[tuple[str, str, Any]] = [
-        ("write", "/v1/decide", {"features": named(X, 0), "event_id": "t"}), ("write", "/v1/reward", {}),
-        ("write", "/v1/decide/batch", {}), ("write", "/v1/reward/batch", {}), ("read", "/v1/events/t", None),
-        ("read", "/v1/explain", {}), ("read", "/v1/model", None), ("admin", "/v1/refit", {}),
-        ("admin", "/v1/rollback", {}), ("admin", "/v1/arms", {}), ("read", "/metrics", None),
-        ("read", "/openapi.json", None),
-    ]  # fmt: skip
-    with running(folder, "--tokens", str(file), environment={"TREETOP_TOKEN": "everything" * 2}) as service:
-        for scope, path, body in calls:
-            method = "GET" if body is None else "POST"
-            for given in (None, "Bearer wrong", "Bearer ", "Basic !!", "Bearer " + "r" * 19, "r" * 20):
-                head = {} if given is None else {"authorization": given}
-                answer = service.ask(method, path, body, head)
-                assert (answer.status, answer.code) == (401, "unauthorized"), path
-                assert answer.headers["www-authenticate"].startswith(("Bearer", "Basic"))
-            for other, token in tokens.items():
-                status = service.ask(method, path, body, {"authorization": f"Bearer {token}"}).status
-                assert (status == 403) == (other != scope), (path, other)
-                assert status != 401
-            assert service.ask(method, path, body, {"authorization": "bearer " + "everything" * 2}).status not in (
-                401,
-                403,
-            )
-        assert service.get("/healthz").status == service.get("/readyz").status == 200
-        assert (
-            service.ask("GET", "/v1/model", headers={"authorization": "Basic b3BzOnJycnJycnJycnJycnJycnJycnJy"}).status
-            == 200
-        )
-        service.end()
-        written = service.lines.read_text()
-    for secret in (*tokens.values(), "everything" * 2):
-        assert secret not in written
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("read short", "has 5 characters; at least 16"),
-        ("all " + "x" * 20, "no scope 'all'"),
-        ("nonsense", "not of the form"),
-    ],
-)
-def test_bad_tokens_are_refused_at_the_start(folder: Path, tmp_path: Path, line: str, message: str) -> None:
-    (tmp_path / "tokens").write_text(line + "\n")
-    words = [*COMMAND, "serve", str(folder), "--tokens", str(tmp_path / "tokens")]
-    ended = subprocess.run(words, capture_output=True, text=True)
-    assert ended.returncode == 2
-    assert message in re.sub(r"\s+", " ", ended.stderr)
-    assert "x" * 20 not in ended.stderr
 
 
 def test_a_folder_that_is_none_is_one_line(tmp_path: Path) -> None:

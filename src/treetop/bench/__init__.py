@@ -1,5 +1,6 @@
 """Timings, always beside others' in the same run, and checked against slow twins. Nothing asserts a timing.
 
 `shape` makes models, `timing` has the clocks, `reference` the slow twins, `peers` the others; `setting` is what a bench
-is told; `decide`, `learn` and `load` are the benches; `child` measures in fresh processes; `table` prints.
+is told; `decide`, `learn`, `load` and `serve` (with `bare` and `knock`) are the benches; `child` measures in fresh
+processes; `table` prints.
 """

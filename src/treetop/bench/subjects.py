@@ -9,13 +9,16 @@ from typing import Any
 from treetop.bench.decide import batch, decide, scale
 from treetop.bench.learn import build, refits
 from treetop.bench.load import load
+from treetop.bench.serve import serve
 from treetop.bench.setting import Result, Setting
 from treetop.bench.timing import Row, commit, load_average, machine
 
 SUBJECTS: dict[str, Callable[[Setting], Result]] = {
     "decide": decide, "batch": batch, "refit": refits, "build": build, "scale": scale, "load": load,
+    "serve": serve,
 }  # fmt: skip
-OF_DATASETS = ("decide", "batch", "load")
+OF_DATASETS = ("decide", "batch", "load", "serve")
+WHEN_ASKED = ("serve",)  # starts services, which the others do not need: not part of all
 SAME = ("beam", "threads", "samples", "batch")
 
 
@@ -23,7 +26,8 @@ def subjects(names: list[str], setting: Setting) -> list[str]:
     """The benches asked for, all if none; an error for what there is none of."""
     if wrong := [name for name in names if name not in SUBJECTS]:
         raise ValueError(f"cannot bench {wrong[0]!r}; it must be one of {', '.join(SUBJECTS)}")
-    chosen = list(dict.fromkeys(names)) or [*(OF_DATASETS if setting.dataset else SUBJECTS)]
+    all_ = [name for name in (OF_DATASETS if setting.dataset else SUBJECTS) if name not in WHEN_ASKED]
+    chosen = list(dict.fromkeys(names)) or all_
     if setting.dataset and (wrong := [name for name in chosen if name not in OF_DATASETS]):
         raise ValueError(f"bench {wrong[0]} makes its own data; with --data it must be one of {', '.join(OF_DATASETS)}")
     return chosen

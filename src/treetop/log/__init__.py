@@ -30,7 +30,13 @@ __all__ = [
 
 
 def open_log(where: str | Path) -> Log:
-    """The log at a path (SQLite) or a postgresql:// address; made if there is none yet."""
+    """The log at a path (SQLite) or a postgresql:// address; made if there is none yet.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder, open_log(f"{folder}/log.sqlite") as log:
+    ...     log.counts().observed
+    0
+    """
     if str(where).startswith(("postgresql://", "postgres://")):
         from treetop.log.postgres import PostgresLog
 

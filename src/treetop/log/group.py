@@ -15,15 +15,18 @@ from typing import Any, Protocol
 
 from treetop.log.records import LogError
 
-GROUP = 1024  # jobs in one commit at most, so that the first of them need not wait for ever
+GROUP = 1024  # items in one commit, or one job if that has more, so that the first of them need not wait for ever
 LINGER = 0.25  # of the time that a commit takes: how long the next one waits for callers who have just been answered
 
 
 class Job(Protocol):
-    """Something to write; one that is `alone` shares its commit with no other."""
+    """Something to write, of so many items; one that is `alone` shares its commit with no other."""
 
     @property
     def alone(self) -> bool: ...
+
+    @property
+    def size(self) -> int: ...
 
 
 class Group:
@@ -34,7 +37,8 @@ class Group:
         self._waiting: deque[tuple[Any, Future[Any]]] = deque()
         self._changed = threading.Condition()
         self._closed = False
-        self._wanted = 1  # jobs that have to wait before the thread is woken
+        self._size = 0  # items of the jobs that wait
+        self._wanted = 1  # items that have to wait before the thread is woken
         self._expected, self._until = 0, 0.0
         self._thread = threading.Thread(target=self._work, name="treetop-log", daemon=True)
         self._thread.start()
@@ -46,7 +50,8 @@ class Group:
             if self._closed:
                 raise LogError("the log is closed")
             self._waiting.append((job, future))
-            if len(self._waiting) >= self._wanted:
+            self._size += job.size
+            if self._size >= self._wanted:
                 self._changed.notify()
         return future
 
@@ -65,7 +70,8 @@ class Group:
             if running:
                 self._write(running)
             now = time.perf_counter()
-            self._expected, self._until = len(taken) + len(self._waiting), now + LINGER * (now - began)
+            self._expected = sum(job.size for job, _ in taken) + self._size
+            self._until = now + LINGER * (now - began)
 
     def _take(self) -> list[tuple[Any, Future[Any]]]:
         with self._changed:
@@ -74,17 +80,19 @@ class Group:
             self._wait(min(self._expected, GROUP), self._until)
             self._wait(1)
             taken: list[tuple[Any, Future[Any]]] = []
-            while self._waiting and len(taken) < GROUP:
-                if self._waiting[0][0].alone and taken:
+            size = 0
+            while self._waiting and size < GROUP:
+                job = self._waiting[0][0]
+                if taken and (job.alone or taken[0][0].alone):
                     break
                 taken.append(self._waiting.popleft())
-                if taken[0][0].alone:
-                    break
+                size += job.size
+            self._size -= size
             return taken
 
-    def _wait(self, jobs: int, until: float = math.inf) -> None:
-        self._wanted = jobs
-        while len(self._waiting) < jobs and not self._closed and (left := until - time.perf_counter()) > 0:
+    def _wait(self, items: int, until: float = math.inf) -> None:
+        self._wanted = items
+        while self._size < items and not self._closed and (left := until - time.perf_counter()) > 0:
             self._changed.wait(None if left == math.inf else left)
         self._wanted = 1
 

@@ -186,7 +186,17 @@ class Samples:
 
 
 def gather(chunks: Iterable[Samples], columns: int) -> Feedback:
-    """All chunks as one Feedback, each copied once."""
+    """All chunks as one Feedback, each copied once.
+
+    >>> import tempfile
+    >>> from treetop.bandit import Bandit
+    >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", vectors=np.eye(4)) as tea:
+    ...     for visit in ("visit-1", "visit-2"):
+    ...         tea.reward(visit, {tea.decide(np.ones(4), visit, k=2).arms[0]: 1.0})
+    ...     gather(tea.log.samples(tea.log.seal("today")), columns=4).rewards
+    array([[ 1., nan],
+           [ 1., nan]], dtype=float32)
+    """
     parts = list(chunks)
     highest = max((int(p.index.max()) for p in parts if len(p.index)), default=-1)
     if highest >= columns:

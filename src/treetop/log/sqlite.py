@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +23,15 @@ except ModuleNotFoundError:  # Windows: SQLite's own waiting has to do
     fcntl = None  # type: ignore[assignment]
 
 PATIENCE = 30.0  # seconds to wait for another process that writes
+TOGETHER = 64  # rows in one statement at most
 CHECKPOINT = 4096  # pages of the write-ahead log before they are moved into the file
+
+
+@lru_cache(256)
+def _insert(table: str, columns: tuple[str, ...], rows: int, known: str) -> str:
+    places = f"({', '.join('?' * len(columns))})"
+    sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES {', '.join([places] * rows)}"
+    return f"{sql} ON CONFLICT ({known}) DO NOTHING" if known else sql
 
 
 class SqliteLog(SqlLog):
@@ -100,15 +109,19 @@ class _Connection(Connection):
             return self._db.execute(sql, values).rowcount
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]], known: str = "") -> int:
-        places = ", ".join("?" * len(columns))
-        sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"
-        if known:
-            sql += f" ON CONFLICT ({known}) DO NOTHING"
+        """Several rows in a statement: Python's lock changes hands at each, and who answers requests wants it too."""
+        written = done = 0
         with self._trouble():
-            return self._db.executemany(sql, rows).rowcount
+            while left := len(rows) - done:
+                count = min(TOGETHER, 1 << left.bit_length() - 1)  # few different statements, so that all stay prepared
+                values = [value for row in rows[done : done + count] for value in row]
+                written += self._db.execute(_insert(table, tuple(columns), count, known), values).rowcount
+                done += count
+        return written
 
     def bulk(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
-        self.insert(table, columns, rows)  # type: ignore[arg-type]
+        with self._trouble():
+            self._db.executemany(_insert(table, tuple(columns), 1, ""), rows)
 
     def several(self, values: Sequence[Any]) -> Any:
         return json.dumps(list(values))

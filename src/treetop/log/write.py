@@ -88,6 +88,7 @@ class Append:
                 raise ValueError(
                     f"event {event.event_id!r} names the eligible set {event.eligible!r}, not among `sets`"
                 )
+        self.size = max(1, len(self.events))
         self.packed = [(pack_context(event), pack_slots(event)) for event in self.events]
 
 
@@ -98,6 +99,7 @@ class Rewards:
 
     def __init__(self, rewards: Sequence[Reward]) -> None:
         self.rewards = list(rewards)
+        self.size = max(1, len({r.event_id for r in self.rewards}))  # who waits for an answer has rewards of one event
         for r in self.rewards:
             check_id(r.event_id)
             whole("arm", r.arm, 0)
@@ -108,7 +110,7 @@ class Rewards:
 class Alone:
     """Anything else, in a transaction of its own."""
 
-    alone = True
+    alone, size = True, 1
 
     def __init__(self, work: Callable[[Connection, State], Any]) -> None:
         self.work = work

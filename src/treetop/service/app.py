@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from treetop.service import asking, deciding, openapi, rewarding, wire
 from treetop.service.dashboard import Dashboard
@@ -50,12 +51,24 @@ def endpoints(service: Service) -> list[Endpoint]:
     ]  # fmt: skip
 
 
-def create(service: Service) -> Starlette:
+class App:
+    """Routes without a part that varies are found by name; Starlette searches for the others."""
+
+    def __init__(self, named: Mapping[str, Endpoint], rest: Starlette) -> None:
+        self.named, self.rest = named, rest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        chosen = self.named.get(scope["path"]) if scope["type"] == "http" else None
+        await (chosen or self.rest)(scope, receive, send)
+
+
+def create(service: Service) -> App:
     """The application of one worker."""
     served = endpoints(service)
     described = openapi.describe(served)
     served.append(Endpoint(service, "/openapi.json", "GET", openapi.handler(described), "read"))
-    routes: list[BaseRoute] = [Route(endpoint.route, endpoint) for endpoint in served]
+    named = {endpoint.route: endpoint for endpoint in served if "{" not in endpoint.route}
+    routes: list[BaseRoute] = [Route(e.route, e) for e in served if e.route not in named]
     dashboard = Dashboard(service)
 
     @asynccontextmanager
@@ -70,7 +83,7 @@ def create(service: Service) -> Starlette:
         routes=[*routes, *dashboard.routes()], lifespan=lifespan, exception_handlers={HTTPException: refused}
     )
     app.router.redirect_slashes = False
-    return app
+    return App(named, app)
 
 
 async def refused(request: Request, error: Exception) -> Response:

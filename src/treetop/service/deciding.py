@@ -26,6 +26,10 @@ LISTS = (frozenset({"indices", "values"}), frozenset({"dense"}))
 def context(service: Service, features: dict[str, float | list[float]]) -> Rows:
     """The features of a request, in one of their three forms."""
     vocabulary, largest = service.bandit.vocabulary, service.limits.features
+    if len(features) <= largest and (found := vocabulary.quickly(features)) is not None:
+        if found[1]:
+            service.metrics.unknown.inc(found[1])
+        return found[0]
     if has_lists(features):
         lists: Any = features
         if (size := len(lists.get("indices", ()))) > largest:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,21 @@ class Raw:
 
 class Gone(Exception):
     """Whoever asked has hung up."""
+
+
+class Begun:
+    """A coroutine that was taken one step by hand: what it waits for is waited for first, then it goes on."""
+
+    def __init__(self, coming: Any, first: Any) -> None:
+        self.coming, self.first = coming, first
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        try:
+            yield self.first
+        except BaseException as error:
+            self.coming.throw(error)
+            raise
+        return (yield from self.coming.__await__())
 
 
 Handler = Callable[..., Awaitable[Any]]
@@ -158,22 +173,32 @@ class Endpoint:
         return b"".join(parts)
 
     async def _next(self, receive: Receive) -> Any:
-        """The next part of the body. The service's watch ends waits that take too long."""
+        """The next part of the body. Most are there with the head of the request: then nothing is waited for."""
+        coming: Any = receive()
+        try:
+            first = coming.send(None)
+        except StopIteration as done:
+            message = done.value
+        else:
+            message = await self._waited_for(Begun(coming, first))
+        if message["type"] == "http.disconnect":
+            raise Gone
+        return message
+
+    async def _waited_for(self, coming: Begun) -> Any:
+        """The service's watch ends waits that take too long."""
         waiting = self.service.waiting
         task = asyncio.current_task()
         assert task is not None
         waiting[task] = time.monotonic() + self.service.limits.seconds
         try:
-            message = await receive()
+            return await coming
         except asyncio.CancelledError:
             if waiting.get(task, 0.0) != 0.0:
                 raise
             raise Problem(408, "too_slow", f"the body did not come in {self.service.limits.seconds:g} s") from None
         finally:
             waiting.pop(task, None)
-        if message["type"] == "http.disconnect":
-            raise Gone
-        return message
 
     def _too_large(self) -> Problem:
         return Problem(413, "too_large", f"the body is larger than {self.largest} bytes", [(b"connection", b"close")])

@@ -64,6 +64,9 @@ def as_problem(error: Exception) -> Problem | None:
     for kind, (status, code) in CODES.items():
         if isinstance(error, kind):
             return Problem(status, code, str(error))
+    if isinstance(error, OSError):
+        why = error.strerror or type(error).__name__
+        return later(503, "folder_unavailable", f"the bandit's folder cannot be read or written at the moment: {why}")
     if isinstance(error, msgspec.ValidationError):
         return Problem(422, "invalid", str(error))
     if isinstance(error, msgspec.DecodeError | UnicodeDecodeError):

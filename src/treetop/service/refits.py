@@ -58,6 +58,8 @@ class Refits:
                 return False
         except InUse:
             return True
+        except OSError:  # where nothing can be written, nothing is being made
+            return False
 
     def state(self) -> RefitState:
         home = self.bandit.home

@@ -14,6 +14,7 @@ from treetop.log import Conflict, Counts, Event, Outcome, Reward
 from treetop.service import logs
 from treetop.service.metrics import Metrics
 from treetop.service.refits import Refits
+from treetop.service.together import Together
 from treetop.service.tokens import Tokens
 from treetop.types import Ints
 
@@ -32,6 +33,8 @@ class Service:
         self.in_flight = 0
         self.waiting: dict[asyncio.Task[Any], float] = {}  # tasks that read a body, and until when they may
         self.started = time.time()
+        self._appends: Together[Event, Event | Conflict] = Together(bandit.log.submit_append)
+        self._rewards: Together[Reward, Outcome] = Together(lambda rewards, _: bandit.log.submit_reward(rewards))
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -53,13 +56,13 @@ class Service:
     async def append(self, events: list[Event], sets: Mapping[str, Ints]) -> list[Event | Conflict]:
         """Commits. The events are our own: one that the log does not take is our error, not that of who asked."""
         try:
-            waiting = self.bandit.log.submit_append(events, sets)
+            return await self._appends.add(events, sets)
         except ValueError as error:
             raise RuntimeError("the log refused an event") from error
-        return await asyncio.wrap_future(waiting)
 
     async def reward(self, rewards: list[Reward]) -> list[Outcome]:
-        return await asyncio.wrap_future(self.bandit.log.submit_reward(rewards))
+        """Commits. All rewards of an event in one call or none, so requests about one event are not put together."""
+        return await self._rewards.add(rewards, apart={reward.event_id for reward in rewards})
 
     async def refresh(self) -> bool:
         """Takes up the current model; loading it happens beside the requests."""

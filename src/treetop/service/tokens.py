@@ -10,6 +10,7 @@ import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 SCOPES = ("read", "write", "admin")
@@ -117,6 +118,7 @@ def check_listening(host: str, tokens: Tokens) -> None:
         )
 
 
+@lru_cache(256)
 def is_local_name(host_header: bytes) -> bool:
     """Whether a Host header names this machine; a page of another site that resolves to it does not."""
     host = host_header.decode("latin-1").lower()

@@ -56,10 +56,11 @@ def serve_demo(
 
 
 def create(folder: Path, demo: Demo) -> None:
-    data = demo.dataset
+    data, stream = demo.dataset, demo.stream
     settings = config.Config(tree=config.Leaves(MAX_LEAF), refit=config.Refitting(first=FIRST_REFIT))
     Bandit.create(
-        folder, model=demo.model, arms=data.arm_names, features=data.feature_names, config=settings
+        folder, stream.X_init, stream.Y_init, model=demo.model, arms=data.arm_names, features=data.feature_names,
+        config=settings,
     ).close()  # fmt: skip
 
 

@@ -13,31 +13,70 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from treetop import _core
 from treetop.bandit import Bandit
 from treetop.service import logs
-from treetop.service.app import create
+from treetop.service.app import App, create
 from treetop.service.refits import LOG_VARIABLE
 from treetop.service.service import Service
 from treetop.service.tokens import Tokens
 
 HEAD = 1 << 20  # bytes of a request before its body
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+ANSWER, CONTINUE = b"HTTP/1.1 ", b"HTTP/1.1 100"
 FINISH = 30  # seconds to finish what was accepted
 THREADS = 16  # for what is done beside the requests; most of it waits
+RINGS = 20_000  # objects made and not given back between two looks of the collector
 IDLE = 75  # seconds that a connection may do nothing
+
+
+class Joined:
+    """A transport that sends the head of an answer with the beginning of its body: one call of the system, not two."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport, self._write = transport, transport.write
+        self._head = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(ANSWER) and data.endswith(b"\r\n\r\n") and not data.startswith(CONTINUE):
+            self._head = data
+            return
+        self._write(data)
+
+    def flush(self) -> None:
+        if self._head:
+            data, self._head = self._head, b""
+            self._write(data)
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
 
 
 class Protocol(HttpToolsProtocol):
     """HTTP with an end to the head of a request, which nothing else limits."""
 
     head, whole = 0, False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(cast(asyncio.Transport, Joined(transport)))
+
+    def on_response_complete(self) -> None:
+        self.transport.flush()  # type: ignore[attr-defined]  # an answer without a body
+        super().on_response_complete()
 
     def on_message_begin(self) -> None:
         self.head, self.whole = 0, False
@@ -71,7 +110,10 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
-def run(folder: Path, listening: socket.socket, parent: int | None = None) -> None:
+def run(
+    folder: Path, listening: socket.socket, parent: int | None = None,
+    app: Callable[[Service], App] = create,
+) -> None:  # fmt: skip
     logs.set_up()
     if where := os.environ.get(LOG_VARIABLE):
         logs.hide(where)
@@ -79,10 +121,11 @@ def run(folder: Path, listening: socket.socket, parent: int | None = None) -> No
     bandit = Bandit.open(folder, where or None)
     service = Service(bandit, tokens, where or None)
     config = uvicorn.Config(
-        create(service), http=Protocol, ws="none", lifespan="on", log_config=None, access_log=False,
+        app(service), http=Protocol, ws="none", lifespan="on", log_config=None, access_log=False,
         server_header=False, proxy_headers=False, timeout_keep_alive=IDLE, timeout_graceful_shutdown=FINISH,
     )  # fmt: skip
     server = Server(config)
+    _core.keep_lock(True)
     with _kept():
         if sys.version_info >= (3, 11):
             with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
@@ -95,12 +138,18 @@ def run(folder: Path, listening: socket.socket, parent: int | None = None) -> No
 
 @contextlib.contextmanager
 def _kept() -> Iterator[None]:
-    """What is here when the service starts stays: the collector need not look through ids and names again and again."""
+    """What is here when the service starts stays: the collector need not look through ids and names again and again.
+
+    Requests leave hardly any rings behind, so that it need not look often either.
+    """
     gc.collect()
     gc.freeze()
+    before = gc.get_threshold()
+    gc.set_threshold(RINGS, *before[1:])
     try:
         yield
     finally:
+        gc.set_threshold(*before)
         gc.unfreeze()
 
 
@@ -116,14 +165,14 @@ def _orphaned(server: Server, parent: int) -> None:
     server.finish("the parent has ended")
 
 
-def main(folder: str, listening: str, parent: str) -> None:
+def main(folder: str, listening: str, parent: str, app: Callable[[Service], App] = create) -> None:
     with socket.socket(fileno=int(listening)) as given:
         try:
-            run(Path(folder), given, int(parent))
+            run(Path(folder), given, int(parent), app)
         except Exception:
             logs.say_error("the worker could not go on")
             sys.exit(1)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3])

@@ -1,0 +1,215 @@
+"""kill -9 of a whole service under load, and of refits at every point: nothing acknowledged is lost, nothing half made
+is ever loaded."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from conftest import new_schema
+from playing import Acknowledged, Load, X, Y, play, processes
+from running import named, running, small_bandit
+
+from treetop.bandit import Bandit
+from treetop.home import Home
+from treetop.model import Model
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return small_bandit(tmp_path / "shop", X, Y)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def log(request: pytest.FixtureRequest) -> str | None:
+    """Where the service's log is, if not in its folder."""
+    return None if request.param == "sqlite" else new_schema(request.getfixturevalue("server"))
+
+
+def kill_all(folder: Path) -> int:
+    """The whole service at once: parent, workers, a refit. A worker that sees its parent gone would end by itself."""
+    killed = 0
+    while pids := [pid for pid in processes(folder) if running_still(pid)]:
+        random.shuffle(pids)
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+        time.sleep(0.01)
+    return killed
+
+
+def running_still(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def kill_under_load(folder: Path, log: str | None, round: int, wait: float) -> Acknowledged:
+    workers = 1 + round % 2
+    options = ["--workers", str(workers), *(("--log", log) if log else ())]
+    with running(folder, *options) as service:
+        load = Load(service, threads=8, tag=f"round-{round}")
+        with load:
+            service.wait_for(lambda: load.decisions > 5)
+            if round % 3 == 2:  # so that some are killed while they refit
+                service.post("/v1/refit", {})
+            time.sleep(wait)
+            assert kill_all(folder) >= workers
+            service.process.wait(30)
+            load.stop()
+    return load.acknowledged
+
+
+def rounds_of_kills(folder: Path, log: str | None, rounds: int) -> None:
+    total = Acknowledged()
+    for round in range(rounds):
+        said = kill_under_load(folder, log, round, random.random() * 0.6)
+        assert len(said) > 5
+        total.decisions |= said.decisions
+        total.rewards |= said.rewards
+        with Bandit.open(folder, log) as bandit:
+            said.check(bandit)
+            before = bandit.live.model.epoch
+            assert bandit.refit().rounds >= len(total.decisions)
+            assert bandit.live.model.epoch > before
+    with Bandit.open(folder, log) as bandit:
+        total.check(bandit)
+    print(
+        f"{rounds} kills under load on {'PostgreSQL' if log else 'SQLite'}: {len(total.decisions):,} decisions and "
+        f"{len(total.rewards):,} rewards were acknowledged and are there, once; {rounds} refits after them succeeded"
+    )
+
+
+def test_a_killed_service_has_all_that_it_acknowledged(folder: Path, log: str | None) -> None:
+    rounds_of_kills(folder, log, 3)
+
+
+@pytest.mark.long
+def test_fifty_kills(folder: Path, log: str | None) -> None:
+    rounds_of_kills(folder, log, 50)
+
+
+# A refit that ends itself at the nth step that touches the disk or names a file: what a kill leaves is what was done so
+# far, so these are all the moments that differ.
+REFIT = """
+import os, signal, sys
+at, done = int(sys.argv[2]), 0
+def counted(call):
+    def step(*words, **named):
+        global done
+        done += 1
+        if done == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call(*words, **named)
+    return step
+import treetop.service.refit as refit
+for name in ("fsync", "replace", "rename", "truncate", "rmdir", "unlink", "mkdir"):
+    setattr(os, name, counted(getattr(os, name)))
+code = refit.main(sys.argv[1])
+print("steps", done)
+sys.exit(code)
+"""
+
+
+def refit_killed_at(folder: Path, step: int) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-c", REFIT, str(folder), str(step)], capture_output=True, text=True)
+
+
+def check_models(folder: Path) -> None:
+    """Every model that has a name can be loaded, the current one too."""
+    home = Home(folder)
+    assert home.state().model in home.models()
+    for name in home.models():
+        Model.load(home.model_path(name))
+
+
+def kill_refits(folder: Path, steps: int) -> None:
+    """Refits killed at `steps` of their steps, spread over all, while a service is asked."""
+    with running(folder) as service:
+        play(service, 20, "before")
+        whole = refit_killed_at(folder, 0)
+        assert whole.returncode == 0, whole.stderr
+        count = int(whole.stdout.split()[-1])
+        assert count >= 10
+        chosen = sorted({1 + round(i * (count - 1) / (steps - 1)) for i in range(min(steps, count))})
+        with Load(service) as load:
+            for step in chosen:
+                ended = refit_killed_at(folder, step)
+                assert ended.returncode == -signal.SIGKILL, ended.stderr
+                check_models(folder)
+                said = service.get("/v1/model").json
+                assert said["trouble"] is None
+                assert said["model"] in Home(folder).models()
+            asked = load.decisions
+            service.wait_for(lambda: load.decisions > asked)
+            service.wait_for(lambda: service.post("/v1/refit", {}).status == 202)
+            last = Home(folder).state().following
+            service.wait_for(lambda: service.model_is(f"{last:06d}"))
+        assert load.failures == []
+        assert not [path for path in (folder / "models").iterdir() if path.name.startswith(".")]
+        assert service.end() == 0
+    with Bandit.open(folder) as bandit:
+        load.acknowledged.check(bandit)
+
+
+def test_refits_killed_at_some_of_their_steps(folder: Path) -> None:
+    kill_refits(folder, 4)
+
+
+@pytest.mark.long
+def test_refits_killed_at_each_of_their_steps(folder: Path) -> None:
+    kill_refits(folder, 1000)
+
+
+def test_a_refit_of_the_service_that_is_killed_is_a_failed_refit(folder: Path) -> None:
+    with running(folder) as service:
+        play(service, 30, "a")
+        killed = 0
+        while not killed:
+            service.wait_for(lambda: service.post("/v1/refit", {}).status == 202)
+            for _ in range(200):
+                if pids := processes(folder, "treetop.service.refit"):
+                    os.kill(pids[0], signal.SIGKILL)
+                    killed += 1
+                    break
+                time.sleep(0.005)
+        service.wait_for(lambda: service.said("refit failed"))
+        assert service.get("/v1/model").json["model"] == "000000"
+        assert [p.name for p in (folder / "models").iterdir() if not p.name.startswith(".")] == ["000000"]
+        service.wait_for(lambda: service.post("/v1/refit", {}).status == 202)
+        service.wait_for(lambda: service.model_is("000001"))
+
+
+def test_a_model_that_is_broken_when_it_becomes_current_is_not_loaded(folder: Path) -> None:
+    """Nor is any request failed: the old model serves on, and the new one when it is whole."""
+    with Bandit.open(folder) as bandit:
+        bandit.decide(X[0], event_id="x")
+        bandit.refit()
+        home, state = bandit.home, bandit.home.state()
+        shutil.copytree(home.model_path("000001"), home.model_path("000002"))
+        broken = home.model_path("000002") / "leaf_of.npy"
+        whole = broken.read_bytes()
+        broken.write_bytes(whole[:-8])
+    with running(folder) as service, Load(service) as load:
+        service.wait_for(lambda: load.decisions > 10)
+        with home.changing():
+            home._written(state, b"", model="000002")
+        service.wait_for(lambda: service.get("/v1/model").json["trouble"])
+        model = service.get("/v1/model").json
+        assert model["model"] == "000001"
+        assert "leaf_of.npy" in model["trouble"]
+        assert service.post("/v1/decide", {"features": named(X, 0)}).json["epoch"] == 1
+        assert "treetop_model_trouble 1.0" in service.get("/metrics").content.decode()
+        broken.write_bytes(whole)
+        service.wait_for(lambda: service.model_is("000002"))
+        assert service.get("/v1/model").json["trouble"] is None
+        load.stop()
+        assert load.failures == []

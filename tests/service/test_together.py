@@ -1,0 +1,127 @@
+"""The writes of one turn of the event loop as one job, and heads and bodies of answers as one write."""
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from treetop.log import LogError
+from treetop.service.http import Begun
+from treetop.service.together import Together
+from treetop.service.worker import Joined
+from treetop.types import Ints
+
+
+class Store:
+    """A log that answers at once, and keeps the jobs it was given."""
+
+    def __init__(self, refuses: str = "", fails: BaseException | None = None) -> None:
+        self.jobs: list[list[str]] = []
+        self.refuses, self.fails = refuses, fails
+
+    def submit(self, items: list[str], sets: Mapping[str, Ints]) -> "Future[list[str]]":
+        self.jobs.append(items)
+        if self.refuses in items:
+            raise ValueError(f"{self.refuses} is refused")
+        done: Future[list[str]] = Future()
+        if self.fails is None:
+            done.set_result([item.upper() for item in items])
+        else:
+            done.set_exception(self.fails)
+        return done
+
+
+def asked(store: Store, *requests: list[str], apart: bool = False) -> list[Any]:
+    """What requests of one turn hear."""
+
+    async def turn() -> list[Any]:
+        together: Together[str, str] = Together(store.submit)
+        waiting = [together.add(items, apart=set(items) if apart else ()) for items in requests]
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    return asyncio.run(turn())
+
+
+def test_requests_of_one_turn_are_one_job_and_hear_of_their_own() -> None:
+    store = Store()
+    assert asked(store, ["a"], ["b", "c"], ["d"]) == [["A"], ["B", "C"], ["D"]]
+    assert store.jobs == [["a", "b", "c", "d"]]
+
+
+def test_requests_that_share_a_name_are_jobs_of_their_own() -> None:
+    store = Store()
+    assert asked(store, ["a"], ["b"], ["b"], ["c"], apart=True) == [["A"], ["B"], ["B"], ["C"]]
+    assert store.jobs == [["a", "b"], ["b", "c"]]
+
+
+def test_what_is_wrong_with_one_request_does_not_fail_the_others() -> None:
+    store = Store(refuses="b")
+    first, second, third = asked(store, ["a"], ["b"], ["c"])
+    assert (first, third) == (["A"], ["C"])
+    assert isinstance(second, ValueError)
+
+
+@pytest.mark.parametrize(("error", "jobs"), [(LogError("away"), 1), (ZeroDivisionError("ours"), 3)])
+def test_trouble_with_the_log_is_everybodys_and_not_tried_again(error: Exception, jobs: int) -> None:
+    """Anything else is tried for each by itself, since it may be one alone that brings it about."""
+    store = Store(fails=error)
+    assert asked(store, ["a"], ["b"]) == [error, error]
+    assert len(store.jobs) == jobs
+
+
+def test_a_request_that_was_given_up_hears_nothing() -> None:
+    async def turn() -> list[str]:
+        together: Together[str, str] = Together(Store().submit)
+        given_up, other = together.add(["a"]), together.add(["b"])
+        given_up.cancel()
+        return await other
+
+    assert asyncio.run(turn()) == ["B"]
+
+
+class Transport:
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_head_and_body_are_written_together() -> None:
+    transport: Any = Transport()
+    joined = Joined(transport)
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
+    for part in (head, b"{}", b"HTTP/1.1 100 Continue\r\n\r\n", head):
+        joined.write(part)
+    assert transport.written == [head + b"{}", b"HTTP/1.1 100 Continue\r\n\r\n"]
+    joined.flush()  # the answer to HEAD has no body
+    joined.flush()
+    assert transport.written[2:] == [head]
+    joined.write(head)
+    joined.close()
+    assert transport.written[3:] == [head]
+    assert joined.closed is True
+
+
+def test_a_step_by_hand_is_waited_for_and_goes_on() -> None:
+    async def slow() -> str:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
+        return "come"
+
+    async def wait(seconds: float) -> str:
+        coming: Any = slow()
+        return str(await asyncio.wait_for(begun(coming), seconds))
+
+    async def begun(coming: Any) -> Any:
+        return await Begun(coming, coming.send(None))
+
+    assert asyncio.run(wait(10)) == "come"
+    with pytest.raises(asyncio.TimeoutError):
+        asyncio.run(wait(0.001))
