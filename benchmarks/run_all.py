@@ -35,7 +35,7 @@ RUNS = {
     "small": "decide batch --contexts 1000",
     "serve": "serve --no-peers",
 }
-REPLAY = "--beam 10 --beam 30 --beam 100 --count 1000"  # of lines.py
+REPLAY = "--beam 10 --beam 30 --beam 100 --count 500"  # of lines.py
 ALL = (*RUNS, "replay")
 
 

@@ -231,13 +231,16 @@ def write_signed(target: Path, manifest: dict[str, Any]) -> None:
     sync_folder(target)
 
 
-def _check(path: Path, facts: dict[str, Any]) -> None:
+def _check(path: Path, facts: dict[str, Any]) -> NDArray[np.uint8]:
+    """The bytes of a file, mapped, after its size and checksum were compared."""
     if not path.is_file():
         raise ModelFileError(f"{path}: missing")
     if path.stat().st_size != facts["bytes"]:
         raise ModelFileError(f"{path}: {path.stat().st_size} bytes; {facts['bytes']} were written")
-    if checksum(path) != facts["crc32"]:
+    found = _mapped(path) if facts["bytes"] > 0 else np.zeros(0, np.uint8)
+    if _core.crc32(found, 0) != facts["crc32"]:
         raise ModelFileError(f"{path}: checksum differs from the manifest's; the file is corrupt")
+    return found
 
 
 def read_array(path: Path, facts: dict[str, Any], wanted: str) -> NDArray[Any]:
@@ -302,8 +305,7 @@ def map_layout(source: Path, manifest: dict[str, Any]) -> NDArray[np.uint8] | No
         why = "is missing"
     else:
         whole(f"the size of {SERVING}", facts["bytes"], 1, 2**62)
-        _check(path, facts)
-        return _mapped(path)
+        return _check(path, facts)  # read through this very mapping, so that decisions find its pages in place
     warnings.warn(f"{path} {why}; the first decision makes the layout again", stacklevel=5)
     return None
 

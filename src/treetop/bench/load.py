@@ -39,6 +39,7 @@ def load(setting: Setting) -> Result:
     row = {"name": "treetop", "arms": made.model.n_arms, "weights": stored, "save_seconds": round(saved, 3)}
     row |= {"open_seconds": round(facts["load_seconds"], 3)}
     row |= {"first_decision_seconds": round(facts["first_decision_seconds"], 3)}
+    row |= {"cpu_seconds": round(facts["cpu_seconds"], 3)}
     row |= {"serving_gb": round(serving / 1e9, 3), "bytes_per_weight": round(serving / max(1, stored), 2)}
     result.rows.append(row | {"disk_gb": round(size / 1e9, 3)})
     with ExitStack() as open_ones:

@@ -56,7 +56,8 @@ def compared(rows: list[Row]) -> list[Row]:
     """The rows with `times_treetop`: how many times as long as treetop's row of the same arms, beam, threads, samples.
 
     A row that has no beam of its own is compared with the first one. On one thread the time that the core worked
-    counts: by the clock, other work on the machine would stretch long calls and leave most short ones alone.
+    counts: by the clock, other work on the machine would stretch long calls and leave most short ones alone. So it does
+    for steps of minutes, on however many threads.
     """
     ours = [row for row in rows if row["name"] == "treetop" and "eligible" not in row]
     return [row if row in ours or "times_treetop" in row else row | _against(row, ours) for row in rows]
@@ -67,7 +68,7 @@ def _against(row: Row, ours: list[Row]) -> Row:
     same = [base for base in ours if all(row[key] == base[key] for key in keys if key in row and key in base)]
     for base in same:
         alone = row.get("threads", 1) == base.get("threads", 1) == 1
-        for key in ("each_ms", "cpu_ms" if alone else "median_ms", "seconds"):
+        for key in ("each_ms", "cpu_ms" if alone else "median_ms", "cpu_seconds", "seconds"):
             if row.get(key) and base.get(key):
                 return {"times_treetop": round(row[key] / base[key], 2)}
     return {}
