@@ -252,16 +252,16 @@ def read_array(path: Path, facts: dict[str, Any], wanted: str) -> NDArray[Any]:
     ...     read_array(Path(folder, "parents.npy"), facts, "int32").tolist()
     [-1, 0, 0]
     """
-    _check(path, facts)
+    content = _check(path, facts)
     try:
-        array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")  # one array, and no pickle
+        array: np.memmap[Any, Any] = np.lib.format.open_memmap(path, mode="r")  # one array, and no pickle
     except (TypeError, ValueError, OSError, OverflowError) as error:
         raise ModelFileError(f"{path}: {error}") from error
     if [*array.shape] != facts["shape"] or str(array.dtype) != facts["dtype"]:
         raise ModelFileError(f"{path}: holds {array.dtype} {array.shape}, the manifest says {facts}")
     if array.ndim != 1 or str(array.dtype) != wanted:
         raise ModelFileError(f"{path}: holds {array.dtype} {array.shape}; a list of {wanted} is needed")
-    return array
+    return content[array.offset : array.offset + array.nbytes].view(array.dtype)  # its pages are in place already
 
 
 def write_layout(path: Path, layout: NDArray[np.uint8], arrays: dict[str, Any]) -> dict[str, Any]:
