@@ -118,6 +118,18 @@ class Load:
             thread.join()
 
 
+def goes_on_until_mended(service: Running, broken: Path, whole: bytes) -> None:
+    """With a damaged file in model 000002, 000001 serves and says why; once the file is mended, 000002 does."""
+    model = service.get("/v1/model").json
+    assert model["model"] == "000001"
+    assert broken.name in model["trouble"]
+    assert service.post("/v1/decide", {"features": named(X, 0)}).json["epoch"] == 1
+    assert "treetop_model_trouble 1.0" in service.get("/metrics").content.decode()
+    broken.write_bytes(whole)
+    service.wait_for(lambda: service.model_is("000002"))
+    assert service.get("/v1/model").json["trouble"] is None
+
+
 def processes(folder: Path, module: str = "") -> list[int]:
     """The processes of a folder's service: all, or those that run one module."""
     found = []

@@ -15,7 +15,7 @@ import treetop
 from treetop import config
 from treetop.answers import Differs, NotShown, UnknownEvent, same
 from treetop.bandit import Bandit
-from treetop.catalogue import Catalogue, UnknownArm, UnknownFeature, Vocabulary, line_added, line_removed
+from treetop.catalogue import UnknownArm
 from treetop.files import InUse
 from treetop.home import Superseded
 from treetop.live import NoArms
@@ -361,55 +361,6 @@ def test_forgotten_rounds_are_a_warning_in_the_history(folder: Path) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert "the others are forgotten" in bandit.refit().warnings[0]
-
-
-def test_the_catalogue_reads_what_it_wrote() -> None:
-    lines = line_added(["tea", 7, "ä"]) + line_removed([1]) + line_added(["x"]) + line_removed([3, 0])
-    read = Catalogue.read(lines)
-    assert (read.ids, read.removed) == (("tea", 7, "ä", "x"), (1, 3, 0))
-    assert read.gone.tolist() == [True, True, False, True]
-    assert read.gone_at(1).tolist() == [False, True, False, False]
-    for wrong, error in (([""], ValueError), (["a\n"], ValueError), ([True], TypeError), ([1.5], TypeError),
-                         (["7"], ValueError), ([2**60], ValueError), ("abc", TypeError)):  # fmt: skip
-        with pytest.raises(error):
-            read.add(wrong)  # type: ignore[arg-type]
-
-
-def test_the_vocabulary() -> None:
-    words = Vocabulary(3, ("a", "b", "c"))
-    assert words.named({"c": 1, "a": 2})[0].index.tolist() == [0, 2]
-    assert words.sparse([2, 0, 2], [1, 1, 0.5]).value.tolist() == [1, 1.5]
-    assert words.dense([0, 2, 0]).index.tolist() == [1]
-    assert Vocabulary(3).named({"2": 1.0, "x": 1.0})[0].index.tolist() == [2]
-    assert len(words.named({})[0].index) == 0
-    with pytest.raises(UnknownFeature, match="no feature 'x'"):
-        Vocabulary(1, ("a",), strict=True).named({"x": 1})
-    with pytest.raises(ValueError, match="2 feature names for 3 features"):
-        Vocabulary(3, ("a", "b"))
-    with pytest.raises(ValueError, match="two features are called 'a'"):
-        Vocabulary(2, ("a", "a"))
-
-
-def test_settings_are_read_as_they_are_written_and_mistakes_named(tmp_path: Path) -> None:
-    chosen = settings(
-        policy=config.Deciding(3, 1, 7, 0.25, "epsilon", {"epsilon": 0.5}), rewards=config.Rewards(5, 0.5, 30)
-    )
-    assert config.parse(config.text_of(chosen)) == chosen
-    for text, message in (
-        ("[polic]", r"no table \[polic\]"), ("[policy]\nkay = 3", r"\[policy\] has no 'kay'"),
-        ("[policy]\nk = 0", r"\[policy\] k is 0"),
-        ("[policy]\nk = 2", "explore is 3"), ('[policy]\nstrategy = "magic"', "must be one of igw"),
-        ("[policy]\nparameters = {Q = 1}", "igw has no 'Q'"), ("policy = 3", "must be a table"),
-        ("[refit]\nkeep = 1", "keep is 1"), ("[rewards]\ndefault_reward = 2.0", "default_reward is 2.0"),
-        ("[limits]\nk = 2", r"limits.k is 2, below policy.k, 5"), ("[refit]\nfactor = 1.0", "factor is 1.0"),
-        ("[features]\nstrict_features = 1", "strict_features must be true"),
-        ("[policy", "Expected"), ("[tree]\nmax_leaf = 0", "max_leaf is 0"), ('[learner]\nloss = "x"', "loss is 'x'"),
-        ("[learner]\nwarm = 1", r"\[learner\] warm must be true or false, not 1"),
-        ('[learner]\nname = "magic"', "the learner's name is 'magic'; it must be paper or treetop"),
-    ):  # fmt: skip
-        (tmp_path / "config.toml").write_text(text)
-        with pytest.raises(ValueError, match=message):
-            config.read(tmp_path / "config.toml")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -60,6 +60,7 @@ ORDER = [
     "demo",
     "service",
     "bench",
+    "bars",
     "commands",
     "commands_log",
     "cli",

@@ -1,4 +1,4 @@
-"""A context by names becomes the same row in the core as step by step in Python."""
+"""Names: a context by them becomes the same row in the core as step by step in Python; the catalogue of arms."""
 
 from collections import OrderedDict
 from typing import Any
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treetop import _core
-from treetop.catalogue import UnknownFeature, Vocabulary
+from treetop.catalogue import Catalogue, UnknownFeature, Vocabulary, line_added, line_removed
 
 NAMES = tuple(f"f{i}" for i in range(50))
 PLACES = {name: i for i, name in enumerate(NAMES)}
@@ -48,3 +48,30 @@ def test_a_strict_vocabulary_says_which_name_it_does_not_know() -> None:
     assert strict.named({"f3": 1.0})[1] == 0
     with pytest.raises(UnknownFeature, match="'shoe'"):
         strict.named({"f3": 1.0, "shoe": 44})
+
+
+def test_the_catalogue_reads_what_it_wrote() -> None:
+    lines = line_added(["tea", 7, "ä"]) + line_removed([1]) + line_added(["x"]) + line_removed([3, 0])
+    read = Catalogue.read(lines)
+    assert (read.ids, read.removed) == (("tea", 7, "ä", "x"), (1, 3, 0))
+    assert read.gone.tolist() == [True, True, False, True]
+    assert read.gone_at(1).tolist() == [False, True, False, False]
+    for wrong, error in (([""], ValueError), (["a\n"], ValueError), ([True], TypeError), ([1.5], TypeError),
+                         (["7"], ValueError), ([2**60], ValueError), ("abc", TypeError)):  # fmt: skip
+        with pytest.raises(error):
+            read.add(wrong)  # type: ignore[arg-type]
+
+
+def test_the_vocabulary() -> None:
+    words = Vocabulary(3, ("a", "b", "c"))
+    assert words.named({"c": 1, "a": 2})[0].index.tolist() == [0, 2]
+    assert words.sparse([2, 0, 2], [1, 1, 0.5]).value.tolist() == [1, 1.5]
+    assert words.dense([0, 2, 0]).index.tolist() == [1]
+    assert Vocabulary(3).named({"2": 1.0, "x": 1.0})[0].index.tolist() == [2]
+    assert len(words.named({})[0].index) == 0
+    with pytest.raises(UnknownFeature, match="no feature 'x'"):
+        Vocabulary(1, ("a",), strict=True).named({"x": 1})
+    with pytest.raises(ValueError, match="2 feature names for 3 features"):
+        Vocabulary(3, ("a", "b"))
+    with pytest.raises(ValueError, match="two features are called 'a'"):
+        Vocabulary(2, ("a", "a"))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
@@ -15,13 +14,13 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from treetop import commands, commands_log, figures, lab, page, story
 from treetop import demo as demos
 from treetop import reproduce as reproducing
 from treetop import tune as tuning
+from treetop.bars import bars
 from treetop.ceiling import full_information
 from treetop.datasets import load
 from treetop.experiment import Plan, Settings, execute
@@ -45,7 +44,7 @@ OBSERVED = "Slots the learner hears of: all, each:c=0.5, cascade (to the first c
 Seeds = Annotated[list[int], typer.Option("--seed", help="Seed of shuffling, tree and draws; repeatable.")]
 SLOTS = "Arms shown a round."
 EXPLORED = "How many of them are drawn by the strategy."
-SURVIVORS = "Nodes that survive on each level of the search."
+SURVIVORS = "Nodes that survive on each level of the search; leaves 7/5 as many once the learner treetop has learned."
 Slots = Annotated[int, typer.Option(help=SLOTS)]
 Explore = Annotated[int, typer.Option(help=EXPLORED)]
 Beam = Annotated[int, typer.Option(help=SURVIVORS)]
@@ -88,47 +87,6 @@ def front(
     """Top-k contextual bandits over millions of arms."""
 
 
-@contextmanager
-def _bars(quiet: bool) -> Iterator[_Bars]:
-    """Bars on stderr; silent for machines."""
-    with Progress(
-        TextColumn("{task.description:<18}"), BarColumn(bar_width=10), TextColumn("{task.fields[says]}"),
-        TimeRemainingColumn(compact=True), console=errors, disable=quiet,
-    ) as progress:  # fmt: skip
-        yield _Bars(progress)
-
-
-class _Bars:
-    """A bar per run with rounds a second, the mean reward so far and the time left; others while something is built."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._built: dict[str, TaskID] = {}
-
-    def __call__(self, name: str, total: int, done: int = 0) -> Callable[[int, float], None]:
-        task = self._progress.add_task(name, total=total, completed=done, says=_run_so_far(done, 0.0, 0.0))
-        began = time.perf_counter()
-
-        def update(now: int, mean: float) -> None:
-            rate = (now - done) / max(1e-9, time.perf_counter() - began)
-            self._progress.update(task, completed=now, says=_run_so_far(now, mean, rate))
-
-        return update
-
-    def building(self, what: str, done: int, total: int) -> None:
-        """A bar for what takes longer than a moment, gone when it is done."""
-        if what not in self._built and done < total:
-            self._built[what] = self._progress.add_task(what, total=total, says="")
-        if what in self._built:
-            self._progress.update(self._built[what], completed=done, says=f"{done / total:>9.0%}")
-            if done >= total:
-                self._progress.remove_task(self._built.pop(what))
-
-
-def _run_so_far(rounds: int, mean: float, rate: float) -> str:
-    return f"{rounds:>9,}  reward [bold]{mean:.3f}[/] {rate:>7,.0f}/s"
-
-
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture and the results.")] = Path("treetop-demo"),
@@ -160,7 +118,7 @@ def demo(
             f"{playing.model.tree} built from {len(playing.stream.X_init):,} packages in "
             f"{time.perf_counter() - began:.1f} s.\n"
         )
-    with _bars(as_json) as bar:
+    with bars(as_json) as bar:
         runs = [playing.play(name, seed, bar(name, rounds)) for name in demos.NAMES]
     examples = playing.examples(runs)
     picture = _draw(lambda path: playing.picture(runs, path), out / "demo.png")
@@ -262,7 +220,7 @@ def simulate(
     )  # fmt: skip
     plan = Plan(data, settings, tuple(seed))
     dataset = load(data, data_dir=data_dir)
-    with _bars(as_json) as bar:
+    with bars(as_json) as bar:
         records = execute(out, plan, bar, dataset=dataset, building=bar.building)
     facts = records[0].dataset
     result: dict[str, Any] = {"dataset": facts, "runs": [record.summary() for record in records]}
@@ -312,7 +270,7 @@ def tune(
         init=init, horizon=horizon, first_epoch=first_epoch, factor=factor, loss=loss, split=split, feedback=feedback,
     )  # fmt: skip
     dataset = load(data, data_dir=data_dir)
-    with _bars(as_json) as bar:
+    with bars(as_json) as bar:
         records = execute(out, plan, bar, dataset=dataset, building=bar.building)
     points = tuning.points(plan, records)
     result = {"dataset": records[0].dataset, "seeds": seed, **tuning.summary(points)}
@@ -408,7 +366,7 @@ def reproduce(
         return
     specs = tuple(data or (lab.QUICK_DATA if quick else lab.DATA))
     began = time.perf_counter()
-    with _bars(as_json) as bar:
+    with bars(as_json) as bar:
         large = None if data or quick else lab.LARGE
         working = lab.Lab(specs, tuple(seed), out, quick, horizon, data_dir, None if as_json else bar, sigma, large)
         chapters = reproducing.reproduce(working, what)

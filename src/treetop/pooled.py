@@ -191,7 +191,7 @@ class Pooled:
             contexts = as_rows(sp.vstack([known.contexts.csr(), x.csr()], format="csr"))
             t = np.concatenate([known.row, t + len(known.contexts)])
             arm, reward = np.concatenate([known.arm, arm]), np.concatenate([known.reward, reward])
-            route, pooled = np.concatenate([known.route, route]), np.concatenate([known.weight, 0 * pooled])
+            route, pooled = np.concatenate([known.route, route]), np.concatenate([known.weight, np.zeros(len(pooled))])
         slack = np.minimum(np.cbrt(-route), WIDEST)
         means = pooled_means(slack, reward, pooled)
         left = (reward - interpolate(means, slack)).astype(np.float32)
@@ -210,6 +210,8 @@ class Pooled:
 
 def leaves(beam: int) -> int:
     """How many leaves a beam ends with: a model with a prior has no regressors of nodes, and spends that on arms.
+
+    The core has the same rule (`Prior::leaves`): labelled rows see as many arms as decisions do.
 
     >>> leaves(10)
     14

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from conftest import new_schema
-from playing import Acknowledged, Load, X, Y, play, processes
-from running import named, running, small_bandit
+from playing import Acknowledged, Load, X, Y, goes_on_until_mended, play, processes
+from running import running, small_bandit
 
 from treetop.bandit import Bandit
 from treetop.home import Home
@@ -203,13 +203,6 @@ def test_a_model_that_is_broken_when_it_becomes_current_is_not_loaded(folder: Pa
         with home.changing():
             home._written(state, b"", model="000002")
         service.wait_for(lambda: service.get("/v1/model").json["trouble"])
-        model = service.get("/v1/model").json
-        assert model["model"] == "000001"
-        assert "leaf_of.npy" in model["trouble"]
-        assert service.post("/v1/decide", {"features": named(X, 0)}).json["epoch"] == 1
-        assert "treetop_model_trouble 1.0" in service.get("/metrics").content.decode()
-        broken.write_bytes(whole)
-        service.wait_for(lambda: service.model_is("000002"))
-        assert service.get("/v1/model").json["trouble"] is None
+        goes_on_until_mended(service, broken, whole)
         load.stop()
         assert load.failures == []

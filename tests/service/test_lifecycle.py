@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import new_schema
-from playing import Load, X, Y, play
+from playing import Load, X, Y, goes_on_until_mended, play
 from running import COMMAND, named, running, settings, small_bandit
 
 import treetop
@@ -162,14 +162,7 @@ def test_a_corrupt_current_model_lets_the_last_good_one_serve(folder: Path) -> N
     whole = broken.read_bytes()
     broken.write_bytes(whole[:-8])
     with running(folder) as service:
-        model = service.get("/v1/model").json
-        assert model["model"] == "000001"
-        assert "leaf_of.npy" in model["trouble"]
-        assert service.post("/v1/decide", {"features": named(X, 0)}).json["epoch"] == 1
-        assert "treetop_model_trouble 1.0" in service.get("/metrics").content.decode()
-        broken.write_bytes(whole)
-        service.wait_for(lambda: service.model_is("000002"))
-        assert service.get("/v1/model").json["trouble"] is None
+        goes_on_until_mended(service, broken, whole)
 
 
 def test_workers_share_everything_and_dead_ones_are_replaced(folder: Path) -> None:
