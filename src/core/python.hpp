@@ -9,8 +9,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <sstream>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -51,16 +49,6 @@ private:
     std::optional<nb::gil_scoped_release> released_;
 };
 
-// What the core takes for granted about single numbers. The negation refuses NaN as well.
-template <class T>
-void within(const char* name, T value, T low, T high) {
-    if (!(value >= low && value <= high)) {
-        std::ostringstream text;
-        text << name << " is " << value << ", outside [" << low << ", " << high << "]";
-        throw std::invalid_argument(text.str());
-    }
-}
-
 template <class Array, class T, class... Sizes>
 Array pack(std::vector<T>&& data, Sizes... sizes) {
     auto* kept = new std::vector<T>(std::move(data));
@@ -82,6 +70,7 @@ Array pack_bool(std::vector<std::uint8_t>&& data, Sizes... sizes) {
     return Array(reinterpret_cast<bool*>(kept->data()), {static_cast<std::size_t>(sizes)...}, owner);
 }
 
+void bind_choose(nb::module_& m);  // bind_choose.cpp
 void bind_engine(nb::module_& m);  // bind_engine.cpp
 void bind_fit(nb::module_& m);     // bind_fit.cpp
 void bind_flat(nb::module_& m);    // bind_flat.cpp

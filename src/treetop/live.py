@@ -15,6 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
+from treetop import _core
 from treetop.catalogue import ArmId, Catalogue
 from treetop.config import Deciding
 from treetop.log import Event
@@ -117,18 +118,35 @@ class Live:
 
     def event(self, row: Rows, event_id: str | None, k: int | None, explore: int | None, limits: Restriction) -> Event:
         """Decides. The event is not in any log yet."""
-        policy, said = self.policy(k, explore)
-        name = os.urandom(16).hex() if event_id is None else event_id
-        d = decided(policy, self.model, row, name, limits)
+        policy, _ = self.policy(k, explore)
+        name = _name(event_id)
+        return self._event(row, k, explore, limits, decided(policy, self.model, row, name, limits))
+
+    def begin(
+        self, ahead: _core.Ahead, row: Rows, event_id: str | None, k: int | None, explore: int | None,
+        limits: Restriction,
+    ) -> Callable[[], Event]:  # fmt: skip
+        """`event`, begun by a thread that works ahead: what comes back gives the event when it is called."""
+        policy, _ = self.policy(k, explore)
+        _check_any(self.model, limits)
+        decision = policy.begin(self.model, row, _name(event_id), limits.allowed, ahead)
+        return lambda: self._event(row, k, explore, limits, decision())
+
+    def _event(self, row: Rows, k: int | None, explore: int | None, limits: Restriction, d: Decision) -> Event:
         return Event(
-            name, time.time(), digest(row, k, explore, limits), row.index, row.value, d.arms, d.nodes, d.propensities,
-            d.scores, d.explored, d.model_epoch, self.name, self.tree, said, limits.name,
+            d.event_id, time.time(), digest(row, k, explore, limits), row.index, row.value, d.arms, d.nodes,
+            d.propensities, d.scores, d.explored, d.model_epoch, self.name, self.tree, self.policy(k, explore)[1],
+            limits.name,
         )  # fmt: skip
 
     def explain(self, row: Rows, limits: Restriction) -> Explanation:
         policy, _ = self.policy()
         _check_any(self.model, limits)
         return policy.explain(self.model, row, limits.allowed)
+
+
+def _name(event_id: str | None) -> str:
+    return os.urandom(16).hex() if event_id is None else event_id
 
 
 def decided(policy: Policy, model: Model, row: Rows, event_id: str, limits: Restriction) -> Decision:

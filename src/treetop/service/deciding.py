@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from treetop import _core
 from treetop.answers import slots
 from treetop.catalogue import UnknownArm
 from treetop.live import Live, NoArms, Restriction, digest
@@ -85,6 +86,9 @@ class Asked:
     def event(self) -> Event:
         return self.live.event(self.row, self.name, self.ask.k, self.ask.explore, self.limits)
 
+    def begin(self, ahead: _core.Ahead) -> Callable[[], Event]:
+        return self.live.begin(ahead, self.row, self.name, self.ask.k, self.ask.explore, self.limits)
+
 
 def understood(service: Service, ask: wire.DecideRequest) -> Asked:
     limits = service.limits
@@ -125,17 +129,21 @@ async def decide(service: Service, ask: wire.DecideRequest) -> wire.DecideAnswer
         aside = len(ask.eligible or ()) + len(ask.exclude or ()) > SMALL
         asked = await current(service, lambda: understood(service, ask), aside)
     try:
-        event = asked.event()
+        begun = asked.begin(service.ahead)
     except NoArms:
-        event = await _decided_before(service, asked)
-    else:
-        found = (await service.append([event], asked.limits.sets()))[0]
-        if found is event:
-            return answer_of(service, event)
-        if isinstance(found, Conflict):
-            raise found
-        event = found
-    return await _decision(service, event)
+        return await _decision(service, await _decided_before(service, asked))
+    made: list[Event] = []
+
+    def make() -> list[Event]:
+        made.append(begun())
+        return made
+
+    found = (await service.append_coming(make, asked.limits.sets()))[0]
+    if found is made[0]:
+        return answer_of(service, found)
+    if isinstance(found, Conflict):
+        raise found
+    return await _decision(service, found)
 
 
 async def _decided_before(service: Service, asked: Asked) -> Event:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any
 
+from treetop import _core
 from treetop.bandit import Bandit
 from treetop.config import Limits
 from treetop.log import Conflict, Counts, Event, Outcome, Reward
@@ -30,10 +32,11 @@ class Service:
         self.limits: Limits = bandit.config.limits
         self.refits = Refits(bandit, log)
         self.metrics = Metrics(self._looked_up)
+        self.ahead = _core.Ahead()
         self.in_flight = 0
         self.waiting: dict[asyncio.Task[Any], float] = {}  # tasks that read a body, and until when they may
         self.started = time.time()
-        self._appends: Together[Event, Event | Conflict] = Together(bandit.log.submit_append)
+        self._appends: Together[Event, Event | Conflict] = Together(self._submit_append)
         self._rewards: Together[Reward, Outcome] = Together(lambda rewards, _: bandit.log.submit_reward(rewards))
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -54,9 +57,17 @@ class Service:
         logs.say("stopped")
 
     async def append(self, events: list[Event], sets: Mapping[str, Ints]) -> list[Event | Conflict]:
-        """Commits. The events are our own: one that the log does not take is our error, not that of who asked."""
+        """Commits."""
+        return await self._appends.add(events, sets)
+
+    async def append_coming(self, make: Callable[[], list[Event]], sets: Mapping[str, Ints]) -> list[Event | Conflict]:
+        """Commits what `make` gives when the other requests of this turn of the event loop are understood."""
+        return await self._appends.add_coming(make, sets)
+
+    def _submit_append(self, events: list[Event], sets: Mapping[str, Ints]) -> Future[list[Event | Conflict]]:
+        """The events are our own: one that the log does not take is our error, not that of who asked."""
         try:
-            return await self._appends.add(events, sets)
+            return self.bandit.log.submit_append(events, sets)
         except ValueError as error:
             raise RuntimeError("the log refused an event") from error
 
