@@ -59,6 +59,23 @@ public:
         return true;
     }
 
+    // Whether work that was begun is done. If it is not, this does some that nobody has begun, where there is any.
+    bool done_or_helped(const Handle& task) {
+        Handle other;
+        {
+            const std::lock_guard<std::mutex> lock(guard_);
+            if (task->done_) return true;
+            if (waiting_.empty()) return false;
+            other = std::move(waiting_.back());
+            waiting_.pop_back();
+        }
+        work(*other);
+        const std::lock_guard<std::mutex> lock(guard_);
+        other->done_ = true;
+        finished_.notify_all();
+        return task->done_;
+    }
+
     // Until work that was begun is done.
     void wait(const Handle& task) {
         std::unique_lock<std::mutex> lock(guard_);
@@ -73,6 +90,14 @@ public:
 private:
     static constexpr std::size_t worth_waking = 2;  // a single one is done sooner where it is wanted
 
+    static void work(Task& task) {
+        try {
+            task.work_();
+        } catch (...) {
+            task.error_ = std::current_exception();
+        }
+    }
+
     void run() {
         std::unique_lock<std::mutex> lock(guard_);
         while (!closing_) {
@@ -85,11 +110,7 @@ private:
             const Handle task = std::move(waiting_.front());
             waiting_.pop_front();
             lock.unlock();
-            try {
-                task->work_();
-            } catch (...) {
-                task->error_ = std::current_exception();
-            }
+            work(*task);
             lock.lock();
             task->done_ = true;
             finished_.notify_all();

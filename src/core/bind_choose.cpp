@@ -13,7 +13,7 @@ namespace treetop {
 namespace {
 
 auto choose(In<float> scores, In<bool> is_node, In<std::int32_t> id, std::int64_t k, std::int64_t explore,
-                 std::int32_t strategy, double rate, std::int64_t key) {
+            std::int32_t strategy, double rate, std::int64_t key) {
     if (is_node.size() != scores.size() || id.size() != scores.size())
         throw std::invalid_argument("scores, is_node and id must have one length");
     check_slots(k, explore);
@@ -40,9 +40,8 @@ auto choose(In<float> scores, In<bool> is_node, In<std::int32_t> id, std::int64_
 
 void bind_choose(nb::module_& m) {
     using namespace nb::literals;
-    m.def("choose", &choose, "scores"_a.noconvert(), "is_node"_a.noconvert(), "id"_a.noconvert(), "k"_a,
-          "explore"_a, "strategy"_a, "rate"_a, "key"_a,
-          "Slots from scores: which candidate, its probability, whether drawn.");
+    m.def("choose", &choose, "scores"_a.noconvert(), "is_node"_a.noconvert(), "id"_a.noconvert(), "k"_a, "explore"_a,
+          "strategy"_a, "rate"_a, "key"_a, "Slots from scores: which candidate, its probability, whether drawn.");
 }
 
 }  // namespace treetop

@@ -314,10 +314,7 @@ public:
     nb::object take() {
         const auto one = std::move(one_);
         if (!one) throw std::invalid_argument("this decision was taken already");
-        if (ahead_.claim(task_)) {
-            const BriefRelease release;
-            engine_.run(*one);
-        } else {
+        if (!at_once(*one)) {
             const nb::gil_scoped_release release;
             ahead_.wait(task_);
         }
@@ -326,6 +323,14 @@ public:
     }
 
 private:
+    // Whether there is nothing to wait for: it was not begun and is made here, or it is done.
+    bool at_once(const One& one) {
+        const BriefRelease release;
+        if (!ahead_.claim(task_)) return ahead_.done_or_helped(task_);
+        engine_.run(one);
+        return true;
+    }
+
     nb::object kept_;
     Ahead& ahead_;
     const Engine& engine_;
@@ -357,8 +362,8 @@ nb::object begin_one(const Engine& engine, Ahead& ahead, nb::handle start, nb::h
 
 }  // namespace
 
-#define ONE                                                                                                     \
-    "tuple[NDArray[numpy.int32], NDArray[numpy.float64], NDArray[numpy.float32], NDArray[numpy.bool_], "        \
+#define ONE                                                                                              \
+    "tuple[NDArray[numpy.int32], NDArray[numpy.float64], NDArray[numpy.float32], NDArray[numpy.bool_], " \
     "NDArray[numpy.int32]]"
 
 void treetop::bind_engine(nb::module_& m) {

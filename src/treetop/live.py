@@ -118,35 +118,32 @@ class Live:
 
     def event(self, row: Rows, event_id: str | None, k: int | None, explore: int | None, limits: Restriction) -> Event:
         """Decides. The event is not in any log yet."""
-        policy, _ = self.policy(k, explore)
-        name = _name(event_id)
-        return self._event(row, k, explore, limits, decided(policy, self.model, row, name, limits))
+        return self.begin(row, event_id, k, explore, limits)()
 
     def begin(
-        self, ahead: _core.Ahead, row: Rows, event_id: str | None, k: int | None, explore: int | None,
-        limits: Restriction,
+        self, row: Rows, event_id: str | None, k: int | None, explore: int | None, limits: Restriction,
+        ahead: _core.Ahead | None = None,
     ) -> Callable[[], Event]:  # fmt: skip
-        """`event`, begun by a thread that works ahead: what comes back gives the event when it is called."""
-        policy, _ = self.policy(k, explore)
+        """What gives the event when it is called. With a thread that works ahead, that has begun to decide by then."""
+        policy, said = self.policy(k, explore)
+        name = os.urandom(16).hex() if event_id is None else event_id
         _check_any(self.model, limits)
-        decision = policy.begin(self.model, row, _name(event_id), limits.allowed, ahead)
-        return lambda: self._event(row, k, explore, limits, decision())
+        decision = policy.begin(self.model, row, name, limits.allowed, ahead)
+        request = digest(row, k, explore, limits)
 
-    def _event(self, row: Rows, k: int | None, explore: int | None, limits: Restriction, d: Decision) -> Event:
-        return Event(
-            d.event_id, time.time(), digest(row, k, explore, limits), row.index, row.value, d.arms, d.nodes,
-            d.propensities, d.scores, d.explored, d.model_epoch, self.name, self.tree, self.policy(k, explore)[1],
-            limits.name,
-        )  # fmt: skip
+        def event() -> Event:
+            d = decision()
+            return Event(
+                name, time.time(), request, row.index, row.value, d.arms, d.nodes, d.propensities, d.scores,
+                d.explored, d.model_epoch, self.name, self.tree, said, limits.name,
+            )  # fmt: skip
+
+        return event
 
     def explain(self, row: Rows, limits: Restriction) -> Explanation:
         policy, _ = self.policy()
         _check_any(self.model, limits)
         return policy.explain(self.model, row, limits.allowed)
-
-
-def _name(event_id: str | None) -> str:
-    return os.urandom(16).hex() if event_id is None else event_id
 
 
 def decided(policy: Policy, model: Model, row: Rows, event_id: str, limits: Restriction) -> Decision:

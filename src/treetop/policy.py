@@ -121,14 +121,22 @@ class Policy:
         return Explanation(found.is_node, found.id, found.route, found.score, found.promise, p)
 
     def begin(
-        self, model: Model, row: Rows, event_id: str, allowed: Eligible, ahead: _core.Ahead
+        self, model: Model, row: Rows, event_id: str, allowed: Eligible, ahead: _core.Ahead | None = None
     ) -> Callable[[], Decision]:
-        """`decide`, begun by a thread that works ahead; what comes back gives the decision when it is called."""
-        quick = self._quickly(row, event_id, allowed, model.n_seen)
-        begun = None if quick is None else model.engine.begin_one(ahead, *quick)
-        if begun is None:
-            return lambda: self.decide(model, row, event_id, allowed)
-        return lambda: Decision(event_id, model.epoch, *begun.take())
+        """What gives the decision when it is called. With a thread that works ahead, that has begun it by then.
+
+        >>> from treetop.tree import Tree
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model, policy, x = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X), Policy(k=2), as_rows(X[:1])
+        >>> coming = policy.begin(model, x, "visit-1", EVERY_ARM, _core.Ahead())
+        >>> bool((coming().arms == policy.decide(model, x, "visit-1").arms).all())
+        True
+        """
+        if ahead is not None and (quick := self._quickly(row, event_id, allowed, model.n_seen)) is not None:
+            begun = model.engine.begin_one(ahead, *quick)
+            if begun is not None:
+                return lambda: Decision(event_id, model.epoch, *begun.take())
+        return lambda: self.decide(model, row, event_id, allowed)
 
     def _decide_quickly(self, model: Model, x: Any, name: str, allowed: Eligible) -> Decision | None:
         """The decision for a row that the core can read as it is; None for whatever has to be looked at first."""

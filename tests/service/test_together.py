@@ -81,6 +81,30 @@ def test_a_request_that_was_given_up_hears_nothing() -> None:
     assert asyncio.run(turn()) == ["B"]
 
 
+def test_what_is_in_the_making_is_asked_for_when_the_turn_is_over_and_fails_alone() -> None:
+    store, order = Store(), list[str]()
+
+    def make(item: str) -> list[str]:
+        order.append(f"made {item}")
+        if item == "b":
+            raise ArithmeticError(item)
+        return [item]
+
+    async def turn() -> list[Any]:
+        together: Together[str, str] = Together(store.submit)
+        waiting = []
+        for item in "abc":
+            order.append(f"asked {item}")
+            waiting.append(together.add_coming(lambda item=item: make(item)))  # type: ignore[misc]
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    first, second, third = asyncio.run(turn())
+    assert (first, third) == (["A"], ["C"])
+    assert isinstance(second, ArithmeticError)
+    assert order == ["asked a", "asked b", "asked c", "made a", "made b", "made c"]
+    assert store.jobs == [["a", "c"]]
+
+
 class Transport:
     def __init__(self) -> None:
         self.written: list[bytes] = []

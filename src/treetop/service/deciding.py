@@ -83,11 +83,8 @@ class Asked:
     ask: wire.DecideRequest
     limits: Restriction
 
-    def event(self) -> Event:
-        return self.live.event(self.row, self.name, self.ask.k, self.ask.explore, self.limits)
-
-    def begin(self, ahead: _core.Ahead) -> Callable[[], Event]:
-        return self.live.begin(ahead, self.row, self.name, self.ask.k, self.ask.explore, self.limits)
+    def begin(self, ahead: _core.Ahead | None = None) -> Callable[[], Event]:
+        return self.live.begin(self.row, self.name, self.ask.k, self.ask.explore, self.limits, ahead)
 
 
 def understood(service: Service, ask: wire.DecideRequest) -> Asked:
@@ -214,7 +211,7 @@ def _attempt(service: Service, ask: wire.DecideRequest) -> Attempt:
     asked = None
     try:
         asked = understood(service, ask)
-        return Attempt(asked, asked.event())
+        return Attempt(asked, asked.begin()())
     except Exception as error:
         problem_of(error)
         return Attempt(asked, error=error)

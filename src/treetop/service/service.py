@@ -27,12 +27,13 @@ RETRY = 5.0  # seconds between two tries to load a model that cannot be read
 class Service:
     """Made when a worker starts, closed when it ends."""
 
-    def __init__(self, bandit: Bandit, tokens: Tokens, log: str | None = None) -> None:
-        self.bandit, self.tokens = bandit, tokens
+    def __init__(
+        self, bandit: Bandit, tokens: Tokens, log: str | None = None, ahead: _core.Ahead | None = None
+    ) -> None:
+        self.bandit, self.tokens, self.ahead = bandit, tokens, ahead
         self.limits: Limits = bandit.config.limits
         self.refits = Refits(bandit, log)
         self.metrics = Metrics(self._looked_up)
-        self.ahead = _core.Ahead()
         self.in_flight = 0
         self.waiting: dict[asyncio.Task[Any], float] = {}  # tasks that read a body, and until when they may
         self.started = time.time()

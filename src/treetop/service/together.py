@@ -68,13 +68,7 @@ class Together(Generic[Item, Answer]):
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
         coming, self._coming = self._coming, []
         self._names.clear()
-        parts: list[Part[Item, Answer]] = []
-        for make, sets, waiting in coming:
-            try:
-                parts.append(Part(make(), sets, waiting))
-            except Exception as error:
-                if not waiting.done():
-                    waiting.set_exception(error)
+        parts = [part for part in map(_made, coming) if part is not None]
         if parts:
             self._write(loop, parts)
 
@@ -109,3 +103,12 @@ class Together(Generic[Item, Answer]):
         for part in parts:
             if not part.waiting.done():
                 part.waiting.set_exception(error)
+
+
+def _made(coming: Coming[Item, Answer]) -> Part[Item, Answer] | None:
+    try:
+        return Part(coming.make(), coming.sets, coming.waiting)
+    except Exception as error:
+        if not coming.waiting.done():
+            coming.waiting.set_exception(error)
+        return None
