@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from treetop.catalogue import UnknownArm
 from treetop.log import LogError
+from treetop.service import deciding, service
 from treetop.service.http import Begun
 from treetop.service.together import Together
 from treetop.service.worker import Joined
@@ -149,3 +152,29 @@ def test_a_step_by_hand_is_waited_for_and_goes_on() -> None:
     assert asyncio.run(wait(10)) == "come"
     with pytest.raises(asyncio.TimeoutError):
         asyncio.run(wait(0.001))
+
+
+@pytest.mark.parametrize("taken_up", [True, False])
+def test_an_arm_added_a_moment_ago_is_found_though_another_task_took_it_up(taken_up: bool) -> None:
+    """The look at the folder finds nothing new, since the watch has just swapped; the work is done again."""
+
+    class Service:
+        bandit = SimpleNamespace(live="old")
+        newer = service.Service.newer
+
+        async def refresh(self) -> bool:
+            if taken_up:
+                self.bandit.live = "new"
+            return False
+
+    def work() -> str:
+        if asked.bandit.live == "old":
+            raise UnknownArm("tea")
+        return "decided"
+
+    asked: Any = Service()
+    if taken_up:
+        assert asyncio.run(deciding.current(asked, work)) == "decided"
+    else:
+        with pytest.raises(UnknownArm):
+            asyncio.run(deciding.current(asked, work))

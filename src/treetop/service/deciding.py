@@ -107,10 +107,11 @@ def check_listed(service: Service, *lists: Sequence[Any] | None) -> None:
 async def current(service: Service, work: Callable[[], A], aside: bool = False) -> A:
     """Does the work, once more if it met an arm that another worker has added a moment ago."""
     run: Callable[[], Awaitable[A]] = (lambda: asyncio.to_thread(work)) if aside else (lambda: _at_once(work))
+    before = service.bandit.live
     try:
         return await run()
     except UnknownArm:
-        if await service.refresh():
+        if await service.newer(before):
             return await run()
         raise
 
@@ -181,8 +182,9 @@ async def decide_batch(service: Service, batch: wire.DecideBatchRequest) -> wire
     check_listed(service, *(arms for ask in batch.requests for arms in (ask.eligible, ask.exclude)))
     for ask in batch.requests:
         check_form(ask.features)
+    before = service.bandit.live
     made = await asyncio.to_thread(_attempts, service, batch.requests)
-    if any(isinstance(attempt.error, UnknownArm) for attempt in made) and await service.refresh():
+    if any(isinstance(attempt.error, UnknownArm) for attempt in made) and await service.newer(before):
         made = await asyncio.to_thread(_attempts, service, batch.requests)
     events = [attempt.event for attempt in made if attempt.event is not None]
     sets: dict[str, Ints] = {}

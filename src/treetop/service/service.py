@@ -12,6 +12,7 @@ from typing import Any
 from treetop import _core
 from treetop.bandit import Bandit
 from treetop.config import Limits
+from treetop.live import Live
 from treetop.log import Conflict, Counts, Event, Outcome, Reward
 from treetop.service import logs
 from treetop.service.metrics import Metrics
@@ -86,6 +87,11 @@ class Service:
         if live.trouble and live.trouble != before.trouble:
             logs.say("an older model serves", 40, model=live.name, why=live.trouble)
         return changed
+
+    async def newer(self, than: Live) -> bool:
+        """Whether another model or catalogue serves by now, taken up here or by another task meanwhile."""
+        await self.refresh()
+        return self.bandit.live is not than
 
     async def _watch(self) -> None:
         """Every worker takes up new models by itself. A look that fails changes nothing, and the next one comes."""
