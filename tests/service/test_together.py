@@ -168,13 +168,13 @@ def test_an_arm_added_a_moment_ago_is_found_though_another_task_took_it_up(taken
             return False
 
     def work() -> str:
-        if asked.bandit.live == "old":
+        if here.bandit.live == "old":
             raise UnknownArm("tea")
         return "decided"
 
-    asked: Any = Service()
+    here: Any = Service()
     if taken_up:
-        assert asyncio.run(deciding.current(asked, work)) == "decided"
+        assert asyncio.run(deciding.current(here, work)) == "decided"
     else:
         with pytest.raises(UnknownArm):
-            asyncio.run(deciding.current(asked, work))
+            asyncio.run(deciding.current(here, work))
