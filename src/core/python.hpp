@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -41,12 +40,15 @@ inline std::atomic<bool> keeps_lock{false};
 
 class BriefRelease {
 public:
-    BriefRelease() {
-        if (!keeps_lock.load(std::memory_order_relaxed)) released_.emplace();
+    BriefRelease() : released_(keeps_lock.load(std::memory_order_relaxed) ? nullptr : PyEval_SaveThread()) {}
+    ~BriefRelease() {
+        if (released_) PyEval_RestoreThread(released_);
     }
+    BriefRelease(const BriefRelease&) = delete;
+    BriefRelease& operator=(const BriefRelease&) = delete;
 
 private:
-    std::optional<nb::gil_scoped_release> released_;
+    PyThreadState* released_;  // nullptr: the lock was kept
 };
 
 template <class Array, class T, class... Sizes>
