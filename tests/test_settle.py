@@ -12,6 +12,7 @@ import treetop
 from treetop import _core
 from treetop.datasets import load
 from treetop.explore import Thrifty
+from treetop.grow import grow
 from treetop.learn import Epochs
 from treetop.model import Model
 from treetop.pooled import DRAWS, HOPE, UNPROVEN, Labelled, Pooled
@@ -51,7 +52,10 @@ def native(rewards: list[float]) -> int:
     return int(_core.last_falls(np.array([0, len(rewards)], np.int64), np.array(rewards, np.float32))[0])
 
 
-@given(st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), st.integers(1, 80)), max_size=5), st.integers(0, 99))
+PIECE = st.tuples(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), st.integers(1, 80))  # a chance, and how long it lasts
+
+
+@given(st.lists(PIECE, max_size=5), st.integers(0, 99))
 def test_falls_are_those_of_the_slow_twin(pieces: list[tuple[float, int]], seed: int) -> None:
     rng = np.random.default_rng(seed)
     rewards = [float(rng.random() < p) for p, n in pieces for _ in range(n)]
@@ -138,7 +142,8 @@ def test_what_draws_are_worth_follows_what_was_found_earns(world: tuple[Model, L
     missed = Pooled(known=known).learn(model, shown(X, 9, [0.0] * 20, node))
     hit = shown(X[[2]], 9, [1.0], node)
     earning = Pooled(known=known).learn(model, hit + shown(X[[2] * 20], 9, [1.0] * 20))
-    for learned, want in ((nothing, HOPE), (missed, DRAWS * HOPE / (DRAWS + 20)), (earning, (DRAWS * HOPE + 10) / (DRAWS + 1))):
+    wanted = HOPE, DRAWS * HOPE / (DRAWS + 20), (DRAWS * HOPE + 10) / (DRAWS + 1)
+    for learned, want in zip((nothing, missed, earning), wanted, strict=True):
         assert learned.prior is not None
         assert learned.prior[-1] == pytest.approx(want, rel=1e-5)
     cold = Pooled().learn(model, hit)
@@ -147,8 +152,6 @@ def test_what_draws_are_worth_follows_what_was_found_earns(world: tuple[Model, L
 
 
 def test_a_new_arm_with_a_place_of_its_own_keeps_it(world: tuple[Model, Labelled, Floats]) -> None:
-    from treetop.grow import grow
-
     model, known, X = world
     grown = grow(model, 1, max_leaf=4, vectors=X[[1]])
     learned = Pooled(known=known).learn(grown, shown(X, 3, [1.0] * 4))
