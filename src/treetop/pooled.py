@@ -24,7 +24,7 @@ from treetop.types import Bools, Feedback, Floats, Ints, Matrix, Rows, Singles, 
 
 KNOTS, WIDEST = 65, 4.0  # of the prior's tables, over the slack of a route; the core reads them the same way
 DRAWS, HOPE = 3000, 0.15  # what a draw through a node is worth before there are any: so much, as if so many had shown it
-UNPROVEN = 32  # contexts in which an arm that was found is taken to earn what any arm does there; its trials count less
+UNPROVEN = 32  # contexts in which an arm that was found is taken to earn as any does there; its trials count less
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,7 +243,7 @@ class Pooled:
 
 
 def _worth(feedback: Feedback, standing: Standing) -> float:
-    """What a draw through a node has brought later: half of what the arms that were found earn takes another's place."""
+    """What a draw through a node has brought later: half of what found arms earn, since they take others' places."""
     draws = int((feedback.observed & (feedback.nodes >= 0)).sum())
     own = standing.counted(feedback) & (feedback.nodes < 0) & ~standing.told[np.maximum(feedback.arms, 0)]
     return float((DRAWS * HOPE + 0.5 * feedback.rewards[own].sum()) / (DRAWS + draws))
@@ -255,12 +255,12 @@ def _unproven(known: Labelled, tree: Tree, arms: Ints) -> tuple[Ints, Ints]:
     One reward that was found by chance would otherwise be expected of every context that leads there.
     """
     leaf = tree.leaf_of[known.arm]
-    parts = [(np.zeros(0, np.int32), np.zeros(0, np.int32))]
-    for arm in arms.tolist():
-        rows = np.unique(known.row[leaf == tree.leaf_of[arm]])
-        rows = rows[np.arange(min(len(rows), UNPROVEN)) * len(rows) // UNPROVEN if len(rows) > UNPROVEN else slice(None)]
-        parts.append((rows.astype(np.int32), np.full(len(rows), arm, np.int32)))
-    row, arm = zip(*parts, strict=True)
+    row, arm = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+    for new in arms.tolist():
+        rows = np.unique(known.row[leaf == tree.leaf_of[new]])
+        few = min(len(rows), UNPROVEN)
+        row.append(rows[np.arange(few) * len(rows) // max(1, few)].astype(np.int32))
+        arm.append(np.full(few, new, np.int32))
     return np.concatenate(row), np.concatenate(arm)
 
 

@@ -1,7 +1,7 @@
 """What the history says of where arms live: an arm that no label tells of, where its rewards were found.
 
 Until then it stands apart from the others, as does an arm that stopped earning what it used to. All of it follows from
-the tree, the labels and the history, so that a refit knows nothing of those before it. Knows nothing of rewards to come.
+the tree, the labels and the history, so that a refit knows nothing of those before it.
 """
 
 from __future__ import annotations
