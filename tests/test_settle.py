@@ -20,7 +20,7 @@ from treetop.scenario import Scenario
 from treetop.settle import Standing
 from treetop.simulate import History, begin, run
 from treetop.tree import Tree
-from treetop.types import Feedback, Floats
+from treetop.types import Feedback, Singles
 
 SMALL = "synthetic:arms=300,features=200,rows=3000,init=400"
 
@@ -85,7 +85,7 @@ def test_groups_that_do_not_fit_are_refused(start: list[int]) -> None:
 
 
 @pytest.fixture
-def world() -> tuple[Model, Labelled, Floats]:
+def world() -> tuple[Model, Labelled, Singles]:
     """Eight arms in pairs, told of by two features a pair, and four without a label that stand apart."""
     X = np.tile(np.kron(np.eye(4), [1.0, 1.0]), (6, 1)).astype(np.float32)
     Y = np.zeros((24, 12), np.float32)
@@ -95,12 +95,12 @@ def world() -> tuple[Model, Labelled, Floats]:
     return Model.initial(tree, X, Y), Labelled.of(tree, X, Y, beam=2), X
 
 
-def shown(X: Floats, arm: int, rewards: list[float], node: int = -1) -> Feedback:
+def shown(X: Singles, arm: int, rewards: list[float], node: int = -1) -> Feedback:
     n = len(rewards)
     return Feedback(X[:n], np.full((n, 1), arm), np.full((n, 1), node), np.array(rewards)[:, None])
 
 
-def test_an_arm_goes_where_its_reward_was_found(world: tuple[Model, Labelled, Floats]) -> None:
+def test_an_arm_goes_where_its_reward_was_found(world: tuple[Model, Labelled, Singles]) -> None:
     model, known, X = world
     home = model.tree.leaf_of
     learned = Pooled(known=known).learn(model, shown(X[[2]], 9, [1.0], node=int(model.tree.n_nodes - 1)))
@@ -113,7 +113,7 @@ def test_an_arm_goes_where_its_reward_was_found(world: tuple[Model, Labelled, Fl
     assert 9 not in policy.decide(model, X[2], event_id="before").arms
 
 
-def test_without_a_reward_or_labels_nothing_moves(world: tuple[Model, Labelled, Floats]) -> None:
+def test_without_a_reward_or_labels_nothing_moves(world: tuple[Model, Labelled, Singles]) -> None:
     model, known, X = world
     drawn = shown(X[[2, 2]], 9, [0.0, float("nan")], node=1)
     for learner, feedback in ((Pooled(known=known), shown(X, 3, [1.0] * 4)), (Pooled(), shown(X[[2]], 9, [1.0]))):
@@ -121,7 +121,7 @@ def test_without_a_reward_or_labels_nothing_moves(world: tuple[Model, Labelled, 
     assert 9 not in Standing.of(drawn, known.told(12)).earned(drawn)[0]
 
 
-def test_an_arm_that_fell_is_forgotten_and_stands_apart(world: tuple[Model, Labelled, Floats]) -> None:
+def test_an_arm_that_fell_is_forgotten_and_stands_apart(world: tuple[Model, Labelled, Singles]) -> None:
     model, known, X = world
     rows = X[np.zeros(100, int)]
     before = Pooled(known=known).learn(model, shown(rows, 0, [1.0] * 60))
@@ -135,7 +135,7 @@ def test_an_arm_that_fell_is_forgotten_and_stands_apart(world: tuple[Model, Labe
     assert again.tree.leaf_of[0] == model.tree.leaf_of[6]  # where it earns now
 
 
-def test_what_draws_are_worth_follows_what_was_found_earns(world: tuple[Model, Labelled, Floats]) -> None:
+def test_what_draws_are_worth_follows_what_was_found_earns(world: tuple[Model, Labelled, Singles]) -> None:
     model, known, X = world
     node = int(model.tree.n_nodes - 1)
     nothing = Pooled(known=known).learn(model, Feedback.none(8, 1))
@@ -151,7 +151,7 @@ def test_what_draws_are_worth_follows_what_was_found_earns(world: tuple[Model, L
     assert cold.prior[-1] == 0
 
 
-def test_a_new_arm_with_a_place_of_its_own_keeps_it(world: tuple[Model, Labelled, Floats]) -> None:
+def test_a_new_arm_with_a_place_of_its_own_keeps_it(world: tuple[Model, Labelled, Singles]) -> None:
     model, known, X = world
     grown = grow(model, 1, max_leaf=4, vectors=X[[1]])
     learned = Pooled(known=known).learn(grown, shown(X, 3, [1.0] * 4))
@@ -176,7 +176,7 @@ def test_a_run_goes_on_as_if_never_stopped(scenario: str) -> None:
     assert np.array_equal(rest.model.tree.leaf_of, whole.model.tree.leaf_of)
 
 
-def test_the_same_decision_again_after_arms_moved(world: tuple[Model, Labelled, Floats]) -> None:
+def test_the_same_decision_again_after_arms_moved(world: tuple[Model, Labelled, Singles]) -> None:
     model, known, X = world
     policy = treetop.Policy(k=3, explore=2, beam=1, strategy=Thrifty(zeal=10))
     learned = Pooled(known=known).learn(model, shown(X[[2]], 9, [1.0], node=1))

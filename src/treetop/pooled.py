@@ -2,8 +2,8 @@
 regressor per arm for what that leaves unexplained.
 
 An arm that was never tried is judged by where it stands in the beam, and labelled rows may serve as samples. Pruned
-nodes get the mean reward of arms drawn through nodes; they have no regressors, so arms may move between refits: one that
-no label tells of goes to where its rewards were found.
+nodes get the mean reward of arms drawn through nodes; they have no regressors, so arms may move between refits: one
+that no label tells of goes to where its rewards were found.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from treetop.tree import Tree, labelled
 from treetop.types import Bools, Feedback, Floats, Ints, Matrix, Rows, Singles, as_rows, real, whole
 
 KNOTS, WIDEST = 65, 4.0  # of the prior's tables, over the slack of a route; the core reads them the same way
-DRAWS, HOPE = 3000, 0.15  # what a draw through a node is worth before there are any: so much, as if so many had shown it
+DRAWS, HOPE = 3000, 0.15  # what a draw through a node is taken to be worth at first, as if so many had shown it
 UNPROVEN = 32  # contexts in which an arm that was found is taken to earn as any does there; its trials count less
 
 
