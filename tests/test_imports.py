@@ -23,6 +23,7 @@ ORDER = [
     "policy",
     "log",
     "learn",
+    "settle",
     "pooled",
     "labels",
     "flat",

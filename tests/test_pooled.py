@@ -56,7 +56,7 @@ def test_no_samples_give_no_prior() -> None:
 def test_scores_are_prior_plus_regressor(problem: Problem, pooled: Model) -> None:
     """The twin of the core: a table over the cube root of -log route, and the dot product with the arm's weights."""
     assert pooled.prior is not None
-    means, nodes = np.split(pooled.prior.astype(float), 2)
+    means, nodes = np.split(pooled.prior[:-1].astype(float), 2)
     X = problem.feedback(600).contexts.csr()
     for i in range(20):
         row = as_rows(X[i])
@@ -171,20 +171,22 @@ def made_up(rng: np.random.Generator, n: int = 12) -> Candidates:
                       rng.random(n).astype(np.float32), promise)  # fmt: skip
 
 
-def test_thrifty_gives_up_no_more_than_its_share() -> None:
+def test_thrifty_gives_up_no_more_than_it_promises() -> None:
     rng = np.random.default_rng(1)
-    for share in (0.0, 0.01, 0.2):
+    for zeal in (0.0, 0.5, 1.0, 3.0):
         found = made_up(rng)
-        p = first_draw(Thrifty(share), found, 9)
+        p = first_draw(Thrifty(zeal), found, 9)
         assert (p > 0).all()
         assert p.sum() == pytest.approx(1)
-        best = found.score.max()
-        lost = float(p @ (best - found.score.astype(float)))
-        assert lost <= max(share, 1e-3) * best + 1e-9
+        drawn = found.promise / found.promise.sum()
+        lost = float(p @ (found.score.max() - found.score.astype(float)))
+        assert lost <= max(zeal * float(drawn @ found.promise), 1e-3)
+    free = replace(found, score=np.full(12, 0.3, np.float32))  # where nothing is given up, one draw in two
+    np.testing.assert_allclose(first_draw(Thrifty(), free, 9), 0.5 * drawn + 0.5 * (np.arange(12) == 0), rtol=1e-6)
 
 
 def test_thrifty_draws_what_it_says(problem: Problem, pooled: Model) -> None:
-    policy = treetop.Policy(k=1, explore=1, beam=3, strategy=Thrifty(share=0.3))
+    policy = treetop.Policy(k=1, explore=1, beam=3, strategy=Thrifty(zeal=50))
     row = problem.feedback(600).contexts.csr()[5]
     view = policy.explain(pooled, row)
     n = 20_000
@@ -204,10 +206,11 @@ def test_thrifty_draws_what_it_says(problem: Problem, pooled: Model) -> None:
 
 
 def test_thrifty_without_promise_is_the_same_natively_and_not() -> None:
-    found = replace(made_up(np.random.default_rng(2)), promise=np.ones(12, np.float32))
-    p = first_draw(Thrifty(0.2), found, 9)
+    found = replace(made_up(np.random.default_rng(2)), promise=np.zeros(12, np.float32))
+    p = first_draw(Thrifty(), found, 9)
+    assert p.min() == pytest.approx(1e-3 / 12)
     for key in range(50):
-        chosen, stated, _ = choose(found, 1, 1, Thrifty(0.2), 9, key)
+        chosen, stated, _ = choose(found, 1, 1, Thrifty(), 9, key)
         assert stated[0] == pytest.approx(p[chosen[0]])
 
 
@@ -320,7 +323,7 @@ def test_rounds_of_the_last_refit_are_not_routed_again(problem: Problem) -> None
             return problem.model.engine.routes(start, *rest)
 
     history, routed = problem.feedback(600), _Routed()
-    model: Any = SimpleNamespace(engine=Engine(), route_rows=problem.model.route_rows)
+    model: Any = SimpleNamespace(engine=Engine(), route_rows=problem.model.route_rows, tree=problem.model.tree)
     for n in (0, 200, 500, 500, 600):
         found = routed.of(model, first(history, n), 1)
         assert np.array_equal(found, _Routed().of(problem.model, first(history, n), 1), equal_nan=True)
@@ -329,9 +332,16 @@ def test_rounds_of_the_last_refit_are_not_routed_again(problem: Problem) -> None
     assert np.array_equal(routed.of(model, other, 1), found[:, ::-1], equal_nan=True)
     twice = history.contexts.csr() * 2
     routed.of(model, Feedback(twice, other.arms, None, other.rewards), 1)
-    routed.of(SimpleNamespace(engine=Engine(), route_rows=None), Feedback(twice, other.arms, None, other.rewards), 1)  # type: ignore[arg-type]
+    without: Any = SimpleNamespace(engine=Engine(), route_rows=None, tree=problem.model.tree)
+    routed.of(without, Feedback(twice, other.arms, None, other.rewards), 1)
     routed.of(model, first(history, 40), 1)
     assert asked[5:] == [600, 600, 600, 40]
+    leaf_of = problem.model.tree.leaf_of.copy()
+    leaf_of[history.arms[0, 0]] = np.setdiff1d(leaf_of, leaf_of[history.arms[0, 0]])[0]  # an arm that moved
+    elsewhere = SimpleNamespace(leaf_of=leaf_of)
+    moved: Any = SimpleNamespace(engine=Engine(), route_rows=problem.model.route_rows, tree=elsewhere)
+    routed.of(moved, first(history, 40), 1)
+    assert asked[9] == (history.arms[:40] == history.arms[0, 0]).any(axis=1).sum()
 
 
 def test_the_bench_of_learners_compares_the_same_refits() -> None:

@@ -20,7 +20,7 @@ constexpr std::int64_t max_slots = 65536, max_int = std::numeric_limits<std::int
 inline Strategy strategy_of(std::int32_t kind, double rate) {
     within("strategy", kind, 0, 4);
     const Strategy strategy{static_cast<Kind>(kind), rate};
-    within("rate", rate, 0.0, strategy.kind == Kind::epsilon || strategy.kind == Kind::thrifty ? 1.0 : 1e300);
+    within("rate", rate, 0.0, strategy.kind == Kind::epsilon ? 1.0 : 1e300);
     return strategy;
 }
 

@@ -16,7 +16,7 @@ namespace treetop {
 
 enum class Kind : std::int32_t { greedy = 0, igw = 1, boltzmann = 2, epsilon = 3, thrifty = 4 };
 
-// One number says it all: IGW's gamma^2 / A', Boltzmann's beta log N, epsilon, the share that may be spent.
+// One number says it all: IGW's gamma^2 / A', Boltzmann's beta log N, epsilon, Thrifty's zeal.
 struct Strategy {
     Kind kind = Kind::greedy;
     double rate = 0;
@@ -127,19 +127,20 @@ private:
         return {best, 1.0 - others};
     }
 
-    // The best, but for a chance epsilon of an arm drawn in proportion to its promise: as large as lets the draw cost
-    // at most `share` of the best score on average, within [rare, often].
-    Drawn draw_thrifty(std::span<const Candidate> all, std::int32_t best, double share, Stream& stream) {
+    // The best, but for a chance epsilon of an arm drawn in proportion to its promise. A draw gives up `lost` on average
+    // and promises `gain`: epsilon is large where it costs less than `zeal` times what it promises, and soon nothing.
+    Drawn draw_thrifty(std::span<const Candidate> all, std::int32_t best, double zeal, Stream& stream) {
         constexpr double rare = 1e-3, often = 0.5;
         if (weighed_against_ < 0) weigh_promise(all);
         const double top = score_[place_[best]];
-        double total = 0, lost = 0;
+        double total = 0, lost = 0, gain = 0;
         for (std::size_t i = 0; i < weight_.size(); ++i) {
             total += weight_[i];
             lost += weight_[i] * (top - score_[i]);
+            gain += weight_[i] * weight_[i];
         }
-        const double spend = share * std::max(top, 0.0) * total;
-        const double epsilon = spend >= often * lost ? often : std::max(rare, spend / lost);
+        const double ratio = zeal * gain >= lost ? 1 : zeal * gain / lost;
+        const double epsilon = std::clamp(ratio * ratio * ratio * ratio, rare, often);
         std::size_t pick = place_[best];
         if (stream.uniform() < epsilon) {
             double left = stream.uniform() * total;
@@ -150,10 +151,12 @@ private:
         return {in_play_[pick], in_play_[pick] == best ? 1.0 - epsilon + drawn : drawn};
     }
 
-    // Promises beside the scores in play; take() keeps them so.
+    // Promises beside the scores in play; take() keeps them so. Where nothing is promised, all are alike.
     void weigh_promise(std::span<const Candidate> all) {
+        constexpr double next_to_nothing = 1e-9;
         weight_.resize(in_play_.size());
-        for (std::size_t i = 0; i < weight_.size(); ++i) weight_[i] = all[in_play_[i]].promise;
+        for (std::size_t i = 0; i < weight_.size(); ++i)
+            weight_[i] = std::max<double>(all[in_play_[i]].promise, next_to_nothing);
         weighed_against_ = 0;
     }
 

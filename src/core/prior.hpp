@@ -17,8 +17,10 @@ namespace treetop {
 struct Prior {
     std::vector<float> arms, nodes;  // means at evenly spaced values of slack(route), linear in between
     std::vector<float> doubt;        // of each arm, in tree order: 1 / (1 + trials)
+    std::vector<float> below;        // of each node: the mean square of the doubts of the arms below it
+    float worth = 0;                 // what a draw through a node brings later, if nothing is known of the arms below
     static constexpr double widest = 4;
-    static constexpr float least = 1e-3f;
+    static constexpr float least = 1e-4f, lasting = 0.1f;
 
     bool empty() const { return arms.empty(); }
 
@@ -36,15 +38,18 @@ struct Prior {
         return table[i] + part * (table[i + 1] - table[i]);
     }
 
-    // How much there is to learn from a trial: a mean reward of at least `least`, times the doubt.
-    static float promise(float mean, float doubt) { return std::max(mean, least) * doubt; }
+    // What showing an arm brings later: a tenth of what arms at its place earn, over all that was tried of it.
+    static float promise(float mean, float doubt) { return lasting * std::max(mean, least) * doubt; }
+
+    float promise_below(std::int32_t node) const { return empty() ? 0 : std::max(worth * below[node], lasting * least); }
 };
 
-// `tables`: as many means for arms, then for nodes; `trials`: of each arm by id. Both empty: no prior.
+// `tables`: as many means for arms, then for nodes, then the worth of a draw through one (0 if it is not there);
+// `trials`: of each arm by id. Both empty: no prior.
 inline Prior make_prior(const Layout& tree, std::span<const float> tables, std::span<const std::int32_t> trials) {
     Prior prior;
     if (tables.empty() && trials.empty()) return prior;
-    if (tables.size() % 2 != 0 || tables.size() < 4 || trials.size() != tree.arms())
+    if (tables.size() < 4 || trials.size() != tree.arms())
         throw std::invalid_argument("a prior of " + std::to_string(tables.size()) + " means and trials of " +
                                     std::to_string(trials.size()) + " arms do not fit " + std::to_string(tree.arms()) +
                                     " arms");
@@ -54,9 +59,16 @@ inline Prior make_prior(const Layout& tree, std::span<const float> tables, std::
         if (n < 0) throw std::invalid_argument("an arm has " + std::to_string(n) + " trials");
     const auto half = static_cast<std::ptrdiff_t>(tables.size() / 2);
     prior.arms.assign(tables.begin(), tables.begin() + half);
-    prior.nodes.assign(tables.begin() + half, tables.end());
+    prior.nodes.assign(tables.begin() + half, tables.begin() + 2 * half);
+    if (tables.size() % 2 != 0) prior.worth = tables.back();
     prior.doubt.reserve(tree.arms());
     for (const std::int32_t arm : tree.arm_at) prior.doubt.push_back(1.0f / (1.0f + static_cast<float>(trials[arm])));
+    std::vector<double> until{0};
+    for (const float doubt : prior.doubt) until.push_back(until.back() + static_cast<double>(doubt) * doubt);
+    for (std::size_t node = 0; node < tree.nodes(); ++node) {
+        const double arms = std::max(1, tree.end[node] - tree.begin[node]);
+        prior.below.push_back(static_cast<float>((until[tree.end[node]] - until[tree.begin[node]]) / arms));
+    }
     return prior;
 }
 

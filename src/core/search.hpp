@@ -25,7 +25,7 @@ struct Candidate {
     bool node;
     float score;        // the reward model's estimate
     double route;       // log of the product of routing scores down to the leaf or node
-    float promise = 1;  // how much there is to learn from showing it
+    float promise = 0;  // what showing it brings later, by what it teaches
 };
 
 // Better: a higher score; on a tie single arms before nodes, then the lower id.
@@ -284,7 +284,7 @@ private:
             return;
         }
         const float base = Prior::at(model_.prior.nodes, visit.route);
-        found_.push_back({visit.node, true, visit.score + base, visit.route, Prior::promise(base, 1)});
+        found_.push_back({visit.node, true, visit.score + base, visit.route, model_.prior.promise_below(visit.node)});
     }
 
     // The eligible arms of the surviving leaves.

@@ -121,6 +121,11 @@ def fingerprints(start: Annotated[NDArray[numpy.int64], dict(shape=(None,), orde
     64 bits per group that tell its samples, their order and `key` apart; 0 without samples.
     """
 
+def last_falls(start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], reward: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')]:
+    """
+    For each group of rewards in their order the last one from which on they fell to a fifth; 0 if none did.
+    """
+
 def named_row(features: dict[str, object], places: dict[str, int], columns: int) -> tuple[NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.float32], int] | None:
     """
     (start, index, value, names that have no place) of a context by names; None for what is not plain.

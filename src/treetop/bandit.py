@@ -290,7 +290,8 @@ class Bandit:
             observed = self.log.counts().observed
             mark = self.log.seal(f"refit {name_of(state.following)} {time.time():.6f}")
             wait, default = self.config.rewards.reward_wait, self.config.rewards.default_reward
-            chunks = self.log.samples(mark, wait=wait, default=default, tree=tree_id(base.tree))
+            tree = tree_id(base.tree) if self.config.learner.name == "paper" else None  # where arms move, any tree's
+            chunks = self.log.samples(mark, wait=wait, default=default, tree=tree)
             feedback = gather(chunks, base.n_features)
             known = self.home.labelled(base, live.catalogue.gone) if self.config.learner.takes_labels else None
             model, heard = learned(base, feedback, self.config.learner.regressor(known), state.following)

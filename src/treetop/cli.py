@@ -194,7 +194,7 @@ def simulate(
         bool, typer.Option("--warm/--cold", help="Whether treetop learns the labels of the initialisation set.")
     ] = True,
     scenario: Annotated[str, typer.Option(help="stationary, new-arms, drift or half-init.")] = "stationary",
-    share: Annotated[float, typer.Option(help="share of thrifty.")] = 0.01,
+    zeal: Annotated[float, typer.Option(help="zeal of thrifty.")] = 1.0,
     ceiling: Annotated[bool, typer.Option(help="Adds what a learner that is shown every label gets.")] = False,
     feedback: Annotated[list[str], typer.Option(help=f"{OBSERVED} Repeatable.")] = ["all"],  # noqa: B006
     data_dir: DataDir = None,
@@ -208,7 +208,7 @@ def simulate(
     Example: treetop simulate debian --strategy igw --strategy greedy --init 3000 --horizon 50000
     """
     parameters = {
-        "igw": {"C": c}, "boltzmann": {"beta": beta}, "epsilon": {"epsilon": epsilon}, "thrifty": {"share": share}
+        "igw": {"C": c}, "boltzmann": {"beta": beta}, "epsilon": {"epsilon": epsilon}, "thrifty": {"zeal": zeal}
     }  # fmt: skip
     settings = tuple(
         Settings(

@@ -177,27 +177,30 @@ class EpsilonGreedy:
 
 @dataclass(frozen=True)
 class Thrifty:
-    """The best, but for a rare draw that costs little and teaches much. Beyond the paper.
+    """The best, but for draws that cost less than they promise. Beyond the paper.
 
-    An explore slot gives up at most `share` of its expected reward (within a chance of 0.001 to 0.5): the draw is in
-    proportion to an arm's promise, which is the mean reward of arms at its routing score over (1 + its trials).
-    Without a promise (a model of the faithful learner) all in play promise the same.
+    A draw is in proportion to an arm's promise, which is what showing it brings later by what it teaches (see
+    `Pooled`). Its chance is the fourth power of `zeal` times the promise over the cost, both as a draw has them on
+    average, within 0.001 to 0.5: where the next best is worth little, as in the last slots of many a screen, there is
+    room to try. Without a promise (a model of the faithful learner) a draw is rare, and all in play are alike.
 
-    >>> Thrifty(share=0.1).probabilities(np.array([0.5, 0.1]), n_seen=9).round(4)
-    array([0.875, 0.125])
+    >>> promise = np.array([0.0, 0.2, 0.05])
+    >>> Thrifty().probabilities(np.array([0.3, 0.0, 0.0]), n_seen=9, promise=promise).round(4)
+    array([0.8969, 0.0825, 0.0206])
     """
 
-    share: float = 0.01
+    zeal: float = 1.0
 
     def __post_init__(self) -> None:
-        real("share", self.share, 0, 1)
+        real("zeal", self.zeal, 0, LARGEST)
 
     def probabilities(self, scores: Floats, n_seen: int, promise: Floats | None = None) -> Floats:
-        """Of all in play; `promise` says how much there is to learn from each."""
+        """Of all in play; `promise` says what showing each of them brings later."""
         best = scores.argmax()
-        drawn = np.full(len(scores), 1 / len(scores)) if promise is None else promise / promise.sum()
-        cost, spend = float(drawn @ (scores[best] - scores)), self.share * max(float(scores[best]), 0.0)
-        epsilon = 0.5 if spend >= 0.5 * cost else max(1e-3, spend / cost)
+        promise = np.maximum(np.zeros(len(scores)) if promise is None else promise, 1e-9)
+        drawn = promise / promise.sum()
+        cost, gain = float(drawn @ (scores[best] - scores)), self.zeal * float(drawn @ promise)
+        epsilon = 0.5 if gain >= cost else min(max((gain / cost) ** 4, 1e-3), 0.5)
         p: Floats = epsilon * drawn
         p[best] += 1 - epsilon
         return p
@@ -205,10 +208,10 @@ class Thrifty:
     def native(self, n_seen: int) -> tuple[int, float]:
         """What the core needs to know.
 
-        >>> Thrifty(share=0.1).native(n_seen=9)
-        (4, 0.1)
+        >>> Thrifty(zeal=2.0).native(n_seen=9)
+        (4, 2.0)
         """
-        return THRIFTY, self.share
+        return THRIFTY, self.zeal
 
 
 STRATEGIES: dict[str, type[Any]] = {

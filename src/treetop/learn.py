@@ -156,8 +156,8 @@ def by_group(group: Ints, groups: int) -> tuple[Longs, Ints]:
     return sorted_.indptr.astype(np.int64), sorted_.indices.astype(np.int32)
 
 
-def check_fits(feedback: Feedback, model: Model) -> None:
-    """Refuses feedback on arms, nodes or features that the model does not have.
+def check_fits(feedback: Feedback, model: Model, moving: bool = False) -> None:
+    """Refuses feedback on arms, nodes or features that the model does not have; nodes may be others' where arms move.
 
     >>> from treetop.tree import Tree
     >>> X = Y = np.eye(2, dtype=np.float32)
@@ -169,9 +169,11 @@ def check_fits(feedback: Feedback, model: Model) -> None:
     tree, arms, nodes = model.tree, feedback.arms, feedback.nodes
     if feedback.contexts.columns != model.n_features:
         raise ValueError(f"feedback has {feedback.contexts.columns} features; the model has {model.n_features}")
-    for name, ids, limit in (("arm", arms, tree.n_arms), ("node", nodes, tree.n_nodes)):
+    for name, ids, limit in (("arm", arms, tree.n_arms), *([] if moving else [("node", nodes, tree.n_nodes)])):
         if ids.size and ids.max() >= limit:
             raise ValueError(f"feedback on {name} {ids.max()}, outside [0, {limit})")
+    if moving:
+        return
     place = tree.position_of[np.maximum(arms, 0)]
     above = np.maximum(nodes, 0)
     lost = (nodes >= 0) & (arms >= 0) & ((place < tree.begin[above]) | (place >= tree.end[above]))

@@ -56,7 +56,7 @@ class Model:
     epoch: int = 0
     n_seen: int = 0
     geometric: bool = False
-    prior: Singles | None = None  # mean rewards by routing score that scores start from: of arms, then of nodes
+    prior: Singles | None = None  # mean rewards by routing score: of arms, then of nodes; last the worth of a draw
     trials: Ints | None = None  # how often each arm was tried
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ class Model:
     @classmethod
     def initial(cls, tree: Tree, X: Matrix, Y: Matrix, **routing: Any) -> Model:
         """Epoch 0: routing fitted on a supervised set (see fit_routing for its settings), reward models still empty."""
-        return cls._fresh(tree, fit_routing(tree, X, Y, **routing), geometric=False)
+        return cls.unlearned(tree, fit_routing(tree, X, Y, **routing))
 
     @classmethod
     def from_vectors(cls, tree: Tree, vectors: Matrix) -> Model:
@@ -98,7 +98,7 @@ class Model:
         >>> Model.from_vectors(Tree.from_vectors(arms, max_leaf=2), arms).geometric
         True
         """
-        return cls._fresh(tree, geometric_routing(tree, vectors), geometric=True)
+        return cls.unlearned(tree, geometric_routing(tree, vectors), geometric=True)
 
     @classmethod
     def from_weights(
@@ -113,7 +113,12 @@ class Model:
         return cls(tree, as_rows(routing, what="routing"), as_rows(rewards, what="rewards"), epoch, n_seen, geometric)
 
     @classmethod
-    def _fresh(cls, tree: Tree, routing: Rows, geometric: bool) -> Model:
+    def unlearned(cls, tree: Tree, routing: Rows, geometric: bool = False) -> Model:
+        """A tree and its routing alone: reward models still empty.
+
+        >>> Model.unlearned(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), as_rows(np.eye(3))).rewards.nnz
+        0
+        """
         rewards = Rows(
             np.zeros(tree.n_nodes + tree.n_arms + 1, np.int64),
             np.zeros(0, np.int32),

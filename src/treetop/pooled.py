@@ -2,7 +2,8 @@
 regressor per arm for what that leaves unexplained.
 
 An arm that was never tried is judged by where it stands in the beam, and labelled rows may serve as samples. Pruned
-nodes get the mean reward of arms drawn through nodes; they have no regressors, so a tree may change between refits.
+nodes get the mean reward of arms drawn through nodes; they have no regressors, so arms may move between refits: one
+that no label tells of goes to where its rewards were found.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ import scipy.sparse as sp
 from treetop.learn import Linear, by_group, check_fits
 from treetop.model import Model
 from treetop.search import Eligible, search
-from treetop.tree import labelled
+from treetop.settle import Standing
+from treetop.tree import Tree, labelled
 from treetop.types import Bools, Feedback, Floats, Ints, Matrix, Rows, Singles, as_rows, real, whole
 
 KNOTS, WIDEST = 65, 4.0  # of the prior's tables, over the slack of a route; the core reads them the same way
+DRAWS, HOPE = 3000, 0.15  # what a draw through a node is taken to be worth at first, as if so many had shown it
+UNPROVEN = 32  # contexts in which an arm that was found is taken to earn as any does there; its trials count less
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +72,17 @@ class Labelled:
         row, arm, reward, route, weight = (np.concatenate(part) for part in columns)
         return cls(contexts, row.astype(np.int32), arm.astype(np.int32), reward.astype(np.float32), route, weight)
 
+    def told(self, arms: int) -> Bools:
+        """Which of so many arms have a label.
+
+        >>> X = Y = np.eye(2, dtype=np.float32)
+        >>> Labelled.of(Tree(parents=[-1, 0, 0], leaf_of=[1, 2, 2]), X, np.eye(2, 3), beam=1).told(3)
+        array([ True,  True, False])
+        """
+        told = np.zeros(arms, np.bool_)
+        told[self.arm[self.reward > 0]] = True
+        return told
+
     def without(self, gone: Bools) -> Labelled:
         """The same without the samples of some arms, of which `gone` has one flag each."""
         if not gone.any():
@@ -101,28 +116,33 @@ def _of_row(
 class _Routed:
     """Log routes of all that was shown. Rounds of the last call are not routed again if the routing is the same."""
 
-    last: tuple[Rows, bytes, Floats] | None = None
+    last: tuple[Rows, Ints, bytes, Floats] | None = None
 
     def of(self, model: Model, feedback: Feedback, threads: int) -> Floats:
         """(rounds, slots); NaN where nothing was shown."""
-        old = self._as_before(model, feedback)
-        new = feedback.contexts.slice(len(old), len(feedback))
-        arms = np.ascontiguousarray(feedback.arms[len(old) :])
-        found = model.engine.routes(new.start, new.index, new.value, arms.reshape(-1), max(1, arms.shape[1]), threads)
-        routes = np.vstack([old, found]) if len(old) else found
-        self.last = model.route_rows, _digest(feedback, len(feedback)), routes
+        routes = np.full(feedback.arms.shape, np.nan)
+        old, moved = self._as_before(model, feedback)
+        routes[: len(old)] = old
+        again = moved[np.maximum(feedback.arms, 0)].any(axis=1)
+        again[len(old) :] = True
+        x, arms = as_rows(feedback.contexts.csr()[again]), feedback.arms[again]
+        routes[again] = model.engine.routes(x.start, x.index, x.value, arms.reshape(-1), max(1, arms.shape[1]), threads)
+        self.last = model.route_rows, model.tree.leaf_of, _digest(feedback, len(feedback)), routes
         return routes
 
-    def _as_before(self, model: Model, feedback: Feedback) -> Floats:
+    def _as_before(self, model: Model, feedback: Feedback) -> tuple[Floats, Bools]:
+        """Routes of the first rounds as they were, and the arms that live elsewhere since."""
+        leaf_of = model.tree.leaf_of
         if self.last is not None:
-            routing, digest, routes = self.last
+            routing, homes, digest, routes = self.last
             if (
                 routing is model.route_rows
                 and len(routes) <= len(feedback)
+                and len(homes) == len(leaf_of)
                 and digest == _digest(feedback, len(routes))
             ):
-                return routes
-        return np.zeros((0, feedback.arms.shape[1]))
+                return routes, homes != leaf_of
+        return np.zeros((0, feedback.arms.shape[1])), np.zeros(len(leaf_of), np.bool_)
 
 
 def _digest(feedback: Feedback, rounds: int) -> bytes:
@@ -145,6 +165,10 @@ class Pooled:
     The pooled means are those of the labelled rows if there are any: they know of all arms of a beam, the rounds only
     of arms that were thought best, which makes arms without samples look several times better than they are. Without
     labelled rows the rounds must do, and their hope for untried arms is what finds the good ones.
+
+    With labelled rows, arms that these do not tell of, and arms that stopped earning, live apart until a draw through a
+    node finds a reward of theirs (`Standing`). What such a draw is worth is measured: half of what the arms found so
+    far have earned since, over all draws.
 
     >>> from treetop.tree import Tree
     >>> from treetop.learn import refit
@@ -178,16 +202,20 @@ class Pooled:
         >>> Pooled().learn(model, Feedback(X, arms=[[0], [0]], nodes=None, rewards=[[1], [0]])).trials.tolist()
         [2, 0]
         """
-        check_fits(feedback, model)
+        check_fits(feedback, model, moving=True)
+        arms = model.n_arms
+        standing = Standing.of(feedback, np.ones(arms, np.bool_) if self.known is None else self.known.told(arms))
+        if self.known is not None:
+            model = standing.settled(model, feedback)
         x, tree = feedback.contexts, model.tree
         routes = self._routed.of(model, feedback, self.threads)
-        t, slot = np.nonzero(feedback.observed)
+        t, slot = np.nonzero(standing.counted(feedback))
         arm, reward, route = feedback.arms[t, slot], feedback.rewards[t, slot], routes[t, slot]
         through = reward[feedback.nodes[t, slot] >= 0]
         contexts = x
         pooled = (t < settled(len(feedback))).astype(np.float64)
         if self.known is not None:  # before the rounds, as it was
-            known = self.known
+            known = self.known.without(standing.since > 0)
             contexts = as_rows(sp.vstack([known.contexts.csr(), x.csr()], format="csr"))
             t = np.concatenate([known.row, t + len(known.contexts)])
             arm, reward = np.concatenate([known.arm, arm]), np.concatenate([known.reward, reward])
@@ -195,17 +223,45 @@ class Pooled:
         slack = np.minimum(np.cbrt(-route), WIDEST)
         means = pooled_means(slack, reward, pooled)
         left = (reward - interpolate(means, slack)).astype(np.float32)
+        trials, worth = np.bincount(arm, minlength=arms), 0.0
+        if self.known is not None:
+            row, new = _unproven(self.known, tree, np.unique(standing.earned(feedback)[0]))
+            t, arm = np.concatenate([row, t]), np.concatenate([new, arm])
+            left = np.concatenate([np.zeros(len(new), np.float32), left])
+            trials[~standing.told] //= UNPROVEN
+            worth = _worth(feedback, standing)
         start, order = _latest(*by_group(tree.n_nodes + arm, tree.n_nodes + tree.n_arms), self.window)
         solver = Linear(cost=self.cost, tolerance=self.tolerance, threads=self.threads)
         rewards = solver.solve(
             contexts, start, t.astype(np.int32)[order], left[order], before=model.reward_rows, progress=progress
         )
-        nodes = np.full(KNOTS, through.mean() if len(through) else 0.0)
+        nodes = np.full(KNOTS, through.sum() / (len(through) + DRAWS))
         return replace(
             model, reward_rows=rewards, epoch=model.epoch + 1, n_seen=len(feedback),
-            prior=np.concatenate([means, nodes]).astype(np.float32),
-            trials=np.bincount(arm, minlength=tree.n_arms).astype(np.int32),
+            prior=np.concatenate([means, nodes, [worth]]).astype(np.float32), trials=trials.astype(np.int32),
         )  # fmt: skip
+
+
+def _worth(feedback: Feedback, standing: Standing) -> float:
+    """What a draw through a node has brought later: half of what found arms earn, since they take others' places."""
+    draws = int((feedback.observed & (feedback.nodes >= 0)).sum())
+    own = standing.counted(feedback) & (feedback.nodes < 0) & ~standing.told[np.maximum(feedback.arms, 0)]
+    return float((DRAWS * HOPE + 0.5 * feedback.rewards[own].sum()) / (DRAWS + draws))
+
+
+def _unproven(known: Labelled, tree: Tree, arms: Ints) -> tuple[Ints, Ints]:
+    """Labelled rows that lead to where these arms live, as samples of nothing left over: (rows, arms).
+
+    One reward that was found by chance would otherwise be expected of every context that leads there.
+    """
+    leaf = tree.leaf_of[known.arm]
+    row, arm = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+    for new in arms.tolist():
+        rows = np.unique(known.row[leaf == tree.leaf_of[new]])
+        few = min(len(rows), UNPROVEN)
+        row.append(rows[np.arange(few) * len(rows) // max(1, few)].astype(np.int32))
+        arm.append(np.full(few, new, np.int32))
+    return np.concatenate(row), np.concatenate(arm)
 
 
 def leaves(beam: int) -> int:

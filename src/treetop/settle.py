@@ -1,0 +1,106 @@
+"""What the history says of where arms live: an arm that no label tells of, where its rewards were found.
+
+Until then it stands apart from the others, as does an arm that stopped earning what it used to. All of it follows from
+the tree, the labels and the history, so that a refit knows nothing of those before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from treetop import _core
+from treetop.learn import by_group
+from treetop.model import Model
+from treetop.search import EVERY_ARM, search
+from treetop.tree import Tree
+from treetop.types import Bools, Feedback, Ints, Longs
+
+VOTES, NEAR = 16, 5  # rewards that say where an arm belongs, and how many leaves are looked at for each
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """`since` which round the rewards of each arm count, and whether it is `told` of: by labels that still hold."""
+
+    since: Longs
+    told: Bools
+
+    @classmethod
+    def of(cls, feedback: Feedback, told: Bools) -> Standing:
+        """Arms count from their last fall on, and one that fell is not told of any more.
+
+        >>> X, shown = np.ones((60, 1), np.float32), np.zeros((60, 1), np.int32)
+        >>> rewards = np.repeat([1.0, 0.0], 30)[:, None]  # an arm that earns, and then no more
+        >>> Standing.of(Feedback(X, shown, None, rewards), told=np.ones(2, bool)).since.tolist()
+        [30, 0]
+        """
+        t, slot = np.nonzero(feedback.observed & (feedback.nodes < 0))  # draws through nodes know nothing of the arm
+        arm = feedback.arms[t, slot]
+        start, order = by_group(arm, len(told))
+        falls = _core.last_falls(start, np.ascontiguousarray(feedback.rewards[t, slot][order]))
+        fell = np.flatnonzero(falls)
+        since = np.zeros(len(told), np.int64)
+        since[fell] = t[order[start[fell] + falls[fell]]]
+        return cls(since, told & (since == 0))
+
+    def counted(self, feedback: Feedback) -> Bools:
+        """(rounds, slots): rewards that were observed and still count."""
+        rounds = np.arange(len(feedback))[:, None]
+        return np.asarray(feedback.observed & (rounds >= self.since[np.maximum(feedback.arms, 0)]))
+
+    def earned(self, feedback: Feedback) -> tuple[Ints, Longs]:
+        """Arms that are not told of and the rounds of their rewards, as long as these count."""
+        t, slot = np.nonzero(self.counted(feedback) & (np.nan_to_num(feedback.rewards) > 0))
+        arm = feedback.arms[t, slot]
+        new = ~self.told[arm]
+        return arm[new], t[new]
+
+    def settled(self, model: Model, feedback: Feedback) -> Model:
+        """The model with the arms that are not told of where their rewards lead; without any, apart if they fell."""
+        tree = model.tree
+        rooms = _rooms(tree, self.told)
+        found = self._found(model, feedback, rooms)
+        leaf_of = tree.leaf_of.copy()
+        leaf_of[list(found)] = list(found.values())
+        if len(rooms):
+            apart = ~self.told & (np.isin(tree.leaf_of, rooms) | (self.since > 0))
+            apart[list(found)] = False
+            trials = np.bincount(feedback.arms[self.counted(feedback)], minlength=tree.n_arms)
+            arms = np.flatnonzero(apart)
+            arms = arms[np.argsort(trials[arms], kind="stable")]  # those tried least stand together
+            leaf_of[arms] = rooms[np.arange(len(arms)) * len(rooms) // max(1, len(arms))]
+        return model if np.array_equal(leaf_of, tree.leaf_of) else replace(model, tree=Tree(tree.parents, leaf_of))
+
+    def _found(self, model: Model, feedback: Feedback, rooms: Ints) -> dict[int, int]:
+        """Arms with a reward that are not told of, and the leaf to which most of their first ones lead."""
+        arm, t = self.earned(feedback)
+        if not len(arm):
+            return {}
+        tree, leaf_of = model.tree, model.tree.leaf_of.copy()
+        if len(rooms):  # so that it depends on the arms that never move alone
+            leaf_of[~self.told] = rooms[0]
+        routing = Model.unlearned(Tree(tree.parents, leaf_of), model.route_rows, model.geometric)
+        votes: dict[int, list[int]] = {}
+        for a, i in zip(arm.tolist(), t.tolist(), strict=True):
+            if len(mine := votes.setdefault(a, [])) < VOTES:
+                mine.append(_leads_to(routing, feedback, i))
+        return {a: max(dict.fromkeys(mine), key=mine.count) for a, mine in votes.items()}
+
+
+def _leads_to(model: Model, feedback: Feedback, i: int) -> int:
+    """The leaf with the best route of a round's context."""
+    found = search(model, feedback.contexts.row(i), NEAR, None, 1, EVERY_ARM)
+    arms, route = found.id[~found.is_node], found.route[~found.is_node]
+    return int(model.tree.leaf_of[arms[route.argmax()]])
+
+
+def _rooms(tree: Tree, told: Bools) -> Ints:
+    """The leaves apart: those below children of the root that have no arm which is told of."""
+    top = np.arange(tree.n_nodes)
+    while (deep := tree.parents[top] > 0).any():
+        top[deep] = tree.parents[top[deep]]
+    leaf = np.ones(tree.n_nodes, np.bool_)
+    leaf[tree.parents[1:]] = False
+    return np.flatnonzero(leaf & ~np.isin(top, top[tree.leaf_of[told]])).astype(np.int32)

@@ -1,0 +1,187 @@
+"""Where arms live: the test for rewards that fell, arms that go where their rewards were found, arms apart."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import treetop
+from treetop import _core
+from treetop.datasets import load
+from treetop.explore import Thrifty
+from treetop.grow import grow
+from treetop.learn import Epochs
+from treetop.model import Model
+from treetop.pooled import DRAWS, HOPE, UNPROVEN, Labelled, Pooled
+from treetop.scenario import Scenario
+from treetop.settle import Standing
+from treetop.simulate import History, begin, run
+from treetop.tree import Tree
+from treetop.types import Feedback, Singles
+
+SMALL = "synthetic:arms=300,features=200,rows=3000,init=400"
+
+
+def last_fall(rewards: list[float]) -> int:
+    """The slow twin: every start of a mean, every split after it, the first alarm, and once more from there."""
+    begin = 0
+    while True:
+        found = _first_fall(rewards[begin:])
+        if not found:
+            return begin
+        begin += found
+
+
+def _first_fall(rewards: list[float]) -> int:
+    """The split at which the first alarm puts the fall; 0 for none, or if the split is the beginning."""
+    split, odds = 0, 0.0
+    for i, r in enumerate(rewards):
+        mean = min(max((sum(rewards[:i]) + 0.1) / (i + 1), 1e-3), 0.95)
+        odds += (1 - r) * math.log((1 - mean / 5) / (1 - mean)) - r * math.log(5)
+        if odds > 15 and split > 0:
+            return split
+        if odds <= 0 or odds > 15:
+            split, odds = i + 1, 0.0
+    return 0
+
+
+def native(rewards: list[float]) -> int:
+    return int(_core.last_falls(np.array([0, len(rewards)], np.int64), np.array(rewards, np.float32))[0])
+
+
+PIECE = st.tuples(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), st.integers(1, 80))  # a chance, and how long it lasts
+
+
+@given(st.lists(PIECE, max_size=5), st.integers(0, 99))
+def test_falls_are_those_of_the_slow_twin(pieces: list[tuple[float, int]], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rewards = [float(rng.random() < p) for p, n in pieces for _ in range(n)]
+    assert native(rewards) == last_fall(rewards)
+
+
+def test_a_fall_is_found_where_it_was() -> None:
+    assert native([1.0] * 50 + [0.0] * 50) == 50
+    assert native([1.0] * 50 + [0.0] * 50 + [1.0] * 50 + [0.0] * 60) == 150
+    assert native([0.0] * 5000) == 0
+    assert native([1.0, 0.0] * 500) == 0
+    assert native([]) == 0
+
+
+def test_steady_arms_hardly_ever_fall() -> None:
+    rng = np.random.default_rng(0)
+    chances = rng.uniform(0.02, 0.9, 2000)
+    start = np.arange(2001, dtype=np.int64) * 500
+    rewards = (rng.random((2000, 500)) < chances[:, None]).astype(np.float32)
+    assert np.count_nonzero(_core.last_falls(start, rewards.ravel())) <= 2
+
+
+@pytest.mark.parametrize("start", [[], [1, 2], [0, 1], [0, 2, 1, 2]])
+def test_groups_that_do_not_fit_are_refused(start: list[int]) -> None:
+    with pytest.raises(ValueError, match="groups of 2 rewards must rise from 0 to that number"):
+        _core.last_falls(np.array(start, np.int64), np.zeros(2, np.float32))
+
+
+@pytest.fixture
+def world() -> tuple[Model, Labelled, Singles]:
+    """Eight arms in pairs, told of by two features a pair, and four without a label that stand apart."""
+    X = np.tile(np.kron(np.eye(4), [1.0, 1.0]), (6, 1)).astype(np.float32)
+    Y = np.zeros((24, 12), np.float32)
+    for i in range(24):
+        Y[i, 2 * (i % 4) : 2 * (i % 4) + 2] = 1
+    tree = Tree.from_labels(X, Y, max_leaf=2, apart=True)
+    return Model.initial(tree, X, Y), Labelled.of(tree, X, Y, beam=2), X
+
+
+def shown(X: Singles, arm: int, rewards: list[float], node: int = -1) -> Feedback:
+    n = len(rewards)
+    return Feedback(X[:n], np.full((n, 1), arm), np.full((n, 1), node), np.array(rewards)[:, None])
+
+
+def test_an_arm_goes_where_its_reward_was_found(world: tuple[Model, Labelled, Singles]) -> None:
+    model, known, X = world
+    home = model.tree.leaf_of
+    learned = Pooled(known=known).learn(model, shown(X[[2]], 9, [1.0], node=int(model.tree.n_nodes - 1)))
+    assert learned.tree.leaf_of[9] == home[4] == home[5]  # the arms of context 2
+    assert (learned.tree.leaf_of[:8] == home[:8]).all()
+    assert learned.tree.leaf_of[9] not in learned.tree.leaf_of[[8, 10, 11]]
+    policy = treetop.Policy(k=3, explore=0, beam=1, strategy=treetop.Greedy())
+    assert 9 in policy.decide(learned, X[2], event_id="then").arms
+    assert 9 not in policy.decide(learned, X[0], event_id="elsewhere").arms
+    assert 9 not in policy.decide(model, X[2], event_id="before").arms
+
+
+def test_without_a_reward_or_labels_nothing_moves(world: tuple[Model, Labelled, Singles]) -> None:
+    model, known, X = world
+    drawn = shown(X[[2, 2]], 9, [0.0, float("nan")], node=1)
+    for learner, feedback in ((Pooled(known=known), shown(X, 3, [1.0] * 4)), (Pooled(), shown(X[[2]], 9, [1.0]))):
+        assert (learner.learn(model, feedback).tree.leaf_of == model.tree.leaf_of).all()
+    assert 9 not in Standing.of(drawn, known.told(12)).earned(drawn)[0]
+
+
+def test_an_arm_that_fell_is_forgotten_and_stands_apart(world: tuple[Model, Labelled, Singles]) -> None:
+    model, known, X = world
+    rows = X[np.zeros(100, int)]
+    before = Pooled(known=known).learn(model, shown(rows, 0, [1.0] * 60))
+    after = Pooled(known=known).learn(before, shown(rows, 0, [1.0] * 60 + [0.0] * 40))
+    assert after.tree.leaf_of[0] in after.tree.leaf_of[8:]
+    assert after.trials is not None
+    assert after.trials[0] == 40 // UNPROVEN
+    score = [m.rewards[m.tree.n_nodes] @ np.append(X[0], 1.0) for m in (before, after)]
+    assert score[1] <= 0 <= score[0]
+    again = Pooled(known=known).learn(after, shown(X[np.r_[np.zeros(100, int), 3]], 0, [1.0] * 60 + [0.0] * 40 + [1.0]))
+    assert again.tree.leaf_of[0] == model.tree.leaf_of[6]  # where it earns now
+
+
+def test_what_draws_are_worth_follows_what_was_found_earns(world: tuple[Model, Labelled, Singles]) -> None:
+    model, known, X = world
+    node = int(model.tree.n_nodes - 1)
+    nothing = Pooled(known=known).learn(model, Feedback.none(8, 1))
+    missed = Pooled(known=known).learn(model, shown(X, 9, [0.0] * 20, node))
+    hit = shown(X[[2]], 9, [1.0], node)
+    earning = Pooled(known=known).learn(model, hit + shown(X[[2] * 20], 9, [1.0] * 20))
+    wanted = HOPE, DRAWS * HOPE / (DRAWS + 20), (DRAWS * HOPE + 10) / (DRAWS + 1)
+    for learned, want in zip((nothing, missed, earning), wanted, strict=True):
+        assert learned.prior is not None
+        assert learned.prior[-1] == pytest.approx(want, rel=1e-5)
+    cold = Pooled().learn(model, hit)
+    assert cold.prior is not None
+    assert cold.prior[-1] == 0
+
+
+def test_a_new_arm_with_a_place_of_its_own_keeps_it(world: tuple[Model, Labelled, Singles]) -> None:
+    model, known, X = world
+    grown = grow(model, 1, max_leaf=4, vectors=X[[1]])
+    learned = Pooled(known=known).learn(grown, shown(X, 3, [1.0] * 4))
+    assert learned.tree.leaf_of[12] == grown.tree.leaf_of[12]
+
+
+@pytest.mark.parametrize("scenario", ["half-init", "drift"])
+def test_a_run_goes_on_as_if_never_stopped(scenario: str) -> None:
+    """Arms move and are forgotten by the whole history alone, whatever tree the last model had."""
+    data, horizon = load(SMALL), 2000
+    what = Scenario.of(scenario, data.n_arms, horizon, seed=0)
+    stream, model = begin(data, 400, horizon, 10, 0, None, what, apart=True)
+    known = Labelled.of(model.tree, stream.X_init, stream.Y_init, beam=5)
+    policy, epochs = treetop.Policy(k=5, explore=3, beam=5, strategy=Thrifty(zeal=5)), Epochs.geometric(100, 1.5)
+    saved: list[History] = []
+    first = replace(Pooled(known=known).learn(model, Feedback.none(model.n_features, 5)), epoch=0)
+    whole = run(stream, first, policy, epochs=epochs, regressor=Pooled(known=known), scenario=what, save=saved.append)
+    assert (whole.model.tree.leaf_of != model.tree.leaf_of).any()
+    half = saved[len(saved) // 2]
+    rest = run(stream, first, policy, epochs=epochs, regressor=Pooled(known=known), scenario=what, resume=half)
+    assert rest.history.checksum() == whole.history.checksum()
+    assert np.array_equal(rest.model.tree.leaf_of, whole.model.tree.leaf_of)
+
+
+def test_the_same_decision_again_after_arms_moved(world: tuple[Model, Labelled, Singles]) -> None:
+    model, known, X = world
+    policy = treetop.Policy(k=3, explore=2, beam=1, strategy=Thrifty(zeal=10))
+    learned = Pooled(known=known).learn(model, shown(X[[2]], 9, [1.0], node=1))
+    for i in range(20):
+        once, twice = (policy.decide(learned, X[i % 4], event_id=i) for _ in range(2))
+        assert np.array_equal(once.arms, twice.arms)
+        assert np.array_equal(once.propensities, twice.propensities)
+        assert (once.propensities > 0).all()
