@@ -211,16 +211,29 @@ def test_the_command_plays_every_dataset_given(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(realizable, "LARGEST", 0)
     monkeypatch.setattr(lab, "REALIZABLE_PRODUCTS", 60_000)
     specs = {arms: f"synthetic:arms={arms},features=40,rows=200,init=100,nonzeros=8" for arms in (150, 300)}
-    words = ["--quick", "--horizon", "100", "--out", str(tmp_path), "--seed", "0", "--seed", "1"]
+    words = [
+        "--quick",
+        "--horizon",
+        "100",
+        "--flat-horizon",
+        "40",
+        "--out",
+        str(tmp_path),
+        "--seed",
+        "0",
+        "--seed",
+        "1",
+    ]
     words += [word for spec in specs.values() for word in ("--data", spec)]
     call("reproduce", "realizable", *words)
     found = Chapter.load(tmp_path / "realizable.json")
     made = {arms: treetop.load(spec).X for arms, spec in specs.items()}
-    flat = [60_000 // round(arms * round(len(X.value) / len(X), 2)) for arms, X in made.items()]
+    flat = [min(40, 60_000 // round(arms * round(len(X.value) / len(X), 2))) for arms, X in made.items()]
     assert [(row["arms"], row["variant"], row["rounds"]) for row in found.data["variants"]] == [
         (150, "all arms", flat[0]), (150, "beam 10", 100), (300, "all arms", flat[1]), (300, "beam 10", 100)
     ]  # fmt: skip
-    assert flat[1] < flat[0] < 100
+    assert flat[1] < flat[0] == 40
+    assert "--horizon 100 --flat-horizon 40" in (tmp_path / "reproduce.json").read_text()
     played = found.sheets[0].records()
     assert [row["weights of an arm's truth"] for row in played] == ["50 and a bias"] * 2
     assert all(0 < float(row["labels among the truth's best 5"]) <= 5 for row in played)

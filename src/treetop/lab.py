@@ -22,7 +22,7 @@ from treetop.simulate import Progress
 from treetop.story import series
 from treetop.truth import HITS, KEPT, Sparse, Truth, hits
 from treetop.tune import PARAMETER, climb
-from treetop.types import Floats, real
+from treetop.types import Floats, real, whole
 
 DATA = ("debian", "synthetic:like=eurlex-4k", "synthetic:like=wiki10-31k", "synthetic:like=amazoncat-13k")
 LARGE = "synthetic:like=amazon-3m,rows=60000"  # for inference times, where nothing else is said
@@ -85,6 +85,7 @@ class Lab:
     bars: Bars | None = None
     sigma: float = SIGMA
     large: str | None = None  # the set of the inference times; without one, that with the most arms
+    flat_horizon: int | None = None  # rounds at most of the realizable experiment over all arms
     _load: Callable[[str], Dataset] = field(init=False, repr=False)
     _truth: Callable[[str], tuple[Truth, Floats]] = field(init=False, repr=False)
     _begin: Callable[[str], Begin] = field(init=False, repr=False)
@@ -95,6 +96,7 @@ class Lab:
         if not self.data or not self.seeds:
             raise ValueError(f"{len(self.data)} datasets and {len(self.seeds)} seeds; at least 1 of each is needed")
         real("sigma", self.sigma, 0)
+        whole("flat_horizon", 1 if self.flat_horizon is None else self.flat_horizon, 1)
         object.__setattr__(self, "_load", lru_cache(maxsize=1)(self._loaded))
         object.__setattr__(self, "_truth", lru_cache(maxsize=1)(self._true_means))
         object.__setattr__(self, "_begin", lru_cache(maxsize=1)(lambda spec: beginning(self.dataset(spec))))
@@ -210,7 +212,7 @@ class Lab:
         facts = self.facts(spec)
         most = min(self.sizes(spec).horizon, QUICK_REALIZABLE if self.quick else REALIZABLE_ROUNDS)
         products = max(1, round(facts["arms"] * facts["features_per_row"]))  # of a decision
-        return most if beam else min(most, max(1, REALIZABLE_PRODUCTS // products))
+        return most if beam else min(most, self.flat_horizon or most, max(1, REALIZABLE_PRODUCTS // products))
 
     def _noisy(self, spec: str, seed: int) -> Noisy:
         return Noisy(*self._truth(spec), self.sigma, seed)
@@ -252,6 +254,7 @@ class Lab:
         """The same as options of the command line."""
         words = [*(f"--data {spec}" for spec in self.data), *(f"--seed {seed}" for seed in self.seeds)]
         words += ["--quick"] * self.quick + ([f"--horizon {self.horizon}"] if self.horizon else [])
+        words += [f"--flat-horizon {self.flat_horizon}"] if self.flat_horizon else []
         words += [f"--sigma {self.sigma:g}"] * (self.sigma != SIGMA)
         return " ".join(words)
 
