@@ -226,14 +226,19 @@ def test_the_documentation_says_what_the_committed_results_say(tmp_path: Path) -
     root = Path(__file__).parents[1]
     copy = tmp_path / "experiments.md"
     copy.write_text((root / "docs" / "experiments.md").read_text())
-    folders = [str(root / "docs" / "results" / name) for name in ("paper", "large", "flat")]
+    results = root / "docs" / "results"
+    folders = [
+        *(str(results / name) for name in ("paper", "large", "flat")),
+        *map(str, sorted(results.glob("realiz*"))),
+    ]
     subprocess.run([sys.executable, str(root / "scripts" / "fill_experiments.py"), str(copy), *folders], check=True)
     assert copy.read_text() == (root / "docs" / "experiments.md").read_text()
     kept = json.loads((root / "docs" / "results" / "paper" / "claims.json").read_text())
     assert all(row["measured here"] in copy.read_text() and row["verdict"] in copy.read_text() for row in kept)
     claims = copy.read_text().split("<!-- claims -->")[1].split("<!-- end -->")[0]
     sets = ("eurlex57k", "debian", "like amazoncat-13k", "like wiki10-31k", "like amazon-670k")
-    assert all(name in claims for name in sets)
+    for line in (line for line in claims.splitlines() if "greedy, on all" in line or "realizable" in line):
+        assert all(name in line for name in sets), "a set on which the claim was not measured"
 
 
 @pytest.mark.parametrize(

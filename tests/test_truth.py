@@ -17,6 +17,7 @@ from treetop import _core, experiment, lab, realizable
 from treetop.lab import Lab
 from treetop.realizable import Noisy, Realizable, fitted
 from treetop.report import Chapter
+from treetop.reproduce import reproduce
 from treetop.simulate import Progress, begin
 from treetop.truth import Sparse, hits, turned
 from treetop.types import Floats, Rows, as_rows
@@ -246,3 +247,16 @@ def test_the_command_plays_every_dataset_given(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(Sparse, "fit", None)  # what is known of the truth is in a file
     call("reproduce", "realizable", *words)
     assert {path: path.read_bytes() for path in tmp_path.rglob("runs.jsonl")} == kept
+
+
+def test_unasked_only_the_easiest_set_is_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = tuple(f"synthetic:arms={arms},features=40,rows=200,init=100,nonzeros=8" for arms in (170, 150))
+    monkeypatch.setattr(lab, "QUICK_DATA", specs)
+    monkeypatch.setattr(lab, "climb", lambda strategy, score, size: {})  # no tuning
+    unasked = Lab(specs, (0,), tmp_path / "unasked", quick=True, horizon=60)
+    (chapter,) = reproduce(unasked, ["realizable"])
+    assert {row["arms"] for row in chapter.data["variants"]} == {150}
+    both = Lab(specs[::-1], (0,), tmp_path / "both", quick=True, horizon=60)
+    assert both.easiest() == specs[1]
+    (chapter,) = reproduce(both, ["realizable"])
+    assert [row["arms"] for row in chapter.data["variants"]] == [150, 150, 170, 170]

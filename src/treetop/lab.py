@@ -172,6 +172,11 @@ class Lab:
         self._truth_file(spec).unlink(missing_ok=True)
         return found, tuned
 
+    @property
+    def chosen(self) -> bool:
+        """Whether somebody asked for these sets: otherwise they are those that stand in."""
+        return self.data not in (DATA, QUICK_DATA)
+
     def easiest(self) -> str:
         """The set of the realizable experiment where one is enough: the paper's, or that with the fewest arms."""
         return min(self.data, key=lambda spec: ("eurlex" not in spec, self.facts(spec)["arms"]))
