@@ -323,7 +323,7 @@ BAD_DATA: Table = {
     "half a set": (lambda: data(X_init=as_rows(np.eye(2, 5))), VALUE, "one is given without the other"),
     "reward 2": (lambda: data(Y=as_rows(2 * np.eye(6, 4))), VALUE, "rewards from 2 to 2; they must lie in [0, 1]"),
     "reward -1": (lambda: parts(np.eye(3, 5), -np.eye(3, 4)), VALUE, "rewards from -1 to -1; they must lie in [0, 1]"),
-    "names": (lambda: data(arm_names=("a",)), VALUE, "mine: 1 names where 4 are needed"),
+    "names": (lambda: data(arm_names=("a",)), VALUE, "mine: 1 names of arms where 4 are needed"),
     "init 0": (lambda: Stream.draw(data(), 0, 3, 0), VALUE, "init is 0; it must lie in [1, 5]"),
     "init 6": (lambda: Stream.draw(data(), 6, 3, 0), VALUE, "init is 6; it must lie in [1, 5]"),
     "init 1.5": (lambda: Stream.draw(data(), 1.5, 3, 0), TYPE, "init must be a whole number, not 1.5"),  # type: ignore[arg-type]

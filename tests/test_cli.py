@@ -145,7 +145,10 @@ def test_simulate_hears_only_of_what_is_observed_and_refuses_another_plan(tmp_pa
         (["replay", "/no/such/folder", "x"], "/no/such/folder is not a bandit's folder"),
     ],
 )
-def test_mistakes_are_one_line_and_exit_code_2(words: list[str], message: str) -> None:
+def test_mistakes_are_one_line_and_exit_code_2(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where the README's example was typed, there is a folder `shop`
     result = shell(*words)
     assert result.returncode == 2
     assert message in re.sub(r"\s+", " ", result.stderr)
@@ -176,3 +179,14 @@ def test_init_takes_names_from_files(tmp_path: Path) -> None:
         assert all(str(arm).startswith("arm-") for arm in shown.arms)
     assert json.loads(call("replay", str(tmp_path / "shop"), "v", "--json").stdout)["same"] is True
     assert "decided again: the same" in call("replay", str(tmp_path / "shop"), "v").output
+
+
+def test_init_of_few_rows_takes_all_that_there_are(tmp_path: Path) -> None:
+    rows = "".join(f"{i % 6} {i % 4}:1 {4 + i % 3}:0.5\n" for i in range(40))
+    (tmp_path / "few.txt").write_text("40 7 6\n" + rows)
+    assert "from 39 rows" in call("init", str(tmp_path / "shop"), str(tmp_path / "few.txt")).output
+    result = shell("init", str(tmp_path / "other"), str(tmp_path / "few.txt"), "--init", "40")
+    assert result.stderr == "error: init is 40; it must lie in [1, 39]\n"
+    (tmp_path / "arms").write_text("tea\nmilk\n")
+    result = shell("init", str(tmp_path / "other"), str(tmp_path / "few.txt"), "--arms", str(tmp_path / "arms"))
+    assert result.stderr == "error: few: 2 names of arms where 6 are needed\n"

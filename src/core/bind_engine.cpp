@@ -1,4 +1,4 @@
-// Deciding, for Python: the engine, and the draw by itself.
+// Deciding, for Python.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "ahead.hpp"
+#include "asked.hpp"
 #include "decide.hpp"
 #include "python.hpp"
 
@@ -24,72 +26,32 @@ using namespace nb::literals;
 
 namespace {
 
-constexpr std::int64_t max_slots = 65536, max_int = std::numeric_limits<std::int32_t>::max();
+// A single decision: what it needs, and the slots that it fills.
+struct One {
+    Ask ask;
+    Allowed allowed;
+    std::uint64_t key = 0;
+    In<std::int32_t> index;
+    In<float> value;
+    Row x;
+    std::unique_ptr<Slots> slots;
 
-Strategy strategy_of(std::int32_t kind, double rate) {
-    within("strategy", kind, 0, 4);
-    const Strategy strategy{static_cast<Kind>(kind), rate};
-    within("rate", rate, 0.0, strategy.kind == Kind::epsilon || strategy.kind == Kind::thrifty ? 1.0 : 1e300);
-    return strategy;
-}
+    One(std::int64_t key_, std::int64_t k, std::int64_t explore, std::int64_t beam, double beta, std::int32_t strategy,
+        double rate, const Mask* mask)
+        : ask{k, explore, width_of(beam, beta), strategy_of(strategy, rate)},
+          allowed{0, {}, {}, mask},
+          key(static_cast<std::uint64_t>(key_)) {}
 
-Width width_of(std::int64_t beam, double beta) {
-    within<std::int64_t>("beam", beam, 1, max_int);
-    within("beta", beta, -1.0, 1.0);
-    return {beam, beta};
-}
-
-void check_slots(std::int64_t k, std::int64_t explore) {
-    within<std::int64_t>("k", k, 1, max_slots);
-    within<std::int64_t>("explore", explore, 0, k);
-}
-
-// What the rows of a call may see: nothing said, one list for all, a list per row, or a prepared mask.
-struct Allowed {
-    std::int32_t kind = 0;
-    std::span<const std::int32_t> listed;
-    std::span<const std::int64_t> start;
-    const Mask* mask = nullptr;
-
-    Eligible operator[](std::size_t i) const {
-        if (mask) return {Eligible::Kind::mask, {}, mask};
-        if (kind == 0) return {};  // the lists are then neither looked at nor checked
-        const auto mine = start.empty() ? listed : listed.subspan(start[i], start[i + 1] - start[i]);
-        return {static_cast<Eligible::Kind>(kind), mine};
-    }
-
-    void check(const Layout& tree, std::size_t rows) const {
-        within("eligible_kind", kind, 0, 2);
-        if (mask && (mask->arms() != tree.arms() || mask->nodes() != tree.nodes()))
-            throw std::invalid_argument("the mask is for " + std::to_string(mask->arms()) + " arms and " +
-                                        std::to_string(mask->nodes()) + " nodes, the model has " +
-                                        std::to_string(tree.arms()) + " and " + std::to_string(tree.nodes()));
-        if (kind == 0 && !mask) return;
-        if (!start.empty() && (start.size() != rows + 1 || start.front() != 0 ||
-                               start.back() != static_cast<std::int64_t>(listed.size())))
-            throw std::invalid_argument("eligible lists do not fit " + std::to_string(rows) + " contexts");
-        const std::size_t lists = start.empty() ? 1 : rows;
-        for (std::size_t i = 0; i < lists; ++i) {
-            if (!start.empty() && (start[i + 1] < start[i] || start[i + 1] > start.back()))
-                throw std::invalid_argument("eligible lists do not fit: row " + std::to_string(i));
-            const Eligible allowed = (*this)[i];
-            check_list(allowed.positions, tree);
-            if (allowed.count(0, static_cast<std::int32_t>(tree.arms())) == 0)
-                throw std::invalid_argument("row " + std::to_string(i) + ": none of the " +
-                                            std::to_string(tree.arms()) + " arms is eligible");
-        }
-    }
-
-    static void check_list(std::span<const std::int32_t> listed, const Layout& tree) {
-        const auto arms = static_cast<std::int32_t>(tree.arms());
-        for (std::size_t i = 0; i < listed.size(); ++i) {
-            if (listed[i] < 0 || listed[i] >= arms)
-                throw std::invalid_argument("position " + std::to_string(listed[i]) + " is outside [0, " +
-                                            std::to_string(arms) + ")");
-            if (i > 0 && listed[i] <= listed[i - 1])
-                throw std::invalid_argument("positions must rise strictly: " + std::to_string(listed[i]) + " after " +
-                                            std::to_string(listed[i - 1]));
-        }
+    // arms, propensities, scores, explored, nodes
+    nb::object packed() {
+        const auto filled = static_cast<std::size_t>(std::ranges::count_if(slots->arms, [](auto a) { return a >= 0; }));
+        Slots& out = *slots;
+        const nb::capsule owner(slots.release(), [](void* p) noexcept { delete static_cast<Slots*>(p); });
+        return nb::make_tuple(Out<std::int32_t>(out.arms.data(), {filled}, owner),
+                              Out<double>(out.propensities.data(), {filled}, owner),
+                              Out<float>(out.scores.data(), {filled}, owner),
+                              Out<bool>(reinterpret_cast<bool*>(out.explored.data()), {filled}, owner),
+                              Out<std::int32_t>(out.nodes.data(), {filled}, owner));
     }
 };
 
@@ -183,41 +145,29 @@ public:
                                pack_bool<Out2<bool>>(std::move(slots.explored), n, k));
     }
 
-    // One decision, for a context that is right as it is: arms, propensities, scores, explored, nodes. None for any
-    // other, which then goes the long way to be put in order or refused.
-    nb::object decide_one(nb::handle start, nb::handle index, nb::handle value, std::int64_t columns, std::int64_t key,
-                          std::int64_t k, std::int64_t explore, std::int64_t beam, double beta, std::int32_t strategy,
-                          double rate, const Mask* mask) const {
-        In<std::int32_t> indices;
-        In<float> values;
+    // Whether a context is right as it is; any other goes the long way, to be put in order or refused.
+    bool prepare(One& one, nb::handle start, nb::handle index, nb::handle value, std::int64_t columns) const {
         std::size_t n = 0;
-        if (columns != model_.columns - 1 || !nb::try_cast(index, indices, false) ||
-            !nb::try_cast(value, values, false) || !one_row(start, n) || n > indices.size() || n > values.size())
-            return nb::none();
-        const Row x{view(indices).first(n), view(values).first(n)};
+        if (columns != model_.columns - 1 || !nb::try_cast(index, one.index, false) ||
+            !nb::try_cast(value, one.value, false) || !one_row(start, n) || n > one.index.size() ||
+            n > one.value.size())
+            return false;
+        one.x = {view(one.index).first(n), view(one.value).first(n)};
         for (std::size_t j = 0; j < n; ++j) {
-            const bool in_order = x.index[j] > (j > 0 ? x.index[j - 1] : -1);
-            if (!in_order || x.index[j] >= columns || !std::isfinite(x.value[j])) return nb::none();
+            const bool in_order = one.x.index[j] > (j > 0 ? one.x.index[j - 1] : -1);
+            if (!in_order || one.x.index[j] >= columns || !std::isfinite(one.x.value[j])) return false;
         }
-        check_slots(k, explore);
-        const Ask ask{k, explore, width_of(beam, beta), strategy_of(strategy, rate)};
-        const Allowed allowed{0, {}, {}, mask};
-        allowed.check(model_.tree, 1);
-        auto slots = std::make_unique<Slots>(1, static_cast<std::size_t>(k));
-        {
-            const BriefRelease release;
-            auto decider = borrow();
-            decider->decide(x, ask, allowed[0], static_cast<std::uint64_t>(key), 0, *slots);
-            give_back(std::move(decider));
-        }
-        const auto filled = static_cast<std::size_t>(std::ranges::count_if(slots->arms, [](auto a) { return a >= 0; }));
-        Slots& out = *slots;
-        const nb::capsule owner(slots.release(), [](void* p) noexcept { delete static_cast<Slots*>(p); });
-        return nb::make_tuple(Out<std::int32_t>(out.arms.data(), {filled}, owner),
-                              Out<double>(out.propensities.data(), {filled}, owner),
-                              Out<float>(out.scores.data(), {filled}, owner),
-                              Out<bool>(reinterpret_cast<bool*>(out.explored.data()), {filled}, owner),
-                              Out<std::int32_t>(out.nodes.data(), {filled}, owner));
+        check_slots(one.ask.k, one.ask.explore);
+        one.allowed.check(model_.tree, 1);
+        one.slots = std::make_unique<Slots>(1, static_cast<std::size_t>(one.ask.k));
+        return true;
+    }
+
+    // Fills the slots of a decision that was prepared.
+    void run(const One& one) const {
+        auto decider = borrow();
+        decider->decide(one.x, one.ask, one.allowed[0], one.key, 0, *one.slots);
+        give_back(std::move(decider));
     }
 
     auto search(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t wanted, std::int64_t beam,
@@ -346,33 +296,80 @@ private:
     mutable std::vector<std::unique_ptr<Decider>> idle_;
 };
 
-auto bind_choose(In<float> scores, In<bool> is_node, In<std::int32_t> id, std::int64_t k, std::int64_t explore,
-                 std::int32_t strategy, double rate, std::int64_t key) {
-    if (is_node.size() != scores.size() || id.size() != scores.size())
-        throw std::invalid_argument("scores, is_node and id must have one length");
-    check_slots(k, explore);
-    const Strategy how = strategy_of(strategy, rate);
-    const auto* node = reinterpret_cast<const std::uint8_t*>(is_node.data());  // bytes may be other than 0 and 1
-    std::vector<Candidate> candidates;
-    for (std::size_t i = 0; i < scores.size(); ++i)
-        candidates.push_back({id.data()[i], node[i] != 0, scores.data()[i], 0});
-    Explorer explorer;
-    std::vector<std::int32_t> chosen;
-    std::vector<double> probability;
-    std::vector<std::uint8_t> explored;
-    for (const Choice& c : explorer(candidates, k, explore, how, static_cast<std::uint64_t>(key))) {
-        chosen.push_back(c.candidate);
-        probability.push_back(c.probability);
-        explored.push_back(c.explored);
+// A single decision that another thread may have begun. Keeps alive what that thread reads.
+class Begun {
+public:
+    Begun(Ahead& ahead, const Engine& engine, const Mask* mask, std::unique_ptr<One> one)
+        : kept_(nb::make_tuple(nb::find(ahead), nb::find(engine), mask ? nb::find(*mask) : nb::none())),
+          ahead_(ahead),
+          engine_(engine),
+          one_(std::move(one)),
+          task_(ahead.begin([&engine, decision = one_.get()] { engine.run(*decision); })) {}
+    Begun(const Begun&) = delete;
+    Begun& operator=(const Begun&) = delete;
+    ~Begun() {
+        if (one_ && !ahead_.claim(task_)) ahead_.wait(task_);
     }
-    const std::size_t n = chosen.size();
-    return std::make_tuple(pack1(std::move(chosen)), pack1(std::move(probability)),
-                           pack_bool<Out<bool>>(std::move(explored), n));
+
+    nb::object take() {
+        const auto one = std::move(one_);
+        if (!one) throw std::invalid_argument("this decision was taken already");
+        if (!at_once(*one)) {
+            const nb::gil_scoped_release release;
+            ahead_.wait(task_);
+        }
+        ahead_.rethrow(task_);
+        return one->packed();
+    }
+
+private:
+    // Whether there is nothing to wait for: it was not begun and is made here, or it is done.
+    bool at_once(const One& one) {
+        const BriefRelease release;
+        if (!ahead_.claim(task_)) return ahead_.done_or_helped(task_);
+        engine_.run(one);
+        return true;
+    }
+
+    nb::object kept_;
+    Ahead& ahead_;
+    const Engine& engine_;
+    std::unique_ptr<One> one_;
+    Ahead::Handle task_;
+};
+
+// One decision, for a context that is right as it is; None for any other.
+nb::object decide_one(const Engine& engine, nb::handle start, nb::handle index, nb::handle value, std::int64_t columns,
+                      std::int64_t key, std::int64_t k, std::int64_t explore, std::int64_t beam, double beta,
+                      std::int32_t strategy, double rate, const Mask* mask) {
+    One one(key, k, explore, beam, beta, strategy, rate, mask);
+    if (!engine.prepare(one, start, index, value, columns)) return nb::none();
+    {
+        const BriefRelease release;
+        engine.run(one);
+    }
+    return one.packed();
+}
+
+// The same, begun by another thread.
+nb::object begin_one(const Engine& engine, Ahead& ahead, nb::handle start, nb::handle index, nb::handle value,
+                     std::int64_t columns, std::int64_t key, std::int64_t k, std::int64_t explore, std::int64_t beam,
+                     double beta, std::int32_t strategy, double rate, const Mask* mask) {
+    auto one = std::make_unique<One>(key, k, explore, beam, beta, strategy, rate, mask);
+    if (!engine.prepare(*one, start, index, value, columns)) return nb::none();
+    return nb::cast(new Begun(ahead, engine, mask, std::move(one)), nb::rv_policy::take_ownership);
 }
 
 }  // namespace
 
+#define ONE                                                                                              \
+    "tuple[NDArray[numpy.int32], NDArray[numpy.float64], NDArray[numpy.float32], NDArray[numpy.bool_], " \
+    "NDArray[numpy.int32]]"
+
 void treetop::bind_engine(nb::module_& m) {
+    nb::class_<Ahead>(m, "Ahead", "A thread that works ahead of whoever waits for results.").def(nb::init<>());
+    nb::class_<Begun>(m, "Begun", "A decision that may have been begun by another thread.")
+        .def("take", &Begun::take, nb::sig("def take(self) -> " ONE), "As `decide_one` gives it; once.");
     nb::class_<Engine>(m, "Engine")
         .def(nb::init<In<std::int32_t>, In<std::int32_t>, In<std::int64_t>, In<std::int32_t>, In<float>,
                       In<std::int64_t>, In<std::int32_t>, In<float>, std::int64_t, bool, int>(),
@@ -398,15 +395,19 @@ void treetop::bind_engine(nb::module_& m) {
              "keys"_a.noconvert(), "k"_a, "explore"_a, "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "eligible_kind"_a,
              "positions"_a.noconvert(), "position_start"_a.noconvert(), "threads"_a, "mask"_a = nb::none(),
              "Decisions for rows of contexts: arms, nodes, propensities, scores, explored.")
-        .def(
-            "decide_one", &Engine::decide_one, "start"_a, "index"_a, "value"_a, "columns"_a, "key"_a, "k"_a,
-            "explore"_a, "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "mask"_a = nb::none(),
-            nb::sig("def decide_one(self, start: object, index: object, value: object, columns: int, key: int, k: int, "
-                    "explore: int, beam: int, beta: float, strategy: int, rate: float, mask: Mask | None = None) -> "
-                    "tuple[NDArray[numpy.int32], NDArray[numpy.float64], NDArray[numpy.float32], NDArray[numpy.bool_], "
-                    "NDArray[numpy.int32]] | None"),
-            "One decision for a context that is right as it is: arms, propensities, scores, explored, nodes; else "
-            "None.")
+        .def("decide_one", &decide_one, "start"_a, "index"_a, "value"_a, "columns"_a, "key"_a, "k"_a, "explore"_a,
+             "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "mask"_a = nb::none(),
+             nb::sig("def decide_one(self, start: object, index: object, value: object, columns: int, key: int, "
+                     "k: int, explore: int, beam: int, beta: float, strategy: int, rate: float, "
+                     "mask: Mask | None = None) -> " ONE " | None"),
+             "One decision for a context that is right as it is: arms, propensities, scores, explored, nodes; else "
+             "None.")
+        .def("begin_one", &begin_one, "ahead"_a, "start"_a, "index"_a, "value"_a, "columns"_a, "key"_a, "k"_a,
+             "explore"_a, "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "mask"_a = nb::none(),
+             nb::sig("def begin_one(self, ahead: Ahead, start: object, index: object, value: object, columns: int, "
+                     "key: int, k: int, explore: int, beam: int, beta: float, strategy: int, rate: float, "
+                     "mask: Mask | None = None) -> Begun | None"),
+             "`decide_one` begun by another thread.")
         .def("search", &Engine::search, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "wanted"_a,
              "beam"_a, "beta"_a, "eligible_kind"_a, "positions"_a.noconvert(), "mask"_a = nb::none(),
              "Effective arms of one context: is_node, id, log route, score, promise.")
@@ -416,7 +417,4 @@ void treetop::bind_engine(nb::module_& m) {
              "Reads a word of these lines and nothing else: seconds, sum.")
         .def("arm_below", &Engine::arm_below, "node"_a, "key"_a, "slot"_a, "eligible_kind"_a, "positions"_a.noconvert(),
              "mask"_a = nb::none(), "A uniform eligible arm below a node, and how many there are.");
-    m.def("choose", &bind_choose, "scores"_a.noconvert(), "is_node"_a.noconvert(), "id"_a.noconvert(), "k"_a,
-          "explore"_a, "strategy"_a, "rate"_a, "key"_a,
-          "Slots from scores: which candidate, its probability, whether drawn.");
 }

@@ -77,6 +77,7 @@ NB_MODULE(_core, m) {
     m.def(
         "keep_lock", [](bool keep) { keeps_lock = keep; }, "keep"_a,
         "Whether single decisions keep Python's lock; for processes in which one thread makes them.");
+    bind_choose(m);
     bind_layout(m);
     bind_engine(m);
     bind_fit(m);

@@ -7,10 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <sstream>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -43,23 +40,16 @@ inline std::atomic<bool> keeps_lock{false};
 
 class BriefRelease {
 public:
-    BriefRelease() {
-        if (!keeps_lock.load(std::memory_order_relaxed)) released_.emplace();
+    BriefRelease() : released_(keeps_lock.load(std::memory_order_relaxed) ? nullptr : PyEval_SaveThread()) {}
+    ~BriefRelease() {
+        if (released_) PyEval_RestoreThread(released_);
     }
+    BriefRelease(const BriefRelease&) = delete;
+    BriefRelease& operator=(const BriefRelease&) = delete;
 
 private:
-    std::optional<nb::gil_scoped_release> released_;
+    PyThreadState* released_;  // nullptr: the lock was kept
 };
-
-// What the core takes for granted about single numbers. The negation refuses NaN as well.
-template <class T>
-void within(const char* name, T value, T low, T high) {
-    if (!(value >= low && value <= high)) {
-        std::ostringstream text;
-        text << name << " is " << value << ", outside [" << low << ", " << high << "]";
-        throw std::invalid_argument(text.str());
-    }
-}
 
 template <class Array, class T, class... Sizes>
 Array pack(std::vector<T>&& data, Sizes... sizes) {
@@ -82,6 +72,7 @@ Array pack_bool(std::vector<std::uint8_t>&& data, Sizes... sizes) {
     return Array(reinterpret_cast<bool*>(kept->data()), {static_cast<std::size_t>(sizes)...}, owner);
 }
 
+void bind_choose(nb::module_& m);  // bind_choose.cpp
 void bind_engine(nb::module_& m);  // bind_engine.cpp
 void bind_fit(nb::module_& m);     // bind_fit.cpp
 void bind_flat(nb::module_& m);    // bind_flat.cpp

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -36,6 +37,16 @@ struct Rows {
         return {index.subspan(first, count), value.subspan(first, count)};
     }
 };
+
+// What the core takes for granted about single numbers. The negation refuses NaN as well.
+template <class T>
+void within(const char* name, T value, T low, T high) {
+    if (!(value >= low && value <= high)) {
+        std::ostringstream text;
+        text << name << " is " << value << ", outside [" << low << ", " << high << "]";
+        throw std::invalid_argument(text.str());
+    }
+}
 
 [[noreturn]] inline void refuse(const std::string& what, std::size_t row, const std::string& why) {
     throw std::invalid_argument(what + " row " + std::to_string(row) + ": " + why);

@@ -31,6 +31,9 @@ def keep_lock(keep: bool) -> None:
     Whether single decisions keep Python's lock; for processes in which one thread makes them.
     """
 
+def choose(scores: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], is_node: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], id: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], k: int, explore: int, strategy: int, rate: float, key: int) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C')]]:
+    """Slots from scores: which candidate, its probability, whether drawn."""
+
 class Mask:
     """
     A set of positions with counts per node, prepared once for many decisions.
@@ -50,6 +53,17 @@ def instruction_sets() -> list[str]:
     """
     What this machine has for the kernels, the one in use last unless TREETOP_SIMD names another.
     """
+
+class Ahead:
+    """A thread that works ahead of whoever waits for results."""
+
+    def __init__(self) -> None: ...
+
+class Begun:
+    """A decision that may have been begun by another thread."""
+
+    def take(self) -> tuple[NDArray[numpy.int32], NDArray[numpy.float64], NDArray[numpy.float32], NDArray[numpy.bool_], NDArray[numpy.int32]]:
+        """As `decide_one` gives it; once."""
 
 class Engine:
     @overload
@@ -77,6 +91,9 @@ class Engine:
         One decision for a context that is right as it is: arms, propensities, scores, explored, nodes; else None.
         """
 
+    def begin_one(self, ahead: Ahead, start: object, index: object, value: object, columns: int, key: int, k: int, explore: int, beam: int, beta: float, strategy: int, rate: float, mask: Mask | None = None) -> Begun | None:
+        """`decide_one` begun by another thread."""
+
     def search(self, start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], wanted: int, beam: int, beta: float, eligible_kind: int, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], mask: Mask | None = None) -> tuple[Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')]]:
         """Effective arms of one context: is_node, id, log route, score, promise."""
 
@@ -90,9 +107,6 @@ class Engine:
 
     def arm_below(self, node: int, key: int, slot: int, eligible_kind: int, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], mask: Mask | None = None) -> tuple[int, int]:
         """A uniform eligible arm below a node, and how many there are."""
-
-def choose(scores: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], is_node: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], id: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], k: int, explore: int, strategy: int, rate: float, key: int) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C')]]:
-    """Slots from scores: which candidate, its probability, whether drawn."""
 
 def build_hierarchy(start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: int, branching: int, max_leaf: int, cocluster: bool, iterations: int, seed: int, threads: int, progress: Callable[[int, int], object] | None = None) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')]]:
     """parents and leaf_of of a balanced tree over arm vectors."""

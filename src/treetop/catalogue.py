@@ -203,6 +203,10 @@ class Vocabulary:
             raise UnknownFeature(f"there is no feature {unknown!r} in the vocabulary")
         order = sorted(found)
         values = _singles(map(found.__getitem__, order))
+        if not np.isfinite(values).all():
+            column = order[int(np.isfinite(values).argmin())]
+            name = next(name for name in features if index.get(name) == column)
+            raise ValueError(f"feature {name!r} is {found[column]:g}; it must be finite and lie in [-3.4e+38, 3.4e+38]")
         return self._row(np.array(order, np.int32), values), len(features) - len(found)
 
     def quickly(self, features: object) -> tuple[Rows, int] | None:

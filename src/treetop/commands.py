@@ -57,7 +57,8 @@ def init(
     began = time.perf_counter()
     check_new(folder)
     dataset = load(data, data_dir=data_dir)
-    count, _, leaf = dataset.sizes(rows, 1, max_leaf)
+    usually, _, leaf = dataset.sizes(rows, 1, max_leaf)
+    count = min(usually, dataset.init_rows) if rows is None else rows
     usual = config.Config.of(learner)
     settings = replace(
         usual,

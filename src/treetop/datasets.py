@@ -39,12 +39,12 @@ class Dataset:
     def __post_init__(self) -> None:
         if (self.X_init is None) != (self.Y_init is None):
             raise ValueError(f"{self.name}: of X_init and Y_init, one is given without the other")
-        for names, wanted in (
-            (self.arm_names, self.Y.columns), (self.context_names, len(self.X)), (self.descriptions, len(self.X)),
-            (self.feature_names, self.X.columns),
+        for what, names, wanted in (
+            ("arms", self.arm_names, self.Y.columns), ("contexts", self.context_names, len(self.X)),
+            ("descriptions", self.descriptions, len(self.X)), ("features", self.feature_names, self.X.columns),
         ):  # fmt: skip
             if names is not None and len(names) != wanted:
-                raise ValueError(f"{self.name}: {len(names)} names where {wanted} are needed")
+                raise ValueError(f"{self.name}: {len(names)} names of {what} where {wanted} are needed")
         for X, Y, part in ((self.X, self.Y, "the stream"), (self.X_init, self.Y_init, "the initialisation set")):
             if X is None or Y is None:
                 continue
@@ -64,6 +64,11 @@ class Dataset:
     def n_arms(self) -> int:
         return self.Y.columns
 
+    @property
+    def init_rows(self) -> int:
+        """Rows to initialise from, at most; one is left for the stream where both come from the same rows."""
+        return len(self.X) - 1 if self.X_init is None else len(self.X_init)
+
     def __repr__(self) -> str:
         return f"Dataset({self.name}: {len(self.X):,} contexts, {self.X.columns:,} features, {self.n_arms:,} arms)"
 
@@ -82,8 +87,7 @@ class Dataset:
         """The same with gaps filled: by the preset, as far as there are rows; otherwise by INIT, rows and arms."""
         preset = self.preset
         if init is None:
-            pool = len(self.X) - 1 if self.X_init is None else len(self.X_init)
-            init = min(preset.init, max(1, pool)) if preset else pool if self.synthetic else INIT
+            init = min(preset.init, max(1, self.init_rows)) if preset else self.init_rows if self.synthetic else INIT
         if horizon is None:
             left = max(1, len(self.X) - (init if self.X_init is None else 0))
             horizon = left if not preset else preset.horizon if preset.bootstrap else min(preset.horizon, left)
@@ -182,7 +186,7 @@ class Stream:
         X_pool, Y_pool = dataset.X, dataset.Y
         if dataset.X_init is not None and dataset.Y_init is not None:
             X_pool, Y_pool = dataset.X_init, dataset.Y_init
-        whole("init", init, 1, len(X_pool) if dataset.X_init is not None else len(X_pool) - 1)
+        whole("init", init, 1, dataset.init_rows)
         chosen = rng.permutation(len(X_pool))[:init]
         left = np.arange(len(dataset.X))
         if dataset.X_init is None:

@@ -15,6 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
+from treetop import _core
 from treetop.catalogue import ArmId, Catalogue
 from treetop.config import Deciding
 from treetop.log import Event
@@ -117,13 +118,27 @@ class Live:
 
     def event(self, row: Rows, event_id: str | None, k: int | None, explore: int | None, limits: Restriction) -> Event:
         """Decides. The event is not in any log yet."""
+        return self.begin(row, event_id, k, explore, limits)()
+
+    def begin(
+        self, row: Rows, event_id: str | None, k: int | None, explore: int | None, limits: Restriction,
+        ahead: _core.Ahead | None = None,
+    ) -> Callable[[], Event]:  # fmt: skip
+        """What gives the event when it is called. With a thread that works ahead, that has begun to decide by then."""
         policy, said = self.policy(k, explore)
         name = os.urandom(16).hex() if event_id is None else event_id
-        d = decided(policy, self.model, row, name, limits)
-        return Event(
-            name, time.time(), digest(row, k, explore, limits), row.index, row.value, d.arms, d.nodes, d.propensities,
-            d.scores, d.explored, d.model_epoch, self.name, self.tree, said, limits.name,
-        )  # fmt: skip
+        _check_any(self.model, limits)
+        decision = policy.begin(self.model, row, name, limits.allowed, ahead)
+        request = digest(row, k, explore, limits)
+
+        def event() -> Event:
+            d = decision()
+            return Event(
+                name, time.time(), request, row.index, row.value, d.arms, d.nodes, d.propensities, d.scores,
+                d.explored, d.model_epoch, self.name, self.tree, said, limits.name,
+            )  # fmt: skip
+
+        return event
 
     def explain(self, row: Rows, limits: Restriction) -> Explanation:
         policy, _ = self.policy()

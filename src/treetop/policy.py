@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
+from treetop import _core
 from treetop.explore import IGW, Strategy, batch_keys, check, choose, event_key, event_name, first_draw, is_native
 from treetop.model import Model
 from treetop.search import ALL, Eligible, search
@@ -119,8 +120,32 @@ class Policy:
         p = first_draw(self.strategy, found, model.n_seen)
         return Explanation(found.is_node, found.id, found.route, found.score, found.promise, p)
 
+    def begin(
+        self, model: Model, row: Rows, event_id: str, allowed: Eligible, ahead: _core.Ahead | None = None
+    ) -> Callable[[], Decision]:
+        """What gives the decision when it is called. With a thread that works ahead, that has begun it by then.
+
+        >>> from treetop.tree import Tree
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model, policy, x = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X), Policy(k=2), as_rows(X[:1])
+        >>> coming = policy.begin(model, x, "visit-1", EVERY_ARM, _core.Ahead())
+        >>> bool((coming().arms == policy.decide(model, x, "visit-1").arms).all())
+        True
+        """
+        if ahead is not None and (quick := self._quickly(row, event_id, allowed, model.n_seen)) is not None:
+            begun = model.engine.begin_one(ahead, *quick)
+            if begun is not None:
+                return lambda: Decision(event_id, model.epoch, *begun.take())
+        return lambda: self.decide(model, row, event_id, allowed)
+
     def _decide_quickly(self, model: Model, x: Any, name: str, allowed: Eligible) -> Decision | None:
         """The decision for a row that the core can read as it is; None for whatever has to be looked at first."""
+        quick = self._quickly(x, name, allowed, model.n_seen)
+        out = None if quick is None else model.engine.decide_one(*quick)
+        return None if out is None else Decision(name, model.epoch, *out)
+
+    def _quickly(self, x: Any, name: str, allowed: Eligible, n_seen: int) -> tuple[Any, ...] | None:
+        """What the core takes for a single decision, of a row that it may be able to read as it is."""
         if type(x) in CSR:
             arrays, columns = (x.indptr, x.indices, x.data), x.shape[-1]
         elif type(x) is Rows:
@@ -129,12 +154,9 @@ class Policy:
             return None
         if not is_native(self.strategy) or (allowed.kind != ALL and allowed.mask is None):
             return None
-        kind, rate = self.strategy.native(model.n_seen)  # type: ignore[attr-defined]
-        out = model.engine.decide_one(
-            *arrays, columns, event_key(name), self.k, self.explore, self.beam,
-            -1.0 if self.beta is None else self.beta, kind, rate, allowed.mask,
-        )  # fmt: skip
-        return None if out is None else Decision(name, model.epoch, *out)
+        beta = -1.0 if self.beta is None else self.beta
+        strategy = self.strategy.native(n_seen)  # type: ignore[attr-defined]
+        return (*arrays, columns, event_key(name), self.k, self.explore, self.beam, beta, *strategy, allowed.mask)
 
     def _run(self, model: Model, x: Rows, keys: Any, allowed: Eligible, threads: int) -> tuple[Any, ...]:
         if not is_native(self.strategy):

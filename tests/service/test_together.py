@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from treetop.catalogue import UnknownArm
 from treetop.log import LogError
+from treetop.service import deciding, service
 from treetop.service.http import Begun
 from treetop.service.together import Together
 from treetop.service.worker import Joined
@@ -81,6 +84,30 @@ def test_a_request_that_was_given_up_hears_nothing() -> None:
     assert asyncio.run(turn()) == ["B"]
 
 
+def test_what_is_in_the_making_is_asked_for_when_the_turn_is_over_and_fails_alone() -> None:
+    store, order = Store(), list[str]()
+
+    def make(item: str) -> list[str]:
+        order.append(f"made {item}")
+        if item == "b":
+            raise ArithmeticError(item)
+        return [item]
+
+    async def turn() -> list[Any]:
+        together: Together[str, str] = Together(store.submit)
+        waiting = []
+        for item in "abc":
+            order.append(f"asked {item}")
+            waiting.append(together.add_coming(lambda item=item: make(item)))  # type: ignore[misc]
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    first, second, third = asyncio.run(turn())
+    assert (first, third) == (["A"], ["C"])
+    assert isinstance(second, ArithmeticError)
+    assert order == ["asked a", "asked b", "asked c", "made a", "made b", "made c"]
+    assert store.jobs == [["a", "c"]]
+
+
 class Transport:
     def __init__(self) -> None:
         self.written: list[bytes] = []
@@ -125,3 +152,29 @@ def test_a_step_by_hand_is_waited_for_and_goes_on() -> None:
     assert asyncio.run(wait(10)) == "come"
     with pytest.raises(asyncio.TimeoutError):
         asyncio.run(wait(0.001))
+
+
+@pytest.mark.parametrize("taken_up", [True, False])
+def test_an_arm_added_a_moment_ago_is_found_though_another_task_took_it_up(taken_up: bool) -> None:
+    """The look at the folder finds nothing new, since the watch has just swapped; the work is done again."""
+
+    class Service:
+        bandit = SimpleNamespace(live="old")
+        newer = service.Service.newer
+
+        async def refresh(self) -> bool:
+            if taken_up:
+                self.bandit.live = "new"
+            return False
+
+    def work() -> str:
+        if here.bandit.live == "old":
+            raise UnknownArm("tea")
+        return "decided"
+
+    here: Any = Service()
+    if taken_up:
+        assert asyncio.run(deciding.current(here, work)) == "decided"
+    else:
+        with pytest.raises(UnknownArm):
+            asyncio.run(deciding.current(here, work))

@@ -59,6 +59,8 @@ def test_tokens_and_their_scopes(folder: Path, tmp_path: Path) -> None:
         ("read short", "has 5 characters; at least 16"),
         ("all " + "x" * 20, "no scope 'all'"),
         ("nonsense", "not of the form"),
+        ("# a remark", "has no token in it"),
+        ("", "has no token in it"),
     ],
 )
 def test_bad_tokens_are_refused_at_the_start(folder: Path, tmp_path: Path, line: str, message: str) -> None:

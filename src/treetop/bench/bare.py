@@ -1,8 +1,8 @@
 """The app beside which the service is timed: it reads a request's body and commits a row that is always the same.
 
 It is the service itself, its processes, HTTP, checks, JSON, log and all, but for what `/v1/decide` does between the
-body and the commit, and but for the answer, which is written once. `python -m treetop.bench.bare DIR SOCKET PARENT` is
-a worker, started as the service's own are.
+body and the commit, and but for the answer, which is written once. `python -m treetop.bench.bare DIR SOCKET PARENT
+WORKERS` is a worker, started as the service's own are.
 """
 
 from __future__ import annotations
@@ -48,4 +48,4 @@ def create(service: Service) -> App:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], create)
+    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], create)

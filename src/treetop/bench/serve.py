@@ -138,7 +138,7 @@ def _started(
             (folder / "metrics").mkdir()
             environment["PROMETHEUS_MULTIPROC_DIR"] = str(folder / "metrics")
         handles = (listening.fileno(), alive)
-        command = [sys.executable, "-m", APPS[name], str(folder / "home"), *map(str, handles)]
+        command = [sys.executable, "-m", APPS[name], *map(str, (folder / "home", *handles, workers))]
         said = stack.enter_context((folder / "said").open("wb"))
         running = [subprocess.Popen(command, env=environment, pass_fds=handles, stderr=said) for _ in range(workers)]
         app = App(name, folder / "home", listening.getsockname()[1], running, requests, [], [])

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from treetop import _core
 from treetop.answers import slots
 from treetop.catalogue import UnknownArm
 from treetop.live import Live, NoArms, Restriction, digest
@@ -82,8 +83,8 @@ class Asked:
     ask: wire.DecideRequest
     limits: Restriction
 
-    def event(self) -> Event:
-        return self.live.event(self.row, self.name, self.ask.k, self.ask.explore, self.limits)
+    def begin(self, ahead: _core.Ahead | None = None) -> Callable[[], Event]:
+        return self.live.begin(self.row, self.name, self.ask.k, self.ask.explore, self.limits, ahead)
 
 
 def understood(service: Service, ask: wire.DecideRequest) -> Asked:
@@ -106,10 +107,11 @@ def check_listed(service: Service, *lists: Sequence[Any] | None) -> None:
 async def current(service: Service, work: Callable[[], A], aside: bool = False) -> A:
     """Does the work, once more if it met an arm that another worker has added a moment ago."""
     run: Callable[[], Awaitable[A]] = (lambda: asyncio.to_thread(work)) if aside else (lambda: _at_once(work))
+    before = service.bandit.live
     try:
         return await run()
     except UnknownArm:
-        if await service.refresh():
+        if await service.newer(before):
             return await run()
         raise
 
@@ -125,17 +127,21 @@ async def decide(service: Service, ask: wire.DecideRequest) -> wire.DecideAnswer
         aside = len(ask.eligible or ()) + len(ask.exclude or ()) > SMALL
         asked = await current(service, lambda: understood(service, ask), aside)
     try:
-        event = asked.event()
+        begun = asked.begin(service.ahead)
     except NoArms:
-        event = await _decided_before(service, asked)
-    else:
-        found = (await service.append([event], asked.limits.sets()))[0]
-        if found is event:
-            return answer_of(service, event)
-        if isinstance(found, Conflict):
-            raise found
-        event = found
-    return await _decision(service, event)
+        return await _decision(service, await _decided_before(service, asked))
+    made: list[Event] = []
+
+    def make() -> list[Event]:
+        made.append(begun())
+        return made
+
+    found = (await service.append_coming(make, asked.limits.sets()))[0]
+    if found is made[0]:
+        return answer_of(service, found)
+    if isinstance(found, Conflict):
+        raise found
+    return await _decision(service, found)
 
 
 async def _decided_before(service: Service, asked: Asked) -> Event:
@@ -176,8 +182,9 @@ async def decide_batch(service: Service, batch: wire.DecideBatchRequest) -> wire
     check_listed(service, *(arms for ask in batch.requests for arms in (ask.eligible, ask.exclude)))
     for ask in batch.requests:
         check_form(ask.features)
+    before = service.bandit.live
     made = await asyncio.to_thread(_attempts, service, batch.requests)
-    if any(isinstance(attempt.error, UnknownArm) for attempt in made) and await service.refresh():
+    if any(isinstance(attempt.error, UnknownArm) for attempt in made) and await service.newer(before):
         made = await asyncio.to_thread(_attempts, service, batch.requests)
     events = [attempt.event for attempt in made if attempt.event is not None]
     sets: dict[str, Ints] = {}
@@ -206,7 +213,7 @@ def _attempt(service: Service, ask: wire.DecideRequest) -> Attempt:
     asked = None
     try:
         asked = understood(service, ask)
-        return Attempt(asked, asked.event())
+        return Attempt(asked, asked.begin()())
     except Exception as error:
         problem_of(error)
         return Attempt(asked, error=error)

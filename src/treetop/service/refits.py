@@ -74,7 +74,7 @@ class Refits:
         found = self._state
         if count > found.in_a_row:  # a full disk takes no notes
             found = replace(found, in_a_row=count, failed_at=when, error=error)
-        return replace(found, running=self.running())
+        return replace(found, running=bool(self._runs) or self.running())
 
     def ask(self) -> None:
         """Starts a refit now; raises InUse if one is running."""

@@ -108,7 +108,8 @@ class Workers:
     def _started(self) -> subprocess.Popen[bytes]:
         environment: Mapping[str, str] = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(self.metrics)}
         handles = (self.listening.fileno(), self.alive)
-        command = [sys.executable, "-m", "treetop.service.worker", str(self.folder), *map(str, handles)]
+        words = (self.folder, *handles, self.count)
+        command = [sys.executable, "-m", "treetop.service.worker", *map(str, words)]
         return subprocess.Popen(command, env=environment, pass_fds=handles, start_new_session=True)
 
     def _replace_dead(self) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any
 
+from treetop import _core
 from treetop.bandit import Bandit
 from treetop.config import Limits
+from treetop.live import Live
 from treetop.log import Conflict, Counts, Event, Outcome, Reward
 from treetop.service import logs
 from treetop.service.metrics import Metrics
@@ -25,15 +28,17 @@ RETRY = 5.0  # seconds between two tries to load a model that cannot be read
 class Service:
     """Made when a worker starts, closed when it ends."""
 
-    def __init__(self, bandit: Bandit, tokens: Tokens, log: str | None = None) -> None:
-        self.bandit, self.tokens = bandit, tokens
+    def __init__(
+        self, bandit: Bandit, tokens: Tokens, log: str | None = None, ahead: _core.Ahead | None = None
+    ) -> None:
+        self.bandit, self.tokens, self.ahead = bandit, tokens, ahead
         self.limits: Limits = bandit.config.limits
         self.refits = Refits(bandit, log)
         self.metrics = Metrics(self._looked_up)
         self.in_flight = 0
         self.waiting: dict[asyncio.Task[Any], float] = {}  # tasks that read a body, and until when they may
         self.started = time.time()
-        self._appends: Together[Event, Event | Conflict] = Together(bandit.log.submit_append)
+        self._appends: Together[Event, Event | Conflict] = Together(self._submit_append)
         self._rewards: Together[Reward, Outcome] = Together(lambda rewards, _: bandit.log.submit_reward(rewards))
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -54,9 +59,17 @@ class Service:
         logs.say("stopped")
 
     async def append(self, events: list[Event], sets: Mapping[str, Ints]) -> list[Event | Conflict]:
-        """Commits. The events are our own: one that the log does not take is our error, not that of who asked."""
+        """Commits."""
+        return await self._appends.add(events, sets)
+
+    async def append_coming(self, make: Callable[[], list[Event]], sets: Mapping[str, Ints]) -> list[Event | Conflict]:
+        """Commits what `make` gives when the other requests of this turn of the event loop are understood."""
+        return await self._appends.add_coming(make, sets)
+
+    def _submit_append(self, events: list[Event], sets: Mapping[str, Ints]) -> Future[list[Event | Conflict]]:
+        """The events are our own: one that the log does not take is our error, not that of who asked."""
         try:
-            return await self._appends.add(events, sets)
+            return self.bandit.log.submit_append(events, sets)
         except ValueError as error:
             raise RuntimeError("the log refused an event") from error
 
@@ -74,6 +87,11 @@ class Service:
         if live.trouble and live.trouble != before.trouble:
             logs.say("an older model serves", 40, model=live.name, why=live.trouble)
         return changed
+
+    async def newer(self, than: Live) -> bool:
+        """Whether another model or catalogue serves by now, taken up here or by another task meanwhile."""
+        await self.refresh()
+        return self.bandit.live is not than
 
     async def _watch(self) -> None:
         """Every worker takes up new models by itself. A look that fails changes nothing, and the next one comes."""

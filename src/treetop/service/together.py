@@ -1,5 +1,8 @@
 """What the requests of one turn of the event loop write, as one job of the log: to wake a thread and to be woken by it
-costs more than a row. Each request hears of its own part alone."""
+costs more than a row. Each request hears of its own part alone.
+
+What a request writes may be in the making when the turn goes on to the next one; it is asked for when the turn is over.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,20 @@ class Part(NamedTuple, Generic[Item, Answer]):
     waiting: asyncio.Future[list[Answer]]
 
 
+class Coming(NamedTuple, Generic[Item, Answer]):
+    """A part that may still be in the making."""
+
+    make: Callable[[], Sequence[Item]]
+    sets: Mapping[str, Ints]
+    waiting: asyncio.Future[list[Answer]]
+
+
 class Together(Generic[Item, Answer]):
     """Collects until the turn is over. To be used in the thread of the event loop."""
 
     def __init__(self, submit: Callable[[list[Item], Mapping[str, Ints]], Future[list[Answer]]]) -> None:
         self._submit = submit
-        self._parts: list[Part[Item, Answer]] = []
+        self._coming: list[Coming[Item, Answer]] = []
         self._names: set[str] = set()
 
     def add(
@@ -37,20 +48,27 @@ class Together(Generic[Item, Answer]):
     ) -> asyncio.Future[list[Answer]]:
         """The answers to a request's items, once they are durable. Two requests that share a name of `apart` are
         written by two jobs."""
-        loop = asyncio.get_running_loop()
         if apart:
             if not self._names.isdisjoint(apart):
-                self._send(loop)
+                self._send(asyncio.get_running_loop())
             self._names.update(apart)
-        if not self._parts:
+        return self.add_coming(lambda: items, sets)
+
+    def add_coming(
+        self, make: Callable[[], Sequence[Item]], sets: Mapping[str, Ints] = NO_SETS
+    ) -> asyncio.Future[list[Answer]]:
+        """The same for items that `make` gives at the end of the turn; what it raises is the answer."""
+        loop = asyncio.get_running_loop()
+        if not self._coming:
             loop.call_soon(self._send, loop)
-        part: Part[Item, Answer] = Part(items, sets, loop.create_future())
-        self._parts.append(part)
-        return part.waiting
+        coming: Coming[Item, Answer] = Coming(make, sets, loop.create_future())
+        self._coming.append(coming)
+        return coming.waiting
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
-        parts, self._parts = self._parts, []
+        coming, self._coming = self._coming, []
         self._names.clear()
+        parts = [part for part in map(_made, coming) if part is not None]
         if parts:
             self._write(loop, parts)
 
@@ -85,3 +103,12 @@ class Together(Generic[Item, Answer]):
         for part in parts:
             if not part.waiting.done():
                 part.waiting.set_exception(error)
+
+
+def _made(coming: Coming[Item, Answer]) -> Part[Item, Answer] | None:
+    try:
+        return Part(coming.make(), coming.sets, coming.waiting)
+    except Exception as error:
+        if not coming.waiting.done():
+            coming.waiting.set_exception(error)
+        return None

@@ -7,7 +7,6 @@ import binascii
 import hashlib
 import hmac
 import ipaddress
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -60,6 +59,8 @@ class Tokens:
         for number, line in enumerate(named.read_text().splitlines() if named else [], 1):
             if line.strip() and not line.startswith("#"):
                 known.append(_parsed(line, f"{named} line {number}"))
+        if named and not known:
+            raise ValueError(f"{named} has no token in it, so that everyone on this machine could do everything")
         return cls(tuple(known))
 
 
@@ -124,8 +125,3 @@ def is_local_name(host_header: bytes) -> bool:
     host = host_header.decode("latin-1").lower()
     name = host if host.endswith("]") else host.rpartition(":")[0] or host
     return name == "" or is_loopback(name)
-
-
-def environment_with(file: Path | None) -> dict[str, str]:
-    """The environment for a worker, which reads the same tokens as its parent."""
-    return {**os.environ, **({"TREETOP_TOKENS_FILE": str(file)} if file else {})}

@@ -1,7 +1,7 @@
 """One process that serves: opens the bandit, answers on a socket that it is given, finishes what it accepted.
 
-`python -m treetop.service.worker DIR SOCKET PARENT` is how `serve` starts one of several; SOCKET and PARENT are file
-descriptors. PARENT is never written to: it ends when the parent does, and the worker then ends too.
+`python -m treetop.service.worker DIR SOCKET PARENT WORKERS` is how `serve` starts one of several; SOCKET and PARENT are
+file descriptors. PARENT is never written to: it ends when the parent does, and the worker then ends too.
 """
 
 from __future__ import annotations
@@ -111,15 +111,16 @@ class Server(uvicorn.Server):
 
 
 def run(
-    folder: Path, listening: socket.socket, parent: int | None = None,
+    folder: Path, listening: socket.socket, parent: int | None = None, workers: int = 1,
     app: Callable[[Service], App] = create,
 ) -> None:  # fmt: skip
+    """Serves until it is told to end. With a core to spare beside all the `workers`, a thread decides ahead."""
     logs.set_up()
     if where := os.environ.get(LOG_VARIABLE):
         logs.hide(where)
     tokens = Tokens.read(os.environ)
     bandit = Bandit.open(folder, where or None)
-    service = Service(bandit, tokens, where or None)
+    service = Service(bandit, tokens, where or None, _core.Ahead() if cores() > workers else None)
     config = uvicorn.Config(
         app(service), http=Protocol, ws="none", lifespan="on", log_config=None, access_log=False,
         server_header=False, proxy_headers=False, timeout_keep_alive=IDLE, timeout_graceful_shutdown=FINISH,
@@ -165,14 +166,19 @@ def _orphaned(server: Server, parent: int) -> None:
     server.finish("the parent has ended")
 
 
-def main(folder: str, listening: str, parent: str, app: Callable[[Service], App] = create) -> None:
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def main(folder: str, listening: str, parent: str, workers: str, app: Callable[[Service], App] = create) -> None:
     with socket.socket(fileno=int(listening)) as given:
         try:
-            run(Path(folder), given, int(parent), app)
+            run(Path(folder), given, int(parent), int(workers), app)
         except Exception:
             logs.say_error("the worker could not go on")
             sys.exit(1)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3])
+    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4])
