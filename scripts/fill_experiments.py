@@ -3,7 +3,8 @@
     python scripts/fill_experiments.py docs/experiments.md runs/paper [runs/more ...]
 
 NAME is claims, verdicts or a target of reproduce. A target's part comes from the first folder that has it, and stays as
-it is if none has; only the rows of flat-vs-tree come from all folders, and the claims are judged over all together.
+it is if none has; only the tables of flat-vs-tree and realizable come from all folders, and the claims are judged over
+all together.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from treetop.claims import by_dataset, sheet
 from treetop.report import Chapter, Sheet
 from treetop.reproduce import TARGETS
 
+SHARED = ("flat-vs-tree", "realizable")  # chapters whose tables come from all folders
 JOINED = ("datasets", "cells", "variants")  # lists in a chapter's data: one entry a dataset, or a pair on all of them
 
 
@@ -30,17 +32,20 @@ def together(folders: Sequence[Path]) -> list[Chapter]:
         new = Chapter.load(path)
         first = found.get(new.name)
         more = {key: first.data[key] + new.data[key] for key in JOINED if key in new.data} if first else {}
-        rows = _rows_of_both(first, new) if first and new.name == "flat-vs-tree" else {}
-        found[new.name] = replace(first, data={**first.data, **more}, **rows) if first else new
+        sheets = _of_both(first.sheets, new.sheets) if first and new.name in SHARED else first.sheets if first else ()
+        found[new.name] = replace(first, data={**first.data, **more}, sheets=sheets) if first else new
     return list(found.values())
 
 
-def _rows_of_both(first: Chapter, new: Chapter) -> dict[str, tuple[Sheet, ...]]:
-    """One table of both, which have the same columns."""
-    (one,), (two,) = first.sheets, new.sheets
-    if one.columns != two.columns:
-        raise ValueError(f"{new.name} has the columns {two.columns} here, {one.columns} there")
-    return {"sheets": (replace(one, rows=one.rows + two.rows),)}
+def _of_both(one: Sequence[Sheet], two: Sequence[Sheet]) -> tuple[Sheet, ...]:
+    """Tables of the same title become one, which must have the same columns; the others follow."""
+    found = {sheet.title: sheet for sheet in one}
+    for new in two:
+        first = found.get(new.title, replace(new, rows=()))
+        if first.columns != new.columns:
+            raise ValueError(f"{new.title!r} has the columns {new.columns} here, {first.columns} there")
+        found[new.title] = replace(first, rows=first.rows + new.rows)
+    return tuple(found.values())
 
 
 def fill(text: str, folders: Sequence[Path]) -> str:

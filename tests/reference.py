@@ -279,6 +279,20 @@ def least_squares(X: Floats, y: Floats, cost: float) -> Floats:
     return np.asarray(np.linalg.solve(np.eye(Z.shape[1]) + 2 * cost * Z.T @ Z, 2 * cost * Z.T @ y))
 
 
+def few_least_squares(X: Floats, y: Floats, ridge: float, kept: int) -> Floats:
+    """The ridge regression on the `kept` features that each alone explain most of y beside its mean, and a bias.
+
+    Only features of rows with a y count; without such rows all weights are 0.
+    """
+    own = np.flatnonzero((X[y != 0] != 0).any(axis=0))
+    gain = (X.T @ (y - y.mean())) ** 2 / ((X**2).sum(axis=0) + ridge)
+    chosen = own[np.argsort(-gain[own], kind="stable")[:kept]]
+    w = np.zeros(X.shape[1] + 1)
+    if (y != 0).any():
+        w[[*chosen, -1]] = least_squares(X[:, chosen], y, 0.5 / ridge)
+    return w
+
+
 # -------------------- clustering
 
 

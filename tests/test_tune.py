@@ -84,7 +84,20 @@ def test_climbing_finds_the_peak_of_the_grid_in_few_tries(strategy: str, peak: f
         return -abs(math.log(point[name] / peak))
 
     assert tune.climb(strategy, score) == {name: peak}
-    assert len(tried) == len(set(tried)) <= 2 + abs(math.log10(peak)) + 1
+    assert len(tried) == len(set(tried)) <= 2 + abs(math.log10(peak)) + 2
+
+
+@pytest.mark.parametrize(("strategy", "best"), [("igw", 1e6), ("boltzmann", 1e7), ("epsilon", tune.SHARES[1])])
+def test_climbing_looks_at_the_greedy_end_too(strategy: str, best: float) -> None:
+    """A low peak near the paper's value must not hide that it pays to explore hardly at all."""
+    name = tune.PARAMETER[strategy]
+    assert name
+    found = tune.FOUND[strategy]
+
+    def score(point: dict[str, float]) -> float:
+        return max(1 - abs(math.log10(point[name] / found)), 5 - abs(math.log10(point[name] / best)))
+
+    assert tune.climb(strategy, score) == {name: best}
 
 
 def test_greedy_has_nothing_to_climb() -> None:

@@ -21,6 +21,7 @@
 #include "falls.hpp"
 #include "fit.hpp"
 #include "python.hpp"
+#include "truth.hpp"
 
 namespace treetop {
 
@@ -174,6 +175,53 @@ Out<std::int64_t> find_falls(In<std::int64_t> start, In<float> reward) {
     return pack1(std::move(found));
 }
 
+auto fit_sparse_truth(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns,
+                      In<std::int64_t> column_start, In<std::int32_t> column_index, In<float> column_value,
+                      In<std::int64_t> arm_start, In<std::int32_t> arm_index, In<float> arm_value, double ridge,
+                      std::int64_t kept, int threads, const Progress& progress) {
+    const Rows contexts = rows(start, index, value, columns);
+    const auto n = static_cast<std::int64_t>(contexts.size());
+    const Labelled data{contexts, rows(column_start, column_index, column_value, n),
+                        rows(arm_start, arm_index, arm_value, n)};
+    Weights weights;
+    Watch watch;
+    watched(progress, watch, [&] {
+        validate(data.contexts, "context");
+        validate(data.columns, "column");
+        validate(data.arms, "arm");
+        if (static_cast<std::int64_t>(data.columns.size()) != columns)
+            throw std::invalid_argument(std::to_string(data.columns.size()) + " columns of " + std::to_string(columns) +
+                                        " features");
+        within("ridge", ridge, 1e-12, 1e12);
+        within<std::int64_t>("kept", kept, 1, 4096);  // the matrix has its square
+        weights = fit_truth(data, ridge, static_cast<std::size_t>(kept), threads, watch);
+    });
+    return std::make_tuple(pack1(std::move(weights.start)), pack_grown(std::move(weights.index)),
+                           pack_grown(std::move(weights.value)));
+}
+
+Out2<double> sparse_means(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns,
+                          In<std::int64_t> weight_start, In<std::int32_t> weight_index, In<float> weight_value,
+                          In<std::int64_t> chosen, In<std::int32_t> arms, int threads) {
+    const Rows contexts = rows(start, index, value, columns);
+    const Rows weights = rows(weight_start, weight_index, weight_value, columns + 1);
+    const std::size_t n = chosen.size(), k = n > 0 ? arms.size() / n : 0;
+    std::vector<double> found;
+    {
+        const nb::gil_scoped_release release;
+        validate(contexts, "context");
+        validate(weights, "weights");
+        if (arms.size() != n * k)
+            throw std::invalid_argument(std::to_string(arms.size()) + " arms for " + std::to_string(n) + " rows");
+        for (const std::int64_t row : view(chosen))
+            within<std::int64_t>("row", row, 0, static_cast<std::int64_t>(contexts.size()) - 1);
+        for (const std::int32_t arm : view(arms))
+            within<std::int64_t>("arm", arm, -1, static_cast<std::int64_t>(weights.size()) - 1);
+        found = means(contexts, weights, view(chosen), view(arms), threads);
+    }
+    return pack<Out2<double>>(std::move(found), n, k);
+}
+
 }  // namespace
 
 void bind_fit(nb::module_& m) {
@@ -191,6 +239,15 @@ void bind_fit(nb::module_& m) {
           "threads"_a, "64 bits per group that tell its samples, their order and `key` apart; 0 without samples.");
     m.def("last_falls", &find_falls, "start"_a.noconvert(), "reward"_a.noconvert(),
           "For each group of rewards in their order the last one from which on they fell to a fifth; 0 if none did.");
+    m.def("fit_truth", &fit_sparse_truth, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
+          "columns"_a, "column_start"_a.noconvert(), "column_index"_a.noconvert(), "column_value"_a.noconvert(),
+          "arm_start"_a.noconvert(), "arm_index"_a.noconvert(), "arm_value"_a.noconvert(), "ridge"_a, "kept"_a,
+          "threads"_a, "progress"_a = nb::none(),
+          "Sparse weights on [x; 1], one row an arm: its ridge regression over all contexts, on `kept` features.");
+    m.def("means", &sparse_means, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "columns"_a,
+          "weight_start"_a.noconvert(), "weight_index"_a.noconvert(), "weight_value"_a.noconvert(),
+          "rows"_a.noconvert(), "arms"_a.noconvert(), "threads"_a,
+          "(rows, k): [x; 1] . w of k arms for each row of the contexts, NaN for arm -1.");
 }
 
 }  // namespace treetop

@@ -127,8 +127,9 @@ private:
         return {best, 1.0 - others};
     }
 
-    // The best, but for a chance epsilon of an arm drawn in proportion to its promise. A draw gives up `lost` on average
-    // and promises `gain`: epsilon is large where it costs less than `zeal` times what it promises, and soon nothing.
+    // The best, but for a chance epsilon of an arm drawn in proportion to its promise. A draw gives up `lost` on
+    // average and promises `gain`: epsilon is large where it costs less than `zeal` times what it promises, and soon
+    // nothing.
     Drawn draw_thrifty(std::span<const Candidate> all, std::int32_t best, double zeal, Stream& stream) {
         constexpr double rare = 1e-3, often = 0.5;
         if (weighed_against_ < 0) weigh_promise(all);

@@ -8,8 +8,9 @@
 
 namespace treetop {
 
-// The sample from which on rewards are a fifth of their mean until then, if that is exp(15) times as likely as that they
-// went on as before (Page's CUSUM test); the last such sample, 0 if there is none. Rewards are taken as chances in [0, 1].
+// The sample from which on rewards are a fifth of their mean until then, if that is exp(15) times as likely as that
+// they went on as before (Page's CUSUM test); the last such sample, 0 if there is none. Rewards are taken as chances in
+// [0, 1].
 inline std::size_t last_fall(std::span<const float> rewards) {
     constexpr double fall = 5, alarm = 15;
     std::size_t begin = 0, low = 0;  // where the present mean begins, and where the odds were last even

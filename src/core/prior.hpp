@@ -41,7 +41,9 @@ struct Prior {
     // What showing an arm brings later: a tenth of what arms at its place earn, over all that was tried of it.
     static float promise(float mean, float doubt) { return lasting * std::max(mean, least) * doubt; }
 
-    float promise_below(std::int32_t node) const { return empty() ? 0 : std::max(worth * below[node], lasting * least); }
+    float promise_below(std::int32_t node) const {
+        return empty() ? 0 : std::max(worth * below[node], lasting * least);
+    }
 };
 
 // `tables`: as many means for arms, then for nodes, then the worth of a draw through one (0 if it is not there);

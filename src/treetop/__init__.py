@@ -3,9 +3,9 @@
 Reading order, which is the path of a decision: files, checks, types, tree, routing, modelfile, model, search, explore,
 policy; then learn, pooled, flat; log, catalogue, grow, config, live, home, next_model, answers, bandit and client, that
 keep it in a folder; then read, presets, synthetic, datasets, feedback, scenario and simulate, which play the loop;
-store, experiment, ceiling, realizable and tune, which play it many times; evaluate, report, figures, page, claims,
-story, lab, inference and reproduce, which compare it with the paper; demo, bench, service, commands and cli, which show
-it.
+store, experiment, ceiling, truth, realizable and tune, which play it many times; evaluate, report, figures, page,
+claims, story, lab, inference, regret and reproduce, which compare it with the paper; demo, bench, service, commands and
+cli, which show it.
 """
 
 from treetop.bandit import Bandit

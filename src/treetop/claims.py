@@ -150,9 +150,9 @@ def _top_two(data: Data) -> list[Finding]:
 def _beam_against_all(data: Data) -> list[Finding]:
     found = []
     for row in data["datasets"]:
-        beam, flat, rounds = row["mean_beam"], row["mean_all"], row.get("rounds")
+        beam, flat = row["mean_beam"], row["mean_all"]
         lead = f"{100 * (beam / flat - 1):+.0f} %" if flat > 0 else "nothing found among all arms"
-        words = f"{beam:.3f} against {flat:.3f} with b={row['all']}" + (f" over {rounds:,} rounds" if rounds else "")
+        words = f"{beam:.3f} against {flat:.3f} with b={row['all']}{_over(row)}"
         found.append(Finding(labelled(row), beam > flat, lead, f"{words}, {lead}"))
     return found
 
@@ -162,7 +162,7 @@ def _lowest_regret(data: Data) -> list[Finding]:
     for row in data["variants"]:
         regret, mine = row["regret"], row["regret"]["igw"]
         order = sorted(regret, key=lambda style: regret[style])
-        values = ", ".join(f"{paper_name(s, row['prefix'])} {number(regret[s])}" for s in order)
+        values = ", ".join(f"{paper_name(s, row['prefix'])} {number(regret[s])}" for s in order) + _over(row)
         best = min((regret[s] for s in regret if s != "igw"), default=mine)
         gap = f"{100 * (best - mine) / best:+.1f} % against the best other" if best else "-"
         short = f"place {ranks({s: -r for s, r in regret.items()})['igw']}, {gap}"
@@ -170,9 +170,14 @@ def _lowest_regret(data: Data) -> list[Finding]:
     return found
 
 
+def _over(row: Data) -> str:
+    return f" over {row['rounds']:,} rounds" if row.get("rounds") else ""
+
+
 def _sublinear(data: Data) -> list[Finding]:
+    """An exponent that is 1 to two places is no growth below the rounds."""
     return [
-        Finding(labelled(row), slope < 1, f"t^{slope:.2f}", f"t to the power of {slope:.2f}", row["variant"])
+        Finding(labelled(row), round(slope, 2) < 1, f"t^{slope:.2f}", f"t to the power of {slope:.2f}", row["variant"])
         for row in data["variants"]
         if (slope := row["exponent"].get("igw")) is not None
     ]

@@ -352,6 +352,7 @@ def reproduce(
     data_dir: DataDir = None,
     seed: Seeds = [0],  # noqa: B006
     horizon: Annotated[int | None, typer.Option(help="Rounds at most; those of Table 1 if not given.")] = None,
+    flat_horizon: Annotated[int | None, typer.Option(help="Rounds at most of realizable over all arms.")] = None,
     sigma: Annotated[float, typer.Option(help="Of the noise of realizable; the paper gives none.")] = lab.SIGMA,
     out: Annotated[Path, typer.Option(help="Folder for tables, pictures and runs.")] = Path("runs/paper"),
     as_json: Json = False,
@@ -367,8 +368,8 @@ def reproduce(
     specs = tuple(data or (lab.QUICK_DATA if quick else lab.DATA))
     began = time.perf_counter()
     with bars(as_json) as bar:
-        large = None if data or quick else lab.LARGE
-        working = lab.Lab(specs, tuple(seed), out, quick, horizon, data_dir, None if as_json else bar, sigma, large)
+        shown, large = None if as_json else bar, None if data or quick else lab.LARGE
+        working = lab.Lab(specs, tuple(seed), out, quick, horizon, data_dir, shown, sigma, large, flat_horizon)
         chapters = reproducing.reproduce(working, what)
     if as_json:
         print(json.dumps({chapter.name: chapter.data for chapter in chapters}))
@@ -378,8 +379,7 @@ def reproduce(
     for chapter in chapters:
         console.print(Markdown(chapter.markdown()))
     console.print(Markdown(reproducing.claims(out).markdown()))
-    seconds = time.perf_counter() - began
-    console.print(f"\n{out}: {len(chapters)} chapters in {seconds:.0f} s. One page of them: treetop report {out}")
+    console.print(f"\n{len(chapters)} chapters in {time.perf_counter() - began:.0f} s. One page: treetop report {out}")
 
 
 @app.command()

@@ -31,7 +31,7 @@ from treetop.policy import Policy
 from treetop.pooled import Labelled, Pooled
 from treetop.scenario import SCENARIOS, Scenario
 from treetop.simulate import Building, Labels, Progress, Run, World, begin, curve, run
-from treetop.types import Floats, whole
+from treetop.types import Floats, Rows, whole
 
 BLOCKS = 200
 LEARNERS = ("paper", "treetop")
@@ -42,6 +42,7 @@ TOLD = (
     "first_epoch", "factor",
 )  # fmt: skip
 Worlds = Callable[[int], World]  # a seed -> where the rewards of its runs come from
+Begin = Callable[..., tuple[Stream, Model, Scenario | None]]  # sizes, tree settings, scenario, seed
 
 
 class Bars(Protocol):
@@ -253,12 +254,14 @@ def execute(
     dataset: Dataset | None = None,
     worlds: Worlds | None = None,
     building: Building | None = None,
+    started: Begin | None = None,
 ) -> list[Record]:
     """Plays what of the plan is not yet finished in `folder` (None keeps nothing) and gives the records of all of it.
 
     Killed at any moment and called again, it goes on after the last finished epoch and ends with the same records, but
     for `seconds`. `dataset` stands in for `load(plan.data)`; `worlds` gives rewards other than labels; `building` is
-    told how far trees and routing are.
+    told how far trees and routing are. Calls that share one
+    `started=beginning(dataset)` build the same tree once.
 
     >>> plan = Plan.of("synthetic:arms=50,features=30,rows=200,init=100", ["igw", "greedy"], max_leaf=10)
     >>> [(record.strategy, record.rounds) for record in execute(None, plan)]
@@ -267,8 +270,7 @@ def execute(
     if (plan.world == "labels") != (worlds is None):
         raise ValueError(f"the plan's world is {plan.world!r}, but worlds is {worlds!r}")
     data = dataset or load(plan.data)
-    remembered = lru_cache(maxsize=1)(lambda *key: _begin(data, building, *key))
-    table = _Table(plan, data, remembered, worlds or _labels(data), progress)
+    table = _Table(plan, data, started or beginning(data, building), worlds or _labels(data), progress)
     if folder is None:
         return [table.play(settings, seed) for settings, seed in plan.runs()]
     asked = {"plan": asdict(plan), "dataset": {**data.facts(), "sha256": fingerprint(data)}}
@@ -289,6 +291,17 @@ def _labels(dataset: Dataset) -> Worlds:
     return lambda seed: labels
 
 
+def beginning(dataset: Dataset, building: Building | None = None) -> Begin:
+    """Streams and first models of a dataset; the last of them is remembered.
+
+    >>> begin = beginning(load("synthetic:arms=50,features=30,rows=200,init=100"))
+    >>> stream, model, _ = begin(100, 200, 10, "kmeans", False, "stationary", 0)
+    >>> model is begin(100, 200, 10, "kmeans", False, "stationary", 0)[1]
+    True
+    """
+    return lru_cache(maxsize=1)(lambda *key: _begin(dataset, building, *key))
+
+
 def _begin(
     dataset: Dataset, building: Building | None, init: int, horizon: int, leaf: int, split: str, apart: bool, name: str,
     seed: int,
@@ -306,10 +319,18 @@ def prepared(settings: Settings, stream: Stream, model: Model) -> tuple[Learner,
     (0, True)
     """
     if not settings.learns_labels:
-        return settings.regressor(), model
+        useless = settings.beam is None and settings.learner == "paper"
+        return settings.regressor(), _unrouted(model) if useless else model
     known = Labelled.of(model.tree, stream.X_init, stream.Y_init, beam=settings.beam or model.tree.n_nodes)
     learner = settings.regressor(known)
     return learner, begun(model, learner)
+
+
+def _unrouted(model: Model) -> Model:
+    """The same without routing weights: a beam that prunes nothing decides the same to the bit, and reads less."""
+    start = np.zeros(model.tree.n_nodes + 1, np.int64)
+    blank = Rows(start, np.zeros(0, np.int32), np.zeros(0, np.float32), model.route_rows.columns)
+    return replace(model, route_rows=blank)
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,7 +339,7 @@ class _Table:
 
     plan: Plan
     dataset: Dataset
-    begin: Callable[..., tuple[Stream, Model, Scenario | None]]
+    begin: Begin
     worlds: Worlds
     progress: Bars | None
 

@@ -14,13 +14,15 @@ from typing import Any
 from treetop.claims import ORDER, K
 from treetop.datasets import Dataset, load
 from treetop.evaluate import Series
-from treetop.experiment import Bars, Plan, Record, Settings, Worlds, execute
+from treetop.experiment import Bars, Begin, Plan, Record, Settings, Worlds, beginning, execute
+from treetop.files import put
 from treetop.presets import PRESETS, Preset
-from treetop.realizable import LARGEST, Noisy, Realizable, remembered
+from treetop.realizable import Noisy, fitted, remembered
 from treetop.simulate import Progress
 from treetop.story import series
+from treetop.truth import HITS, KEPT, Sparse, Truth, hits
 from treetop.tune import PARAMETER, climb
-from treetop.types import Floats, real
+from treetop.types import Floats, real, whole
 
 DATA = ("debian", "synthetic:like=eurlex-4k", "synthetic:like=wiki10-31k", "synthetic:like=amazoncat-13k")
 LARGE = "synthetic:like=amazon-3m,rows=60000"  # for inference times, where nothing else is said
@@ -28,6 +30,7 @@ QUICK_DATA = ("debian", "synthetic:arms=1500,features=3000,rows=12000,init=2000,
 QUICK_ROUNDS, QUICK_INIT, QUICK_EPOCH = 6_000, 2_000, 1_024
 DEBIAN = (3_413, 50_000, 10)  # init, horizon, max_leaf: as in the demo
 REALIZABLE_ROUNDS, QUICK_REALIZABLE = 50_000, 3_000
+REALIZABLE_PRODUCTS = 20_000_000_000  # rounds x arms x features of a row, in each of its twenty runs over all arms
 REALIZABLE_EPOCH = 64  # doubled from then on: Theorem 1 has epochs that end after 2^l rounds
 EXPLORE, BEAM = 3, 10
 SIGMA = 0.1  # of the noise in the realizable experiment; the paper gives none
@@ -82,8 +85,10 @@ class Lab:
     bars: Bars | None = None
     sigma: float = SIGMA
     large: str | None = None  # the set of the inference times; without one, that with the most arms
+    flat_horizon: int | None = None  # rounds at most of the realizable experiment over all arms
     _load: Callable[[str], Dataset] = field(init=False, repr=False)
-    _truth: Callable[[str], tuple[Realizable, Floats]] = field(init=False, repr=False)
+    _truth: Callable[[str], tuple[Truth, Floats]] = field(init=False, repr=False)
+    _begin: Callable[[str], Begin] = field(init=False, repr=False)
     _known: dict[str, tuple[dict[str, Any], Sizes]] = field(default_factory=dict, init=False, repr=False)
     _played: dict[tuple[str, str], list[Series]] = field(default_factory=dict, init=False, repr=False)
 
@@ -91,8 +96,10 @@ class Lab:
         if not self.data or not self.seeds:
             raise ValueError(f"{len(self.data)} datasets and {len(self.seeds)} seeds; at least 1 of each is needed")
         real("sigma", self.sigma, 0)
+        whole("flat_horizon", 1 if self.flat_horizon is None else self.flat_horizon, 1)
         object.__setattr__(self, "_load", lru_cache(maxsize=1)(self._loaded))
         object.__setattr__(self, "_truth", lru_cache(maxsize=1)(self._true_means))
+        object.__setattr__(self, "_begin", lru_cache(maxsize=1)(lambda spec: beginning(self.dataset(spec))))
 
     def _loaded(self, spec: str) -> Dataset:
         return load(spec, data_dir=self.data_dir) if spec in PRESETS else load(spec)
@@ -145,7 +152,9 @@ class Lab:
         for seed in seeds:
             plan = Plan(spec, settings, (seed,), f"realizable:sigma={self.sigma:g}" if worlds else "labels")
             folder = self._folder(spec, asdict(plan), seed)
-            found += execute(folder, plan, self._bars(spec), dataset=self.dataset(spec), worlds=worlds)
+            found += execute(
+                folder, plan, self._bars(spec), dataset=self.dataset(spec), worlds=worlds, started=self._begin(spec)
+            )
         return [asdict(record) for record in found]
 
     def realizable(self, spec: str) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
@@ -159,13 +168,29 @@ class Lab:
             tuned[name] = {style: self._tuned(spec, beam, style) for style in ORDER if PARAMETER[style]}
             for seed in self.seeds:
                 found += [self._realizable(spec, beam, seed, style, tuned[name].get(style, {})) for style in ORDER]
+        self.truth(spec)  # while its weights are there
         self._truth_file(spec).unlink(missing_ok=True)
         return found, tuned
 
-    def is_small(self, spec: str) -> bool:
-        """Whether the dense matrices of a realizable truth can be had."""
-        d = self.facts(spec)["features"] + 1
-        return bool(8 * d * (d + self.facts(spec)["arms"]) <= LARGEST)
+    @property
+    def chosen(self) -> bool:
+        """Whether somebody asked for these sets: otherwise they are those that stand in."""
+        return self.data not in (DATA, QUICK_DATA)
+
+    def easiest(self) -> str:
+        """The set of the realizable experiment where one is enough: the paper's, or that with the fewest arms."""
+        return min(self.data, key=lambda spec: ("eurlex" not in spec, self.facts(spec)["arms"]))
+
+    def truth(self, spec: str) -> dict[str, Any]:
+        """What a reader should know of a set's true mean rewards; in a file of its own, which outlives the weights."""
+        path = self.out / "runs" / f"{_slug(spec)}-truth.json"
+        if not path.is_file():
+            found, _ = self._truth(spec)
+            kept = KEPT if isinstance(found, Sparse) else None
+            about = {"kept": kept, "hits": hits(found), "of": HITS, "labels": self.facts(spec)["labels_per_row"]}
+            put(path, lambda file: file.write(json.dumps(about).encode()))
+        known: dict[str, Any] = json.loads(path.read_text())
+        return known
 
     def _tuned(self, spec: str, beam: int | None, strategy: str) -> dict[str, float]:
         """The parameters that collect most with the first seed."""
@@ -179,8 +204,7 @@ class Lab:
         self, spec: str, beam: int | None, seed: int, strategy: str, parameters: dict[str, float]
     ) -> dict[str, Any]:
         """One run in a folder of its own: what was tried for tuning is not played again."""
-        size, k = self.sizes(spec), self._slots(spec)
-        rounds = min(size.horizon, QUICK_REALIZABLE if self.quick else REALIZABLE_ROUNDS)
+        size, k, rounds = self.sizes(spec), self._slots(spec), self._rounds(spec, beam)
         settings = Settings(
             strategy, parameters, k, k // 2, beam, max_leaf=size.max_leaf, init=size.init, horizon=rounds,
             first_epoch=max(1, min(REALIZABLE_EPOCH, rounds // 8)),
@@ -188,17 +212,23 @@ class Lab:
         worlds = partial(self._noisy, spec)
         return self._records(spec, (settings,), (seed,), worlds)[0]
 
+    def _rounds(self, spec: str, beam: int | None) -> int:
+        """Of the realizable experiment; fewer over all arms where there are many."""
+        facts = self.facts(spec)
+        most = min(self.sizes(spec).horizon, QUICK_REALIZABLE if self.quick else REALIZABLE_ROUNDS)
+        products = max(1, round(facts["arms"] * facts["features_per_row"]))  # of a decision
+        return most if beam else min(most, self.flat_horizon or most, max(1, REALIZABLE_PRODUCTS // products))
+
     def _noisy(self, spec: str, seed: int) -> Noisy:
         return Noisy(*self._truth(spec), self.sigma, seed)
 
     def _slots(self, spec: str) -> int:
         return min(50, max(2, int(self.facts(spec)["arms"]) // 10))  # the paper's 50, if there are arms for it
 
-    def _true_means(self, spec: str) -> tuple[Realizable, Floats]:
+    def _true_means(self, spec: str) -> tuple[Truth, Floats]:
         """Kept in a file while it is needed: solved again it need not have the same bytes."""
         data = self.dataset(spec)
-        fit = partial(Realizable.fit, data)
-        return remembered(self._truth_file(spec), data, fit, self._slots(spec))
+        return remembered(self._truth_file(spec), data, partial(fitted, data), self._slots(spec))
 
     def _truth_file(self, spec: str) -> Path:
         return self.out / "runs" / f"{_slug(spec)}-truth.npz"
@@ -229,6 +259,7 @@ class Lab:
         """The same as options of the command line."""
         words = [*(f"--data {spec}" for spec in self.data), *(f"--seed {seed}" for seed in self.seeds)]
         words += ["--quick"] * self.quick + ([f"--horizon {self.horizon}"] if self.horizon else [])
+        words += [f"--flat-horizon {self.flat_horizon}"] if self.flat_horizon else []
         words += [f"--sigma {self.sigma:g}"] * (self.sigma != SIGMA)
         return " ".join(words)
 

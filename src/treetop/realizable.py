@@ -2,7 +2,8 @@
 
 One ridge regression an arm over the whole dataset becomes the truth. Its loss is that of `Linear()`, so the learner's
 class holds the truth; it is solved for all arms at once, (Z'Z + ridge I)^-1 Z'Y with Z = [X, 1] and one dense Cholesky
-factor, since every row is a sample of every arm. Knows nothing of policies.
+factor, since every row is a sample of every arm. Where those matrices are too large, the truth of `truth.py` is taken,
+which has few weights an arm. Knows nothing of policies.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from treetop.experiment import Bars, Plan, Record, Settings, execute
 from treetop.explore import STRATEGIES
 from treetop.feedback import uniforms
 from treetop.files import put
-from treetop.types import Floats, Ints, Longs, Singles, real, whole
+from treetop.truth import LARGEST, Sparse, Truth
+from treetop.types import Floats, Ints, Longs, Rows, Singles, real, whole
 
 BLOCK = 512
-LARGEST = 4 * 2**30  # bytes of the dense matrices of a fit
 TRUTH = "truth.npz"
 
 
@@ -51,7 +52,7 @@ class Realizable:
         """The truth nearest to the labels of the dataset; ridge 0.5 is what `Linear(cost=1)` has."""
         real("ridge", ridge, 1e-12)
         d, A = dataset.X.columns + 1, dataset.n_arms
-        if (needed := 8 * d * (d + A)) > LARGEST:
+        if (needed := dense_bytes(dataset)) > LARGEST:
             raise ValueError(f"{d} x {d} and {d} x {A} numbers are {needed:,} bytes; at most {LARGEST:,} are allowed")
         ones = sp.csr_matrix(np.ones((len(dataset.X), 1)))
         Z = sp.hstack([dataset.X.csr().astype(np.float64), ones], format="csr")
@@ -92,12 +93,34 @@ class Realizable:
         rows = np.arange(len(self.dataset.X))
         return np.asarray(self.means(rows, self.best_arms(rows, k)).sum(axis=1))
 
+    def arrays(self) -> dict[str, Any]:
+        return {"weights": self.weights}
+
+
+def dense_bytes(dataset: Dataset) -> int:
+    """What the dense matrices of a fit take: features x features, and features x arms.
+
+    >>> dense_bytes(load("synthetic:arms=50,features=30,rows=20"))
+    20088
+    """
+    d = dataset.X.columns + 1
+    return 8 * d * (d + dataset.n_arms)
+
+
+def fitted(dataset: Dataset, ridge: float = 0.5) -> Truth:
+    """The dense truth where its matrices can be had, the sparse one where they cannot.
+
+    >>> type(fitted(load("synthetic:arms=50,features=30,rows=20"))).__name__
+    'Realizable'
+    """
+    return (Sparse if dense_bytes(dataset) > LARGEST else Realizable).fit(dataset, ridge)
+
 
 @dataclass(frozen=True, eq=False)
 class Noisy:
     """The rewards of one seed: the truth plus Gaussian noise that has (seed, round, arm) for a key. No limits."""
 
-    truth: Realizable
+    truth: Truth
     best: Floats
     sigma: float = 0.1
     seed: int = 0
@@ -152,8 +175,8 @@ def play(
     kept = None if folder is None else Path(folder) / TRUTH
 
     @cache
-    def truth() -> tuple[Realizable, Floats]:
-        return remembered(kept, found, lambda: Realizable.fit(found, ridge), k)
+    def truth() -> tuple[Truth, Floats]:
+        return remembered(kept, found, lambda: fitted(found, ridge), k)
 
     records = execute(folder, plan, progress, dataset=found, worlds=lambda seed: Noisy(*truth(), sigma, seed))
     if kept:
@@ -161,7 +184,7 @@ def play(
     return records
 
 
-def remembered(path: Path | None, dataset: Dataset, fit: Callable[[], Realizable], k: int) -> tuple[Realizable, Floats]:
+def remembered(path: Path | None, dataset: Dataset, fit: Callable[[], Truth], k: int) -> tuple[Truth, Floats]:
     """The truth and its best k, from the file if it is whole.
 
     >>> data = load("synthetic:arms=50,features=30,rows=200,init=100")
@@ -170,9 +193,15 @@ def remembered(path: Path | None, dataset: Dataset, fit: Callable[[], Realizable
     (200,)
     """
     if path and (kept := store.load_arrays(path)):
-        return Realizable(dataset, kept["weights"]), kept["best"]
+        return _of(kept, dataset), kept["best"]
     truth = fit()
     best = truth.best(k)
     if path:
-        put(path, lambda file: np.savez(file, weights=truth.weights, best=best))
+        put(path, lambda file: np.savez(file, **truth.arrays(), best=best))
     return truth, best
+
+
+def _of(arrays: Mapping[str, Any], dataset: Dataset) -> Truth:
+    if "weights" in arrays:
+        return Realizable(dataset, arrays["weights"])
+    return Sparse(dataset, Rows(arrays["start"], arrays["index"], arrays["value"], dataset.X.columns + 1))

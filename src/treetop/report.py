@@ -18,6 +18,8 @@ from treetop.simulate import Run
 if TYPE_CHECKING:
     from rich.table import Table
 
+BAND = "A band (from three seeds on) is the 95 % interval of the mean over seeds."
+
 
 @dataclass(frozen=True)
 class Sheet:

@@ -52,9 +52,10 @@ def grid(strategy: str, size: str = "paper") -> list[dict[str, float]]:
 
 
 def climb(strategy: str, score: Callable[[dict[str, float]], float], size: str = "paper") -> dict[str, float]:
-    """The best of a grid by steps to the better neighbour, from the paper's own value; ties stay.
+    """The best of a grid by steps to the better neighbour, from the paper's own value; ties stay. If the greediest
+    value of the grid is better than where that ends, it goes on from there: few rounds may not pay for exploring.
 
-    With one peak it is that of the whole grid for three or four tries instead of fifteen.
+    With one peak it is that of the whole grid for four or five tries instead of fifteen.
 
     >>> climb("igw", lambda tried: -abs(tried["C"] - 100))
     {'C': 100.0}
@@ -67,11 +68,16 @@ def climb(strategy: str, score: Callable[[dict[str, float]], float], size: str =
             known[i] = score(values[i]) if 0 <= i < len(values) else -np.inf
         return known[i]
 
-    name = PARAMETER[strategy]
-    here = 0 if name is None else min(range(len(values)), key=lambda i: abs(values[i][name] - FOUND[strategy]))
-    while (best := max((here, here + 1, here - 1), key=at)) != here:
-        here = best
-    return values[here]
+    def up(here: int) -> int:
+        while (best := max((here, here + 1, here - 1), key=at)) != here:
+            here = best
+        return here
+
+    if (name := PARAMETER[strategy]) is None:
+        return values[0]
+    top = up(min(range(len(values)), key=lambda i: abs(values[i][name] - FOUND[strategy])))
+    greediest = 0 if strategy == "epsilon" else len(values) - 1
+    return values[top if at(greediest) <= at(top) else up(greediest)]
 
 
 def plan(data: str, strategies: Sequence[str], size: str, seeds: Sequence[int], **common: Any) -> Plan:
