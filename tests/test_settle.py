@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -185,3 +186,79 @@ def test_the_same_decision_again_after_arms_moved(world: tuple[Model, Labelled, 
         assert np.array_equal(once.arms, twice.arms)
         assert np.array_equal(once.propensities, twice.propensities)
         assert (once.propensities > 0).all()
+
+
+@pytest.mark.parametrize(("arm", "first", "then"), [
+    (0, [1.0] * 60 + [0.0] * 40, [1.0] * 100),  # an arm with labels: the rewards of its last rounds came late
+    (9, [1.0], [0.0]),  # an arm without: its only reward was taken back
+])  # fmt: skip
+def test_rewards_that_change_leave_no_trace(
+    world: tuple[Model, Labelled, Singles], tmp_path: Path, arm: int, first: list[float], then: list[float]
+) -> None:
+    model, known, X = world
+    rows = X[np.full(100, 2 if arm == 9 else 0)]
+    moved = Pooled(known=known).learn(model, shown(rows, arm, first))
+    assert moved.tree.leaf_of[arm] != model.tree.leaf_of[arm]
+    moved.save(tmp_path / "moved")
+    chained, afresh = (
+        Pooled(known=known).learn(base, shown(rows, arm, then)) for base in (Model.load(tmp_path / "moved"), model)
+    )
+    assert np.array_equal(chained.tree.leaf_of, afresh.tree.leaf_of)
+    assert np.array_equal(chained.rewards.toarray(), afresh.rewards.toarray())
+
+
+def test_a_home_that_was_split_meanwhile_is_found_again(world: tuple[Model, Labelled, Singles]) -> None:
+    model, known, X = world
+    rows = X[np.zeros(100, int)]
+    fell = Pooled(known=known).learn(model, shown(rows, 0, [1.0] * 60 + [0.0] * 40))
+    grown = grow(fell, 8, max_leaf=2, vectors=X[[0] * 8])
+    assert grown.tree.n_nodes > model.tree.n_nodes
+    back = Pooled(known=known).learn(grown, shown(rows, 0, [1.0] * 100))
+    above = int(back.tree.leaf_of[0])
+    while above not in (model.tree.leaf_of[0], 0):
+        above = int(back.tree.parents[above])
+    assert above == model.tree.leaf_of[0]
+
+
+def test_labels_that_tell_of_no_arm_move_none(world: tuple[Model, Labelled, Singles]) -> None:
+    """All arms with labels were removed, or there was one labelled row, which no others could route."""
+    model, known, X = world
+    for nothing in (known.without(np.ones(12, np.bool_)), Labelled.of(model.tree, X[:1], np.eye(1, 12))):
+        learned = Pooled(known=nothing).learn(model, shown(X[[2]], 4, [1.0]))
+        assert np.array_equal(learned.tree.leaf_of, model.tree.leaf_of)
+
+
+@pytest.mark.parametrize("home", [[1], [99] * 12, [-1] * 12])
+def test_homes_that_do_not_fit_are_refused(world: tuple[Model, Labelled, Singles], home: list[int]) -> None:
+    with pytest.raises(ValueError, match=rf"the homes of {len(home)} arms do not fit 12 arms and 10 nodes"):
+        replace(world[0], home=np.array(home, np.int32))
+
+
+def test_a_prior_without_the_worth_of_a_draw_still_serves(
+    world: tuple[Model, Labelled, Singles], tmp_path: Path
+) -> None:
+    """As models were saved before draws were worth anything: means of arms and of nodes, and no more."""
+    model, known, X = world
+    learned = Pooled(known=known).learn(model, shown(X, 3, [1.0] * 4))
+    assert learned.prior is not None
+    replace(learned, prior=learned.prior[:-1]).save(tmp_path / "old")
+    old, none = Model.load(tmp_path / "old"), replace(learned, prior=np.append(learned.prior[:-1], np.float32(0)))
+    policy = treetop.Policy(k=3, explore=2, beam=1, strategy=Thrifty(zeal=10))
+    for mine, wanted in zip(*(policy.decide_batch(m, X, seed=0).propensities for m in (old, none)), strict=True):
+        assert np.array_equal(mine, wanted)
+    again = Pooled(known=known).learn(old, shown(X, 3, [1.0] * 4)).prior
+    assert again is not None
+    assert np.array_equal(again, learned.prior)
+
+
+def test_learners_may_take_turns(world: tuple[Model, Labelled, Singles]) -> None:
+    """The paper's keeps arms where they are, and where they were is not forgotten."""
+    model, known, X = world
+    moved = Pooled(known=known).learn(model, shown(X[[2]], 9, [1.0], node=7))
+    faithful = treetop.Linear().learn(moved, shown(X[[2]], 9, [1.0]))
+    assert np.array_equal(faithful.tree.leaf_of, moved.tree.leaf_of)
+    assert faithful.prior is None
+    assert np.array_equal(
+        Pooled(known=known).learn(faithful, shown(X[[2]], 9, [0.0])).tree.leaf_of,
+        Pooled(known=known).learn(model, shown(X[[2]], 9, [0.0])).tree.leaf_of,
+    )

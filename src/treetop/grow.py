@@ -148,8 +148,18 @@ class _Places:
         trials = None if old.trials is None else np.concatenate([old.trials, np.zeros(arms, np.int32)])
         return Model(
             tree, _with_open_nodes(old, nodes), _with_empty_rows(old, nodes, arms), old.epoch, old.n_seen,
-            old.geometric, old.prior, trials,
+            old.geometric, old.prior, trials, self._home(tree),
         )  # fmt: skip
+
+    def _home(self, tree: Tree) -> Ints | None:
+        """Where arms were before they moved. One whose leaf was split meanwhile has the first part of it."""
+        if (old := self.model.home) is None:
+            return None
+        now = np.arange(tree.n_nodes, dtype=np.int32)
+        for leaf in self.parts:
+            now[leaf] = self._current(leaf)[0]
+        stayed = old == self.model.tree.leaf_of
+        return np.concatenate([np.where(stayed, tree.leaf_of[: len(old)], now[old]), tree.leaf_of[len(old) :]])
 
 
 def _with_open_nodes(model: Model, count: int) -> Rows:

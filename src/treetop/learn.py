@@ -92,7 +92,9 @@ class Linear:
         """
         found = samples(feedback, model)
         rewards = self.solve(feedback.contexts, *found, before=model.reward_rows, progress=progress)
-        return Model(model.tree, model.route_rows, rewards, model.epoch + 1, len(feedback), model.geometric)
+        return Model(
+            model.tree, model.route_rows, rewards, model.epoch + 1, len(feedback), model.geometric, home=model.home
+        )
 
     def fit(self, X: Matrix, y: Any) -> Linear:
         """The same with weights: one regressor for all rows."""

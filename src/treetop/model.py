@@ -58,6 +58,7 @@ class Model:
     geometric: bool = False
     prior: Singles | None = None  # mean rewards by routing score: of arms, then of nodes; last the worth of a draw
     trials: Ints | None = None  # how often each arm was tried
+    home: Ints | None = None  # the leaf of each arm before any moved; None: none did
 
     def __post_init__(self) -> None:
         nodes, arms = self.tree.n_nodes, self.tree.n_arms
@@ -76,6 +77,8 @@ class Model:
                 raise ValueError(f"{name}: indices must rise strictly in every row")
         if isinstance(self.reward_rows, Fitted) and len(self.reward_rows.prints) != nodes + arms:
             raise ValueError(f"{len(self.reward_rows.prints)} prints of rewards; there are {nodes + arms} rows")
+        if self.home is not None and (len(self.home) != arms or not 0 <= self.home.min() <= self.home.max() < nodes):
+            raise ValueError(f"the homes of {len(self.home)} arms do not fit {arms} arms and {nodes} nodes")
         whole("epoch", self.epoch, 0, 2**62)
         whole("n_seen", self.n_seen, 0, 2**62)
         if not isinstance(self.geometric, bool):
@@ -214,7 +217,7 @@ class Model:
             "routing_start": r.start, "routing_index": r.index, "routing_value": r.value,
             "rewards_start": w.start, "rewards_index": w.index, "rewards_value": w.value,
             **prints,
-            **{name: array for name in ("prior", "trials") if (array := getattr(self, name)) is not None},
+            **{name: array for name in ("prior", "trials", "home") if (array := getattr(self, name)) is not None},
         }  # fmt: skip
 
     @classmethod
@@ -250,7 +253,7 @@ class Model:
                 rewards = Fitted(rewards.start, rewards.index, rewards.value, columns, arrays["rewards_prints"])
             model = cls(
                 tree, rows["routing"], rewards, manifest["epoch"], manifest["n_seen"], manifest["geometric"],
-                arrays.get("prior"), arrays.get("trials"),
+                arrays.get("prior"), arrays.get("trials"), arrays.get("home"),
             )  # fmt: skip
             for array in arrays.values():
                 forget_pages(array)

@@ -254,10 +254,11 @@ def _unproven(known: Labelled, tree: Tree, arms: Ints) -> tuple[Ints, Ints]:
 
     One reward that was found by chance would otherwise be expected of every context that leads there.
     """
-    leaf = tree.leaf_of[known.arm]
+    start, order = by_group(tree.leaf_of[known.arm], tree.n_nodes)
     row, arm = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
     for new in arms.tolist():
-        rows = np.unique(known.row[leaf == tree.leaf_of[new]])
+        leaf = tree.leaf_of[new]
+        rows = np.unique(known.row[order[start[leaf] : start[leaf + 1]]])
         few = min(len(rows), UNPROVEN)
         row.append(rows[np.arange(few) * len(rows) // max(1, few)].astype(np.int32))
         arm.append(np.full(few, new, np.int32))

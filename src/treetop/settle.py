@@ -1,7 +1,8 @@
 """What the history says of where arms live: an arm that no label tells of, where its rewards were found.
 
 Until then it stands apart from the others, as does an arm that stopped earning what it used to. All of it follows from
-the tree, the labels and the history, so that a refit knows nothing of those before it.
+the tree before any arm moved (`Model.home`), the labels and the history, so that a refit knows nothing of those before
+it: an arm whose rewards came late or were taken back is where it would be had they always been so.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from treetop import _core
 from treetop.learn import by_group
 from treetop.model import Model
-from treetop.search import EVERY_ARM, search
+from treetop.search import Eligible, search
 from treetop.tree import Tree
 from treetop.types import Bools, Feedback, Ints, Longs
 
@@ -59,9 +60,9 @@ class Standing:
 
     def settled(self, model: Model, feedback: Feedback) -> Model:
         """The model with the arms that are not told of where their rewards lead; without any, apart if they fell."""
-        tree = model.tree
+        tree = model.tree if model.home is None else Tree(model.tree.parents, model.home)
         rooms = _rooms(tree, self.told)
-        found = self._found(model, feedback, rooms)
+        found = self._found(Model.unlearned(tree, model.route_rows, model.geometric), feedback)
         leaf_of = tree.leaf_of.copy()
         leaf_of[list(found)] = list(found.values())
         if len(rooms):
@@ -71,33 +72,37 @@ class Standing:
             arms = np.flatnonzero(apart)
             arms = arms[np.argsort(trials[arms], kind="stable")]  # those tried least stand together
             leaf_of[arms] = rooms[np.arange(len(arms)) * len(rooms) // max(1, len(arms))]
-        return model if np.array_equal(leaf_of, tree.leaf_of) else replace(model, tree=Tree(tree.parents, leaf_of))
+        if np.array_equal(leaf_of, model.tree.leaf_of):
+            return model
+        home = None if np.array_equal(leaf_of, tree.leaf_of) else tree.leaf_of
+        return replace(model, tree=Tree(tree.parents, leaf_of), home=home)
 
-    def _found(self, model: Model, feedback: Feedback, rooms: Ints) -> dict[int, int]:
+    def _found(self, routing: Model, feedback: Feedback) -> dict[int, int]:
         """Arms with a reward that are not told of, and the leaf to which most of their first ones lead."""
         arm, t = self.earned(feedback)
-        if not len(arm):
+        if not (len(arm) and self.told.any()):
             return {}
-        tree, leaf_of = model.tree, model.tree.leaf_of.copy()
-        if len(rooms):  # so that it depends on the arms that never move alone
-            leaf_of[~self.told] = rooms[0]
-        routing = Model.unlearned(Tree(tree.parents, leaf_of), model.route_rows, model.geometric)
-        votes: dict[int, list[int]] = {}
-        for a, i in zip(arm.tolist(), t.tolist(), strict=True):
-            if len(mine := votes.setdefault(a, [])) < VOTES:
-                mine.append(_leads_to(routing, feedback, i))
-        return {a: max(dict.fromkeys(mine), key=mine.count) for a, mine in votes.items()}
+        steady = Eligible.of(routing.tree, self.told)  # where the others are must not matter: they move
+        start, order = by_group(arm, len(self.told))
+        found = {}
+        for a in np.unique(arm).tolist():
+            first = t[order[start[a] : start[a + 1]][:VOTES]].tolist()
+            votes = [_leads_to(routing, feedback, i, steady) for i in first]
+            found[a] = max(dict.fromkeys(votes), key=votes.count)
+        return found
 
 
-def _leads_to(model: Model, feedback: Feedback, i: int) -> int:
+def _leads_to(routing: Model, feedback: Feedback, i: int, steady: Eligible) -> int:
     """The leaf with the best route of a round's context."""
-    found = search(model, feedback.contexts.row(i), NEAR, None, 1, EVERY_ARM)
+    found = search(routing, feedback.contexts.row(i), NEAR, None, 1, steady)
     arms, route = found.id[~found.is_node], found.route[~found.is_node]
-    return int(model.tree.leaf_of[arms[route.argmax()]])
+    return int(routing.tree.leaf_of[arms[route.argmax()]])
 
 
 def _rooms(tree: Tree, told: Bools) -> Ints:
-    """The leaves apart: those below children of the root that have no arm which is told of."""
+    """The leaves apart: those below children of the root that have no arm which is told of; none if no arm is."""
+    if not told.any():
+        return np.zeros(0, np.int32)
     top = np.arange(tree.n_nodes)
     while (deep := tree.parents[top] > 0).any():
         top[deep] = tree.parents[top[deep]]
