@@ -255,14 +255,13 @@ def _unproven(known: Labelled, tree: Tree, arms: Ints) -> tuple[Ints, Ints]:
     One reward that was found by chance would otherwise be expected of every context that leads there.
     """
     start, order = by_group(tree.leaf_of[known.arm], tree.n_nodes)
-    row, arm = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
-    for new in arms.tolist():
-        leaf = tree.leaf_of[new]
+    some: dict[int, Ints] = {}
+    for leaf in np.unique(tree.leaf_of[arms]).tolist():
         rows = np.unique(known.row[order[start[leaf] : start[leaf + 1]]])
         few = min(len(rows), UNPROVEN)
-        row.append(rows[np.arange(few) * len(rows) // max(1, few)].astype(np.int32))
-        arm.append(np.full(few, new, np.int32))
-    return np.concatenate(row), np.concatenate(arm)
+        some[leaf] = rows[np.arange(few) * len(rows) // max(1, few)]
+    row = [some[leaf] for leaf in tree.leaf_of[arms].tolist()]
+    return np.concatenate([known.row[:0], *row]), np.repeat(arms, [len(rows) for rows in row]).astype(np.int32)
 
 
 def leaves(beam: int) -> int:

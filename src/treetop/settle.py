@@ -84,10 +84,12 @@ class Standing:
             return {}
         steady = Eligible.of(routing.tree, self.told)  # where the others are must not matter: they move
         start, order = by_group(arm, len(self.told))
+        first = {a: t[order[start[a] : start[a + 1]][:VOTES]] for a in np.unique(arm).tolist()}
+        rounds = np.unique(np.concatenate(list(first.values())))
+        leaf = np.array([_leads_to(routing, feedback, i, steady) for i in rounds.tolist()])
         found = {}
-        for a in np.unique(arm).tolist():
-            first = t[order[start[a] : start[a + 1]][:VOTES]].tolist()
-            votes = [_leads_to(routing, feedback, i, steady) for i in first]
+        for a, mine in first.items():
+            votes = leaf[np.searchsorted(rounds, mine)].tolist()
             found[a] = max(dict.fromkeys(votes), key=votes.count)
         return found
 
