@@ -60,7 +60,7 @@ class Both(Timed):
 
 
 def _still_below(feedback: Feedback, model: Model) -> Feedback:
-    """The same for a tree in which no arm has moved: an arm that was drawn through a node elsewhere is one of no node."""
+    """The same for a tree in which no arm has moved: nodes only where the arm is still below them."""
     tree, nodes = model.tree, np.maximum(feedback.nodes, 0)
     place = tree.position_of[np.maximum(feedback.arms, 0)]
     below = (tree.begin[nodes] <= place) & (place < tree.end[nodes])
