@@ -55,8 +55,16 @@ class Both(Timed):
     def learn(self, model: Model, feedback: Feedback, progress: Callable[[int, int], object] | None = None) -> Model:
         made = super().learn(model, feedback)
         assert self.twin is not None
-        self.twin = self.beside.learn(self.twin, feedback)
+        self.twin = self.beside.learn(self.twin, _still_below(feedback, self.twin))
         return made
+
+
+def _still_below(feedback: Feedback, model: Model) -> Feedback:
+    """The same for a tree in which no arm has moved: nodes only where the arm is still below them."""
+    tree, nodes = model.tree, np.maximum(feedback.nodes, 0)
+    place = tree.position_of[np.maximum(feedback.arms, 0)]
+    below = (tree.begin[nodes] <= place) & (place < tree.end[nodes])
+    return replace(feedback, nodes=np.where(below, feedback.nodes, -1))
 
 
 def decisions(models: dict[str, tuple[Policy, Model]], contexts: Rows) -> dict[str, float]:
