@@ -125,9 +125,10 @@ class Policy:
     ) -> Callable[[], Decision]:
         """What gives the decision when it is called. With a thread that works ahead, that has begun it by then.
 
+        >>> from treetop.search import EVERY_ARM
         >>> from treetop.tree import Tree
         >>> X = np.eye(4, dtype=np.float32)
-        >>> model, policy, x = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X), Policy(k=2), as_rows(X[:1])
+        >>> model, policy, x = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X), Policy(k=2, explore=1), as_rows(X[:1])
         >>> coming = policy.begin(model, x, "visit-1", EVERY_ARM, _core.Ahead())
         >>> bool((coming().arms == policy.decide(model, x, "visit-1").arms).all())
         True
