@@ -128,7 +128,8 @@ class Policy:
         >>> from treetop.search import EVERY_ARM
         >>> from treetop.tree import Tree
         >>> X = np.eye(4, dtype=np.float32)
-        >>> model, policy, x = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X), Policy(k=2, explore=1), as_rows(X[:1])
+        >>> model, x = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X), as_rows(X[:1])
+        >>> policy = Policy(k=2, explore=1)
         >>> coming = policy.begin(model, x, "visit-1", EVERY_ARM, _core.Ahead())
         >>> bool((coming().arms == policy.decide(model, x, "visit-1").arms).all())
         True
