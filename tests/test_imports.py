@@ -34,6 +34,7 @@ ORDER = [
     "home",
     "next_model",
     "answers",
+    "making",
     "bandit",
     "client",
     "debian",

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -20,25 +18,21 @@ from types import TracebackType
 import numpy as np
 
 from treetop import config as settings
-from treetop import labels
 from treetop.answers import Refit, Shown, Slot, UnknownEvent, raise_for, slots
 from treetop.catalogue import ArmId, Catalogue, Vocabulary, line_added, line_removed
 from treetop.config import Config
 from treetop.explore import event_name
-from treetop.files import put, sync_folder
 from treetop.grow import grow
-from treetop.home import CATALOGUE, CURRENT, LABELLED, LOG, MODELS, Home, State, name_of
+from treetop.home import LOG, Home, State, name_of
 from treetop.live import Live, decided_again, tree_id
 from treetop.log import Conflict, Event, Log, Reward, gather, open_log
 from treetop.log.records import Stored
+from treetop.making import VOCABULARY, make_folder
 from treetop.model import Model
-from treetop.next_model import begun, checked, learned
+from treetop.next_model import checked, learned
 from treetop.policy import one_row
-from treetop.pooled import Labelled
-from treetop.tree import Tree
-from treetop.types import Decision, Explanation, Matrix, Rows, as_rows, real
+from treetop.types import Decision, Explanation, Matrix, Rows, real
 
-VOCABULARY = "vocabulary.json"
 MOMENT = 1.0  # seconds for somebody who only looks whether the lock is held
 PATIENCE = 5.0  # seconds that new arms wait for a refit
 
@@ -46,6 +40,7 @@ PATIENCE = 5.0  # seconds that new arms wait for a refit
 class Bandit:
     """Decide, reward, refit, in a folder that outlives the process. Methods may be called from any thread.
 
+    >>> import tempfile
     >>> X = Y = np.eye(4, dtype=np.float32)  # contexts, and which tea was right for each
     >>> folder = tempfile.TemporaryDirectory()
     >>> bandit = Bandit.create(f"{folder.name}/tea", X, Y, arms=["mint", "rose", "oolong", "sencha"], max_leaf=2)
@@ -102,23 +97,14 @@ class Bandit:
         for every refit, and the first model has learned them, unless the settings' learner says otherwise; a model may
         come with the X and Y that its tree was made from.
 
+        >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with Bandit.create(f"{folder}/tea", vectors=np.eye(3), arms=["mint", "rose", "oolong"]) as tea:
         ...         len(tea.decide(np.ones(3), k=2).arms)
         2
         """
         config = config or Config(tree=settings.Leaves() if max_leaf is None else settings.Leaves(max_leaf))
-        made = _first_model(X, Y, vectors, model, config.tree.max_leaf, branching, seed, config.learner.takes_labels)
-        catalogue = Catalogue.of(range(made.n_arms) if arms is None else arms)
-        if len(catalogue) != made.n_arms:
-            raise ValueError(f"{len(catalogue)} ids for {made.n_arms} arms")
-        names = None if features is None else tuple(features)
-        Vocabulary(made.n_features, names)
-        known = _labels(made, X, Y, config)
-        if known is not None and made.n_seen == 0:
-            made = begun(made, config.learner.regressor(known))
-        config = replace(config, learner=replace(config.learner, warm=known is not None))
-        _write_folder(Path(folder), made, catalogue, names, config, known)
+        make_folder(Path(folder), config, X, Y, vectors, model, arms, features, branching, seed)
         return cls.open(folder, log)
 
     @classmethod
@@ -126,6 +112,7 @@ class Bandit:
         """A folder that `create` or `treetop init` made; `log` is a path or postgresql://..., the folder's own if not
         given.
 
+        >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     Bandit.create(f"{folder}/tea", vectors=np.eye(4)).close()
         ...     with Bandit.open(f"{folder}/tea") as tea:
@@ -158,6 +145,7 @@ class Bandit:
     def stale(self) -> bool:
         """Whether `refresh` would have something to do; costs one call of the system.
 
+        >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", vectors=np.eye(4)) as here:
         ...     with Bandit.open(f"{folder}/tea") as there:
         ...         there.remove_arms([3])
@@ -193,6 +181,7 @@ class Bandit:
     def row(self, x: Mapping[str, float] | Matrix) -> Rows:
         """A context by feature names, or as a row of numbers.
 
+        >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with Bandit.create(f"{folder}/tea", vectors=np.eye(2), features=["fresh", "floral"]) as tea:
         ...         tea.row({"floral": 2.0}).csr().toarray().tolist()
@@ -233,6 +222,7 @@ class Bandit:
     ) -> Explanation:
         """Every effective arm of a context, in dense indices: `bandit.live.catalogue.ids[i]` is arm i.
 
+        >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", vectors=np.eye(4)) as tea:
         ...     tea.explain(np.ones(4)).probability.sum()
         np.float64(1.0)
@@ -249,6 +239,7 @@ class Bandit:
     def rewards(self, event_id: str, rewards: Mapping[ArmId, float]) -> list[Reward]:
         """As the log takes them.
 
+        >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with Bandit.create(f"{folder}/tea", vectors=np.eye(2), arms=["mint", "rose"]) as tea:
         ...         [(reward.arm, reward.value) for reward in tea.rewards("visit-1", {"rose": 1})]
@@ -349,68 +340,3 @@ class Bandit:
 def _names(home: Home) -> tuple[str, ...] | None:
     path = home.path / VOCABULARY
     return tuple(json.loads(path.read_bytes())) if path.exists() else None
-
-
-def _first_model(
-    X: Matrix | None, Y: Matrix | None, vectors: Matrix | None, model: Model | None, max_leaf: int, branching: int,
-    seed: int, apart: bool,
-) -> Model:  # fmt: skip
-    if (
-        (X is None) != (Y is None)
-        or (X is None) + (vectors is None) + (model is None) == 3
-        or (vectors is not None and (X is not None or model is not None))
-    ):
-        raise ValueError("a bandit begins with X and Y, with vectors, or with a model: one of the three")
-    if model is not None:
-        largest = int(np.bincount(model.tree.leaf_of).max())
-        if largest > max_leaf:
-            raise ValueError(f"the model has a leaf of {largest} arms; max_leaf is {max_leaf}")
-        return model
-    if vectors is not None:
-        return Model.from_vectors(Tree.from_vectors(vectors, max_leaf, branching, seed), vectors)
-    return Model.initial(Tree.from_labels(X, Y, max_leaf, branching, seed, apart=apart), X, Y)
-
-
-def _labels(model: Model, X: Matrix | None, Y: Matrix | None, config: Config) -> Labelled | None:
-    """What the first model and every refit learn of X and Y."""
-    if X is None or Y is None or not config.learner.takes_labels:
-        return None
-    return Labelled.of(model.tree, as_rows(X, model.n_features), Y, beam=config.policy.beam)
-
-
-def check_new(folder: Path) -> None:
-    """Refuses a place that holds something.
-
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     check_new(Path(folder))
-    ...     check_new(Path(folder, "not yet there"))
-    """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FileExistsError(f"{folder} exists and is not an empty folder; nothing was written")
-
-
-def _write_folder(
-    folder: Path, model: Model, catalogue: Catalogue, names: tuple[str, ...] | None, config: Config,
-    known: Labelled | None,
-) -> None:  # fmt: skip
-    """All of it beside its place, then there in one step."""
-    check_new(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        put(work / settings.CONFIG, lambda file: file.write(settings.text_of(config).encode()))
-        lines = line_added(catalogue.ids)
-        put(work / CATALOGUE, lambda file: file.write(lines))
-        if names is not None:
-            put(work / VOCABULARY, lambda file: file.write(json.dumps(names).encode() + b"\n"))
-        if known is not None:
-            labels.save(known, work / LABELLED)
-        name = name_of(model.epoch)
-        model.save(work / MODELS / name)
-        Home(work).note("created", model=name)
-        state = State(name, len(lines), model.epoch + 1)
-        put(work / CURRENT, lambda file: file.write(json.dumps(asdict(state)).encode() + b"\n"))
-        os.replace(work, folder)
-        sync_folder(folder.parent)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)

@@ -15,8 +15,9 @@ from rich.console import Console
 
 from treetop import config
 from treetop.answers import same, slots
-from treetop.bandit import Bandit, check_new
+from treetop.bandit import Bandit
 from treetop.datasets import Dataset, load
+from treetop.making import check_new
 from treetop.simulate import begin
 
 console = Console()

@@ -209,7 +209,7 @@ class Pooled:
             model = standing.settled(model, feedback)
         x, tree = feedback.contexts, model.tree
         routes = self._routed.of(model, feedback, self.threads)
-        t, slot = np.nonzero(standing.counted(feedback))
+        t, slot = np.nonzero(standing.counted)
         arm, reward, route = feedback.arms[t, slot], feedback.rewards[t, slot], routes[t, slot]
         through = reward[feedback.nodes[t, slot] >= 0]
         contexts = x
@@ -245,7 +245,7 @@ class Pooled:
 def _worth(feedback: Feedback, standing: Standing) -> float:
     """What a draw through a node has brought later: half of what found arms earn, since they take others' places."""
     draws = int((feedback.observed & (feedback.nodes >= 0)).sum())
-    own = standing.counted(feedback) & (feedback.nodes < 0) & ~standing.told[np.maximum(feedback.arms, 0)]
+    own = standing.counted & (feedback.nodes < 0) & ~standing.told[np.maximum(feedback.arms, 0)]
     return float((DRAWS * HOPE + 0.5 * feedback.rewards[own].sum()) / (DRAWS + draws))
 
 

@@ -23,10 +23,14 @@ VOTES, NEAR = 16, 5  # rewards that say where an arm belongs, and how many leave
 
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """`since` which round the rewards of each arm count, and whether it is `told` of: by labels that still hold."""
+    """`since` which round the rewards of each arm count, and whether it is `told` of: by labels that still hold.
+
+    `counted` (rounds, slots): rewards that were observed and still count.
+    """
 
     since: Longs
     told: Bools
+    counted: Bools
 
     @classmethod
     def of(cls, feedback: Feedback, told: Bools) -> Standing:
@@ -44,16 +48,12 @@ class Standing:
         fell = np.flatnonzero(falls)
         since = np.zeros(len(told), np.int64)
         since[fell] = t[order[start[fell] + falls[fell]]]
-        return cls(since, told & (since == 0))
-
-    def counted(self, feedback: Feedback) -> Bools:
-        """(rounds, slots): rewards that were observed and still count."""
         rounds = np.arange(len(feedback))[:, None]
-        return np.asarray(feedback.observed & (rounds >= self.since[np.maximum(feedback.arms, 0)]))
+        return cls(since, told & (since == 0), feedback.observed & (rounds >= since[np.maximum(feedback.arms, 0)]))
 
     def earned(self, feedback: Feedback) -> tuple[Ints, Longs]:
         """Arms that are not told of and the rounds of their rewards, as long as these count."""
-        t, slot = np.nonzero(self.counted(feedback) & (np.nan_to_num(feedback.rewards) > 0))
+        t, slot = np.nonzero(self.counted & (np.nan_to_num(feedback.rewards) > 0))
         arm = feedback.arms[t, slot]
         new = ~self.told[arm]
         return arm[new], t[new]
@@ -68,7 +68,7 @@ class Standing:
         if len(rooms):
             apart = ~self.told & (np.isin(tree.leaf_of, rooms) | (self.since > 0))
             apart[list(found)] = False
-            trials = np.bincount(feedback.arms[self.counted(feedback)], minlength=tree.n_arms)
+            trials = np.bincount(feedback.arms[self.counted], minlength=tree.n_arms)
             arms = np.flatnonzero(apart)
             arms = arms[np.argsort(trials[arms], kind="stable")]  # those tried least stand together
             leaf_of[arms] = rooms[np.arange(len(arms)) * len(rooms) // max(1, len(arms))]
