@@ -16,9 +16,10 @@ from treetop.explore import Thrifty
 from treetop.grow import grow
 from treetop.learn import Epochs
 from treetop.model import Model
-from treetop.pooled import DRAWS, HOPE, UNPROVEN, Labelled, Pooled
+from treetop.pooled import UNPROVEN, Labelled, Pooled
 from treetop.scenario import Scenario
-from treetop.settle import Standing
+from treetop.search import Eligible, search
+from treetop.settle import PROVEN, Standing
 from treetop.simulate import History, begin, run
 from treetop.tree import Tree
 from treetop.types import Feedback, Singles
@@ -117,8 +118,11 @@ def test_an_arm_goes_where_its_reward_was_found(world: tuple[Model, Labelled, Si
 def test_without_a_reward_or_labels_nothing_moves(world: tuple[Model, Labelled, Singles]) -> None:
     model, known, X = world
     drawn = shown(X[[2, 2]], 9, [0.0, float("nan")], node=1)
-    for learner, feedback in ((Pooled(known=known), shown(X, 3, [1.0] * 4)), (Pooled(), shown(X[[2]], 9, [1.0]))):
-        assert (learner.learn(model, feedback).tree.leaf_of == model.tree.leaf_of).all()
+    home = model.tree.leaf_of
+    assert np.array_equal(Pooled().learn(model, shown(X[[2]], 9, [1.0])).tree.leaf_of, home)
+    learned = Pooled(known=known).learn(model, shown(X, 3, [1.0] * 4))
+    assert np.array_equal(learned.tree.leaf_of[:8], home[:8])
+    assert set(learned.tree.leaf_of[8:]) < set(home[8:])  # the others still stand apart, and the hall is empty
     assert 9 not in Standing.of(drawn, known.told(12)).earned(drawn)[0]
 
 
@@ -136,20 +140,70 @@ def test_an_arm_that_fell_is_forgotten_and_stands_apart(world: tuple[Model, Labe
     assert again.tree.leaf_of[0] == model.tree.leaf_of[6]  # where it earns now
 
 
-def test_what_draws_are_worth_follows_what_was_found_earns(world: tuple[Model, Labelled, Singles]) -> None:
+def spread(X: Singles, arm: int, times: int) -> Feedback:
+    """Rewards of an arm in contexts of all kinds, so that no leaf is the place of it."""
+    return shown(X[np.arange(times) % 4], arm, [1.0] * times)
+
+
+def test_an_arm_with_many_rewards_is_scored_wherever_a_search_ends(world: tuple[Model, Labelled, Singles]) -> None:
     model, known, X = world
-    node = int(model.tree.n_nodes - 1)
-    nothing = Pooled(known=known).learn(model, Feedback.none(8, 1))
-    missed = Pooled(known=known).learn(model, shown(X, 9, [0.0] * 20, node))
-    hit = shown(X[[2]], 9, [1.0], node)
-    earning = Pooled(known=known).learn(model, hit + shown(X[[2] * 20], 9, [1.0] * 20))
-    wanted = HOPE, DRAWS * HOPE / (DRAWS + 20), (DRAWS * HOPE + 10) / (DRAWS + 1)
-    for learned, want in zip((nothing, missed, earning), wanted, strict=True):
-        assert learned.prior is not None
-        assert learned.prior[-1] == pytest.approx(want, rel=1e-5)
-    cold = Pooled().learn(model, hit)
-    assert cold.prior is not None
-    assert cold.prior[-1] == 0
+    few, many = (Pooled(known=known).learn(model, spread(X, 9, n)) for n in (PROVEN - 1, PROVEN))
+    assert few.hall is not None
+    assert many.hall is not None
+    hall = int(many.hall[0])
+    assert few.tree.leaf_of[9] != hall
+    assert np.flatnonzero(many.tree.leaf_of == hall).tolist() == [9]
+    policy = treetop.Policy(k=3, explore=0, beam=1, strategy=treetop.Greedy())
+    assert (policy.decide_batch(many, X[:4], seed=0).arms == 9).any(axis=1).all()
+    assert not (policy.decide_batch(few, X[:4], seed=0).arms == 9).any(axis=1).all()
+    back = Pooled(known=known).learn(many, spread(X, 9, 1))  # the others were taken back
+    assert np.array_equal(back.tree.leaf_of, Pooled(known=known).learn(model, spread(X, 9, 1)).tree.leaf_of)
+
+
+@pytest.mark.parametrize("beam", [1, 2, 3, 10])
+def test_the_hall_takes_no_place_in_the_beam(beam: int) -> None:
+    """Every arm is a candidate once, those of the hall by themselves, the others as they would be without it."""
+    data = load(SMALL)
+    stream, model = begin(data, init=150, horizon=100, max_leaf=4, seed=0, apart=True)
+    known = Labelled.of(model.tree, stream.X_init, stream.Y_init, beam=4)
+    arm = np.flatnonzero(~known.told(300))[-1]
+    x = stream.X.csr()[:PROVEN]
+    learned = Pooled(known=known).learn(model, Feedback(x, [[arm]] * PROVEN, None, [[1.0]] * PROVEN))
+    assert learned.hall is not None
+    assert learned.tree.leaf_of[arm] == learned.hall[0]
+    every = Eligible.of(learned.tree)
+    for i in range(40):
+        with_hall, without = (
+            search(m, stream.X.row(i), beam, None, 1, every) for m in (learned, replace(learned, hall=None))
+        )
+        singles = with_hall.id[~with_hall.is_node]
+        below = [learned.tree.arms_below(int(node)) for node in with_hall.id[with_hall.is_node]]
+        assert sorted(np.concatenate([singles, *below]).tolist()) == list(range(300))
+        assert arm in singles
+        assert set(singles.tolist()) - {arm} == set(without.id[~without.is_node].tolist()) - {arm}
+
+
+def test_models_keep_hopes_and_the_way_to_the_hall(world: tuple[Model, Labelled, Singles], tmp_path: Path) -> None:
+    model, known, X = world
+    learned = Pooled(known=known).learn(model, spread(X, 9, PROVEN))
+    learned.save(tmp_path / "model")
+    again = Model.load(tmp_path / "model")
+    for name in ("hope", "hall", "home", "prior", "trials"):
+        assert np.array_equal(getattr(again, name), getattr(learned, name))
+    policy = treetop.Policy(k=3, explore=2, beam=1, strategy=Thrifty(zeal=10))
+    for mine, wanted in zip(*(policy.decide_batch(m, X, seed=0).propensities for m in (again, learned)), strict=True):
+        assert np.array_equal(mine, wanted)
+
+
+@pytest.mark.parametrize("hall", [[], [0], [10], [-1, 3]])
+def test_a_hall_that_does_not_fit_is_refused(world: tuple[Model, Labelled, Singles], hall: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"it must be of nodes 1 to 9"):
+        replace(world[0], hall=np.array(hall, np.int32))
+
+
+def test_hopes_that_do_not_fit_are_refused(world: tuple[Model, Labelled, Singles]) -> None:
+    with pytest.raises(ValueError, match="the hopes of 3 arms do not fit 12 arms"):
+        replace(world[0], hope=np.zeros(3, np.float32))
 
 
 def test_a_new_arm_with_a_place_of_its_own_keeps_it(world: tuple[Model, Labelled, Singles]) -> None:

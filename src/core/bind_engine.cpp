@@ -81,8 +81,9 @@ public:
     }
 
     // To be called before the engine is shared: what scores start from, and how often each arm was tried.
-    void start_from(In<float> prior, In<std::int32_t> trials) {
-        model_.prior = make_prior(model_.tree, view(prior), view(trials));
+    void start_from(In<float> prior, In<std::int32_t> trials, In<float> hope, In<std::int32_t> hall,
+                    In<std::int32_t> beside) {
+        model_.prior = make_prior(model_.tree, view(prior), view(trials), view(hope), view(hall), view(beside));
     }
 
     // (n, k) log routing scores of the leaves of given arms; NaN where there is no arm (-1).
@@ -387,7 +388,8 @@ void treetop::bind_engine(nb::module_& m) {
                 return Out<const std::uint8_t>(bytes.data(), {bytes.size()}, self.h);
             },
             "The serving layout as it is written to a file; memory of the engine.")
-        .def("start_from", &Engine::start_from, "prior"_a.noconvert(), "trials"_a.noconvert(),
+        .def("start_from", &Engine::start_from, "prior"_a.noconvert(), "trials"_a.noconvert(), "hope"_a.noconvert(),
+             "hall"_a.noconvert(), "beside"_a.noconvert(),
              "What scores start from; to be called before the engine is shared.")
         .def("routes", &Engine::routes, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
              "arms"_a.noconvert(), "k"_a, "threads"_a, "Log routing scores of the leaves of given arms.")

@@ -17,12 +17,15 @@ namespace treetop {
 struct Prior {
     std::vector<float> arms, nodes;  // means at evenly spaced values of slack(route), linear in between
     std::vector<float> doubt;        // of each arm, in tree order: 1 / (1 + trials)
-    std::vector<float> below;        // of each node: the mean square of the doubts of the arms below it
-    float worth = 0;                 // what a draw through a node brings later, if nothing is known of the arms below
+    std::vector<float> below;        // of each node: what a draw through it brings later, the mean of the arms below
+    std::vector<char> open;          // of each node: on the way to the hall, the leaf that every search ends with
     static constexpr double widest = 4;
     static constexpr float least = 1e-4f, lasting = 0.1f;
 
     bool empty() const { return arms.empty(); }
+
+    bool leads_to_hall(std::int32_t node) const { return !open.empty() && open[node] == 1; }
+    bool near_hall(std::int32_t node) const { return !open.empty() && open[node] != 0; }
 
     // How many leaves a beam ends with. Nodes have no regressors then: what those cost is spent on arms.
     static std::int64_t leaves(std::int64_t beam) { return beam + beam / 5 * 2 + beam % 5 * 2 / 5; }
@@ -41,17 +44,17 @@ struct Prior {
     // What showing an arm brings later: a tenth of what arms at its place earn, over all that was tried of it.
     static float promise(float mean, float doubt) { return lasting * std::max(mean, least) * doubt; }
 
-    float promise_below(std::int32_t node) const {
-        return empty() ? 0 : std::max(worth * below[node], lasting * least);
-    }
+    float promise_below(std::int32_t node) const { return empty() ? 0 : std::max(below[node], lasting * least); }
 };
 
-// `tables`: as many means for arms, then for nodes, then the worth of a draw through one (0 if it is not there);
-// `trials`: of each arm by id. Both empty: no prior.
-inline Prior make_prior(const Layout& tree, std::span<const float> tables, std::span<const std::int32_t> trials) {
+// `tables`: as many means for arms, then for nodes; `trials` and `hope`, which is what a draw through a node brings
+// later if it is this arm: of each arm by id. All empty: no prior.
+inline Prior make_prior(const Layout& tree, std::span<const float> tables, std::span<const std::int32_t> trials,
+                        std::span<const float> hope, std::span<const std::int32_t> hall,
+                        std::span<const std::int32_t> beside) {
     Prior prior;
     if (tables.empty() && trials.empty()) return prior;
-    if (tables.size() < 4 || trials.size() != tree.arms())
+    if (tables.size() < 4 || trials.size() != tree.arms() || hope.size() != tree.arms())
         throw std::invalid_argument("a prior of " + std::to_string(tables.size()) + " means and trials of " +
                                     std::to_string(trials.size()) + " arms do not fit " + std::to_string(tree.arms()) +
                                     " arms");
@@ -62,15 +65,17 @@ inline Prior make_prior(const Layout& tree, std::span<const float> tables, std::
     const auto half = static_cast<std::ptrdiff_t>(tables.size() / 2);
     prior.arms.assign(tables.begin(), tables.begin() + half);
     prior.nodes.assign(tables.begin() + half, tables.begin() + 2 * half);
-    if (tables.size() % 2 != 0) prior.worth = tables.back();
     prior.doubt.reserve(tree.arms());
     for (const std::int32_t arm : tree.arm_at) prior.doubt.push_back(1.0f / (1.0f + static_cast<float>(trials[arm])));
     std::vector<double> until{0};
-    for (const float doubt : prior.doubt) until.push_back(until.back() + static_cast<double>(doubt) * doubt);
+    for (const std::int32_t arm : tree.arm_at) until.push_back(until.back() + hope[arm]);
     for (std::size_t node = 0; node < tree.nodes(); ++node) {
         const double arms = std::max(1, tree.end[node] - tree.begin[node]);
         prior.below.push_back(static_cast<float>((until[tree.end[node]] - until[tree.begin[node]]) / arms));
     }
+    if (!hall.empty()) prior.open.assign(tree.nodes(), 0);
+    for (const std::int32_t node : hall) prior.open.at(node) = 1;
+    for (const std::int32_t node : beside) prior.open.at(node) = 2;
     return prior;
 }
 

@@ -192,6 +192,13 @@ private:
         return std::any_of(visits.begin(), visits.end(), [&](const Visit& visit) { return at(visit).children > 0; });
     }
 
+    // Whether a level has inner nodes other than those on the way to the hall.
+    bool unfinished() const {
+        return std::any_of(labels_.begin(), labels_.end(), [&](const Visit& visit) {
+            return at(visit).children > 0 && !model_.prior.near_hall(visit.node);
+        });
+    }
+
     // Level by level: Algorithm 2, or the adaptive search of Section 4. A leaf reached before the last level keeps its
     // place among the nodes that survive. With a prior, more leaves than the beam survive the last level. Says whether
     // any node was pruned.
@@ -202,7 +209,7 @@ private:
         while (inner(frontier_)) {
             expand(x, eligible);
             if (width.beta < 0)
-                keep_best(model_.prior.empty() || inner(labels_) ? width.beam : Prior::leaves(width.beam));
+                keep_best(model_.prior.empty() || unfinished() ? width.beam : Prior::leaves(width.beam));
             else
                 keep_near(std::log(width.beta));
         }
@@ -259,11 +266,14 @@ private:
     // keep the order of labels_.
     void keep_best(std::int64_t beam) {
         frontier_.clear();
+        const auto open = [&](const Visit& visit) { return model_.prior.leads_to_hall(visit.node); };
+        beam += std::count_if(labels_.begin(), labels_.end(), open);
         if (static_cast<std::int64_t>(labels_.size()) <= beam) {
             frontier_.swap(labels_);
             return;
         }
-        const auto ahead = [](const Visit& a, const Visit& b) {
+        const auto ahead = [&](const Visit& a, const Visit& b) {
+            if (open(a) != open(b)) return open(a);
             return a.route != b.route ? a.route > b.route : a.node < b.node;
         };
         order_ = labels_;
@@ -305,8 +315,9 @@ private:
             }
             const float base = Prior::at(model_.prior.arms, leaf.route);
             eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
-                found_.push_back({model_.tree.arm_at[p], false, scores[p - begin] + base, leaf.route,
-                                  Prior::promise(base, model_.prior.doubt[p])});
+                const float score = scores[p - begin] + base;
+                found_.push_back(
+                    {model_.tree.arm_at[p], false, score, leaf.route, Prior::promise(score, model_.prior.doubt[p])});
             });
         }
     }

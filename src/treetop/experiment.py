@@ -20,7 +20,6 @@ import msgspec
 import numpy as np
 
 from treetop import store
-from treetop.config import Refitting
 from treetop.datasets import Dataset, Stream, load
 from treetop.explore import STRATEGIES, Strategy
 from treetop.feedback import Observer, parse
@@ -36,7 +35,7 @@ from treetop.types import Floats, Rows, whole
 BLOCKS = 200
 LEARNERS = ("paper", "treetop")
 # Rounds before the first refit, and from one to the next; a service of the treetop learner has the same.
-EPOCHS = {"paper": (4096, 2.0), "treetop": (Refitting.first, Refitting.factor)}
+EPOCHS = {"paper": (4096, 2.0), "treetop": (256, 1.05)}
 TOLD = (
     "k", "explore", "beam", "learner", "warm", "feedback", "scenario", "loss", "split", "max_leaf", "init", "horizon",
     "first_epoch", "factor",

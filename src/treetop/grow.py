@@ -146,9 +146,10 @@ class _Places:
         tree = Tree(np.array(self.parents, np.int32), np.array(self.leaf_of, np.int32))
         nodes, arms = tree.n_nodes - old.tree.n_nodes, tree.n_arms - old.n_arms
         trials = None if old.trials is None else np.concatenate([old.trials, np.zeros(arms, np.int32)])
+        hope = None if old.hope is None else np.concatenate([old.hope, np.full(arms, _hope(old), np.float32)])
         return Model(
             tree, _with_open_nodes(old, nodes), _with_empty_rows(old, nodes, arms), old.epoch, old.n_seen,
-            old.geometric, old.prior, trials, self._home(tree),
+            old.geometric, old.prior, trials, self._home(tree), hope, old.hall,
         )  # fmt: skip
 
     def _home(self, tree: Tree) -> Ints | None:
@@ -160,6 +161,11 @@ class _Places:
             now[leaf] = self._current(leaf)[0]
         stayed = old == self.model.tree.leaf_of
         return np.concatenate([np.where(stayed, tree.leaf_of[: len(old)], now[old]), tree.leaf_of[len(old) :]])
+
+
+def _hope(model: Model) -> float:
+    """What drawing a new arm would bring, where the prior says it."""
+    return 0.0 if model.prior is None or len(model.prior) % 2 == 0 else float(model.prior[-1])
 
 
 def _with_open_nodes(model: Model, count: int) -> Rows:

@@ -37,6 +37,8 @@ from treetop.routing import fit_routing, geometric_routing
 from treetop.tree import Tree
 from treetop.types import Fitted, Ints, Matrix, Rows, Singles, as_rows, whole
 
+LEARNED = ("prior", "trials", "home", "hope", "hall")  # what some learners add; None where they do not
+
 
 @dataclass(frozen=True, eq=False)
 class Model:
@@ -56,9 +58,11 @@ class Model:
     epoch: int = 0
     n_seen: int = 0
     geometric: bool = False
-    prior: Singles | None = None  # mean rewards by routing score: of arms, then of nodes; last the worth of a draw
+    prior: Singles | None = None  # mean rewards by routing score: of arms, then of nodes; last the hope of a new arm
     trials: Ints | None = None  # how often each arm was tried
     home: Ints | None = None  # the leaf of each arm before any moved; None: none did
+    hope: Singles | None = None  # what drawing each arm unseen would bring later
+    hall: Ints | None = None  # the nodes on the way to the leaf that every search ends with, that leaf first
 
     def __post_init__(self) -> None:
         nodes, arms = self.tree.n_nodes, self.tree.n_arms
@@ -79,6 +83,10 @@ class Model:
             raise ValueError(f"{len(self.reward_rows.prints)} prints of rewards; there are {nodes + arms} rows")
         if self.home is not None and (len(self.home) != arms or not 0 <= self.home.min() <= self.home.max() < nodes):
             raise ValueError(f"the homes of {len(self.home)} arms do not fit {arms} arms and {nodes} nodes")
+        if self.hope is not None and len(self.hope) != arms:
+            raise ValueError(f"the hopes of {len(self.hope)} arms do not fit {arms} arms")
+        if self.hall is not None and not (len(self.hall) and 0 < self.hall.min() <= self.hall.max() < nodes):
+            raise ValueError(f"the way to the hall is {self.hall[:5].tolist()}; it must be of nodes 1 to {nodes - 1}")
         whole("epoch", self.epoch, 0, 2**62)
         whole("n_seen", self.n_seen, 0, 2**62)
         if not isinstance(self.geometric, bool):
@@ -169,7 +177,10 @@ class Model:
 
     def _with_prior(self, engine: _core.Engine) -> _core.Engine:
         if self.prior is not None and self.trials is not None:
-            engine.start_from(self.prior, self.trials)
+            hope = np.zeros(self.n_arms, np.float32) if self.hope is None else self.hope
+            hall = np.zeros(0, np.int32) if self.hall is None else self.hall
+            beside = np.setdiff1d(np.flatnonzero(np.isin(self.tree.parents, hall)), hall).astype(np.int32)
+            engine.start_from(self.prior, self.trials, hope, hall, beside)
         return engine
 
     def __getstate__(self) -> dict[str, Any]:
@@ -217,7 +228,7 @@ class Model:
             "routing_start": r.start, "routing_index": r.index, "routing_value": r.value,
             "rewards_start": w.start, "rewards_index": w.index, "rewards_value": w.value,
             **prints,
-            **{name: array for name in ("prior", "trials", "home") if (array := getattr(self, name)) is not None},
+            **{name: array for name in LEARNED if (array := getattr(self, name)) is not None},
         }  # fmt: skip
 
     @classmethod
@@ -253,7 +264,7 @@ class Model:
                 rewards = Fitted(rewards.start, rewards.index, rewards.value, columns, arrays["rewards_prints"])
             model = cls(
                 tree, rows["routing"], rewards, manifest["epoch"], manifest["n_seen"], manifest["geometric"],
-                arrays.get("prior"), arrays.get("trials"), arrays.get("home"),
+                arrays.get("prior"), arrays.get("trials"), arrays.get("home"), arrays.get("hope"), arrays.get("hall"),
             )  # fmt: skip
             for array in arrays.values():
                 forget_pages(array)

@@ -32,8 +32,12 @@ FILES = {
     "routing_start": "int64", "routing_index": "int32", "routing_value": "float32",
     "rewards_start": "int64", "rewards_index": "int32", "rewards_value": "float32",
 }  # fmt: skip
-# What the rewards were fitted from; what scores start from; how often each arm was tried; where it was before it moved.
-OPTIONAL = {"rewards_prints": "int64", "prior": "float32", "trials": "int32", "home": "int32"}
+# What the rewards were fitted from; what scores start from; how often each arm was tried; where it was before it moved;
+# what is hoped of drawing it; the way to the leaf that every search ends with.
+OPTIONAL = {
+    "rewards_prints": "int64", "prior": "float32", "trials": "int32", "home": "int32", "hope": "float32",
+    "hall": "int32",
+}  # fmt: skip
 
 
 class ModelFileError(ValueError):

@@ -8,23 +8,24 @@ that no label tells of goes to where its rewards were found.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy.sparse as sp
 
+from treetop import _core
+from treetop.hope import DRAWS, Hope
 from treetop.learn import Linear, by_group, check_fits
 from treetop.model import Model
 from treetop.search import Eligible, search
 from treetop.settle import Standing
-from treetop.tree import Tree, labelled
-from treetop.types import Bools, Feedback, Floats, Ints, Matrix, Rows, Singles, as_rows, real, whole
+from treetop.tree import labelled
+from treetop.types import Bools, Feedback, Floats, Ints, Longs, Matrix, Rows, Singles, as_rows, real, whole
 
 KNOTS, WIDEST = 65, 4.0  # of the prior's tables, over the slack of a route; the core reads them the same way
-DRAWS, HOPE = 3000, 0.15  # what a draw through a node is taken to be worth at first, as if so many had shown it
 UNPROVEN = 32  # contexts in which an arm that was found is taken to earn as any does there; its trials count less
+STEPS = np.unique([0, *(1.2 ** np.arange(120)).astype(np.int64)])  # samples of an arm after which it is solved again
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +117,7 @@ def _of_row(
 class _Routed:
     """Log routes of all that was shown. Rounds of the last call are not routed again if the routing is the same."""
 
-    last: tuple[Rows, Ints, bytes, Floats] | None = None
+    last: tuple[Rows, Ints, tuple[int, ...], Floats] | None = None
 
     def of(self, model: Model, feedback: Feedback, threads: int) -> Floats:
         """(rounds, slots); NaN where nothing was shown."""
@@ -145,13 +146,12 @@ class _Routed:
         return np.zeros((0, feedback.arms.shape[1])), np.zeros(len(leaf_of), np.bool_)
 
 
-def _digest(feedback: Feedback, rounds: int) -> bytes:
+def _digest(feedback: Feedback, rounds: int) -> tuple[int, ...]:
     """Of the contexts and arms of the first rounds."""
     x = feedback.contexts.head(rounds)
-    digest = hashlib.blake2b(repr((rounds, feedback.arms.shape[1])).encode())
-    for array in (x.start, x.index, x.value, feedback.arms[:rounds]):
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.digest()
+    arrays = (x.start, x.index, x.value, feedback.arms[:rounds])
+    sums = (_core.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8), 0) for array in arrays)
+    return rounds, feedback.arms.shape[1], *sums
 
 
 @dataclass(frozen=True)
@@ -167,8 +167,9 @@ class Pooled:
     labelled rows the rounds must do, and their hope for untried arms is what finds the good ones.
 
     With labelled rows, arms that these do not tell of, and arms that stopped earning, live apart until a draw through a
-    node finds a reward of theirs (`Standing`). What such a draw is worth is measured: half of what the arms found so
-    far have earned since, over all draws.
+    node finds a reward of theirs (`Standing`). What such a draw is worth is measured (`Hope`).
+
+    An arm is fitted again when it has a fifth more samples than when it last was, so that refits may come often.
 
     >>> from treetop.tree import Tree
     >>> from treetop.learn import refit
@@ -205,8 +206,9 @@ class Pooled:
         check_fits(feedback, model, moving=True)
         arms = model.n_arms
         standing = Standing.of(feedback, np.ones(arms, np.bool_) if self.known is None else self.known.told(arms))
+        hope = Hope.of(feedback, standing)
         if self.known is not None:
-            model = standing.settled(model, feedback)
+            model = standing.settled(model, feedback, hope.of_arm)
         x, tree = feedback.contexts, model.tree
         routes = self._routed.of(model, feedback, self.threads)
         t, slot = np.nonzero(standing.counted)
@@ -223,14 +225,15 @@ class Pooled:
         slack = np.minimum(np.cbrt(-route), WIDEST)
         means = pooled_means(slack, reward, pooled)
         left = (reward - interpolate(means, slack)).astype(np.float32)
-        trials, worth = np.bincount(arm, minlength=arms), 0.0
+        trials = np.bincount(arm, minlength=arms)
         if self.known is not None:
-            row, new = _unproven(self.known, tree, np.unique(standing.earned(feedback)[0]))
+            row, new = _unproven(self.known, model, np.unique(standing.earned(feedback)[0]))
             t, arm = np.concatenate([row, t]), np.concatenate([new, arm])
             left = np.concatenate([np.zeros(len(new), np.float32), left])
             trials[~standing.told] //= UNPROVEN
-            worth = _worth(feedback, standing)
-        start, order = _latest(*by_group(tree.n_nodes + arm, tree.n_nodes + tree.n_arms), self.window)
+        start, order = by_group(tree.n_nodes + arm, tree.n_nodes + tree.n_arms)
+        start, order = _in_steps(start, order, t >= len(contexts) - len(x))
+        start, order = _latest(start, order, self.window)
         solver = Linear(cost=self.cost, tolerance=self.tolerance, threads=self.threads)
         rewards = solver.solve(
             contexts, start, t.astype(np.int32)[order], left[order], before=model.reward_rows, progress=progress
@@ -238,26 +241,24 @@ class Pooled:
         nodes = np.full(KNOTS, through.sum() / (len(through) + DRAWS))
         return replace(
             model, reward_rows=rewards, epoch=model.epoch + 1, n_seen=len(feedback),
-            prior=np.concatenate([means, nodes, [worth]]).astype(np.float32), trials=trials.astype(np.int32),
+            prior=np.concatenate([means, nodes, [hope.new]]).astype(np.float32), trials=trials.astype(np.int32),
+            hope=hope.of_arm.astype(np.float32),
         )  # fmt: skip
 
 
-def _worth(feedback: Feedback, standing: Standing) -> float:
-    """What a draw through a node has brought later: half of what found arms earn, since they take others' places."""
-    draws = int((feedback.observed & (feedback.nodes >= 0)).sum())
-    own = standing.counted & (feedback.nodes < 0) & ~standing.told[np.maximum(feedback.arms, 0)]
-    return float((DRAWS * HOPE + 0.5 * feedback.rewards[own].sum()) / (DRAWS + draws))
-
-
-def _unproven(known: Labelled, tree: Tree, arms: Ints) -> tuple[Ints, Ints]:
+def _unproven(known: Labelled, model: Model, arms: Ints) -> tuple[Ints, Ints]:
     """Labelled rows that lead to where these arms live, as samples of nothing left over: (rows, arms).
 
-    One reward that was found by chance would otherwise be expected of every context that leads there.
+    One reward that was found by chance would otherwise be expected of every context that leads there. All lead to the
+    hall.
     """
+    tree = model.tree
     start, order = by_group(tree.leaf_of[known.arm], tree.n_nodes)
     some: dict[int, Ints] = {}
     for leaf in np.unique(tree.leaf_of[arms]).tolist():
         rows = np.unique(known.row[order[start[leaf] : start[leaf + 1]]])
+        if model.hall is not None and leaf == model.hall[0]:
+            rows = np.arange(len(known.contexts), dtype=np.int32)
         few = min(len(rows), UNPROVEN)
         some[leaf] = rows[np.arange(few) * len(rows) // max(1, few)]
     row = [some[leaf] for leaf in tree.leaf_of[arms].tolist()]
@@ -321,6 +322,27 @@ def _never_rising(total: Floats, mass: Floats) -> Floats:
             y, w, n = blocks.pop()
             blocks[-1] = [blocks[-1][0] + y, blocks[-1][1] + w, blocks[-1][2] + n]
     return np.concatenate([np.full(int(n), y / w if w > 0 else 0.0) for y, w, n in blocks])
+
+
+def _in_steps(start: Longs, order: Ints, new: Bools) -> tuple[Longs, Ints]:
+    """Of the new samples of every group only the first ones, as many as there were when it last grew by a fifth.
+
+    A group that has not grown by as much is the same as before and need not be solved again, however often there is a
+    refit. `new` is of each sample; the others are kept.
+
+    >>> start, order = np.array([0, 8]), np.arange(8, dtype=np.int32)
+    >>> _in_steps(start, order, np.ones(8, bool))[1]
+    array([0, 1, 2, 3, 4, 5, 6, 7], dtype=int32)
+    >>> _in_steps(np.array([0, 11]), np.arange(11, dtype=np.int32), np.ones(11, bool))[0]  # the next step is 12
+    array([ 0, 10])
+    """
+    fresh = new[order]
+    rank = np.cumsum(fresh)
+    before = np.concatenate([[0], rank])[start]
+    kept = STEPS[np.searchsorted(STEPS, np.diff(before), side="right") - 1]
+    group = np.repeat(np.arange(len(kept)), np.diff(start))
+    keep = ~fresh | (rank - 1 - before[group] < kept[group])
+    return np.concatenate([[0], np.cumsum(keep)])[start].astype(np.int64), order[keep]
 
 
 def _latest(start: np.ndarray, order: Ints, window: int) -> tuple[np.ndarray, Ints]:

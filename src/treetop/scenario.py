@@ -53,6 +53,14 @@ class Scenario:
         """Which arms may be shown in rounds from `first` on; None for all."""
         return None if self.late is None or first >= self.change else ~self.late
 
+    def appeared(self, rounds: int) -> Ints | None:
+        """Before how many of the first `rounds` each arm could not be seen; None if all could.
+
+        >>> Scenario.of("new-arms", arms=5, horizon=8, seed=0).appeared(6).max()
+        np.int32(4)
+        """
+        return None if self.late is None else np.where(self.late, min(rounds, self.change), 0).astype(np.int32)
+
     def initial(self, stream: Stream) -> Stream:
         """The stream with the initialisation set that this scenario allows."""
         if self.unlabelled is None:

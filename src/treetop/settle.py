@@ -1,8 +1,10 @@
 """What the history says of where arms live: an arm that no label tells of, where its rewards were found.
 
-Until then it stands apart from the others, as does an arm that stopped earning what it used to. All of it follows from
-the tree before any arm moved (`Model.home`), the labels and the history, so that a refit knows nothing of those before
-it: an arm whose rewards came late or were taken back is where it would be had they always been so.
+Until then it stands apart from the others, as does an arm that stopped earning what it used to. Routing knows nothing
+of such an arm, and leads to its leaf in some of its contexts only: with enough rewards it moves to the hall, a leaf
+that every search ends with. All of it follows from the tree before any arm moved (`Model.home`), the labels and the
+history, so that a refit knows nothing of those before it: an arm whose rewards came late or were taken back is where it
+would be had they always been so.
 """
 
 from __future__ import annotations
@@ -16,14 +18,15 @@ from treetop.learn import by_group
 from treetop.model import Model
 from treetop.search import Eligible, search
 from treetop.tree import Tree
-from treetop.types import Bools, Feedback, Ints, Longs
+from treetop.types import Bools, Feedback, Floats, Ints, Longs
 
 VOTES, NEAR = 16, 5  # rewards that say where an arm belongs, and how many leaves are looked at for each
+HALL, PROVEN = 64, 8  # arms that the hall holds at most, and rewards that it takes to get there
 
 
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """`since` which round the rewards of each arm count, and whether it is `told` of: by labels that still hold.
+    """`since` which round the rewards of each arm count, and whether it is `told` of: `labelled`, and that still holds.
 
     `counted` (rounds, slots): rewards that were observed and still count.
     """
@@ -31,25 +34,27 @@ class Standing:
     since: Longs
     told: Bools
     counted: Bools
+    labelled: Bools
 
     @classmethod
-    def of(cls, feedback: Feedback, told: Bools) -> Standing:
+    def of(cls, feedback: Feedback, labelled: Bools) -> Standing:
         """Arms count from their last fall on, and one that fell is not told of any more.
 
         >>> X, shown = np.ones((60, 1), np.float32), np.zeros((60, 1), np.int32)
         >>> rewards = np.repeat([1.0, 0.0], 30)[:, None]  # an arm that earns, and then no more
-        >>> Standing.of(Feedback(X, shown, None, rewards), told=np.ones(2, bool)).since.tolist()
+        >>> Standing.of(Feedback(X, shown, None, rewards), np.ones(2, bool)).since.tolist()
         [30, 0]
         """
         t, slot = np.nonzero(feedback.observed & (feedback.nodes < 0))  # draws through nodes know nothing of the arm
         arm = feedback.arms[t, slot]
-        start, order = by_group(arm, len(told))
+        start, order = by_group(arm, len(labelled))
         falls = _core.last_falls(start, np.ascontiguousarray(feedback.rewards[t, slot][order]))
         fell = np.flatnonzero(falls)
-        since = np.zeros(len(told), np.int64)
+        since = np.zeros(len(labelled), np.int64)
         since[fell] = t[order[start[fell] + falls[fell]]]
         rounds = np.arange(len(feedback))[:, None]
-        return cls(since, told & (since == 0), feedback.observed & (rounds >= since[np.maximum(feedback.arms, 0)]))
+        counted = feedback.observed & (rounds >= since[np.maximum(feedback.arms, 0)])
+        return cls(since, labelled & (since == 0), counted, labelled)
 
     def earned(self, feedback: Feedback) -> tuple[Ints, Longs]:
         """Arms that are not told of and the rounds of their rewards, as long as these count."""
@@ -58,28 +63,42 @@ class Standing:
         new = ~self.told[arm]
         return arm[new], t[new]
 
-    def settled(self, model: Model, feedback: Feedback) -> Model:
-        """The model with the arms that are not told of where their rewards lead; without any, apart if they fell."""
+    def settled(self, model: Model, feedback: Feedback, hope: Floats) -> Model:
+        """The model with the arms that are not told of where their rewards lead; without any, apart if they fell.
+
+        Apart, those of which the same is hoped stand together, so that draws go where there is most of it.
+        """
         tree = model.tree if model.home is None else Tree(model.tree.parents, model.home)
-        rooms = _rooms(tree, self.told)
-        found = self._found(Model.unlearned(tree, model.route_rows, model.geometric), feedback)
+        rooms = _rooms(tree, self.labelled)
+        arm, t = self.earned(feedback)
+        guests = self._guests(arm) if len(rooms) > 1 else arm[:0]
+        alone = ~np.isin(arm, guests)
+        routing = Model.unlearned(tree, model.route_rows, model.geometric)
+        found = dict.fromkeys(guests.tolist(), int(rooms[0])) if len(guests) else {}
+        found |= self._leaves(routing, feedback, arm[alone], t[alone])
         leaf_of = tree.leaf_of.copy()
         leaf_of[list(found)] = list(found.values())
         if len(rooms):
             apart = ~self.told & (np.isin(tree.leaf_of, rooms) | (self.since > 0))
             apart[list(found)] = False
-            trials = np.bincount(feedback.arms[self.counted], minlength=tree.n_arms)
+            others = rooms[1:] if len(rooms) > 1 else rooms
             arms = np.flatnonzero(apart)
-            arms = arms[np.argsort(trials[arms], kind="stable")]  # those tried least stand together
-            leaf_of[arms] = rooms[np.arange(len(arms)) * len(rooms) // max(1, len(arms))]
+            arms = arms[np.argsort(-hope[arms], kind="stable")]
+            leaf_of[arms] = others[np.arange(len(arms)) * len(others) // max(1, len(arms))]
+        hall = _path(tree, int(rooms[0])) if len(rooms) > 1 else None
         if np.array_equal(leaf_of, model.tree.leaf_of):
-            return model
+            return replace(model, hall=hall)
         home = None if np.array_equal(leaf_of, tree.leaf_of) else tree.leaf_of
-        return replace(model, tree=Tree(tree.parents, leaf_of), home=home)
+        return replace(model, tree=Tree(tree.parents, leaf_of), home=home, hall=hall)
 
-    def _found(self, routing: Model, feedback: Feedback) -> dict[int, int]:
-        """Arms with a reward that are not told of, and the leaf to which most of their first ones lead."""
-        arm, t = self.earned(feedback)
+    def _guests(self, arm: Ints) -> Ints:
+        """The arms with the most rewards, as many as the hall holds; `arm` has each as often as it was rewarded."""
+        many = np.bincount(arm, minlength=len(self.told))
+        most = np.argsort(-many, kind="stable")[:HALL]
+        return most[many[most] >= PROVEN].astype(np.int32)
+
+    def _leaves(self, routing: Model, feedback: Feedback, arm: Ints, t: Longs) -> dict[int, int]:
+        """Arms and the leaf to which most of their first rewards lead, those of `arm` in round `t`."""
         if not (len(arm) and self.told.any()):
             return {}
         steady = Eligible.of(routing.tree, self.told)  # where the others are must not matter: they move
@@ -92,6 +111,15 @@ class Standing:
             votes = leaf[np.searchsorted(rounds, mine)].tolist()
             found[a] = max(dict.fromkeys(votes), key=votes.count)
         return found
+
+
+def _path(tree: Tree, leaf: int) -> Ints:
+    """The nodes on the way to a leaf: the leaf first, without the root."""
+    path = []
+    while leaf > 0:
+        path.append(leaf)
+        leaf = int(tree.parents[leaf])
+    return np.array(path, np.int32)
 
 
 def _leads_to(routing: Model, feedback: Feedback, i: int, steady: Eligible) -> int:

@@ -91,10 +91,12 @@ class History:
             self.arms[:n], self.nodes[:n], self.rewards[:n], self.observed[:n], self.explored[:n], n, self.seconds
         )
 
-    def learned_from(self, contexts: Rows, n: int, reward_range: tuple[float, float] | None) -> Feedback:
+    def learned_from(
+        self, contexts: Rows, n: int, reward_range: tuple[float, float] | None, appeared: Ints | None = None
+    ) -> Feedback:
         """The first n rounds as the learner knows them: NaN where a slot was not observed."""
         known = np.where(self.observed[:n], self.rewards[:n], np.float32(np.nan))
-        return Feedback(contexts.head(n), self.arms[:n], self.nodes[:n], known, reward_range)
+        return Feedback(contexts.head(n), self.arms[:n], self.nodes[:n], known, reward_range, appeared)
 
     def collected(self) -> Floats:
         """The reward of every round: that of all slots, observed or not."""
@@ -250,7 +252,8 @@ class _Game:
     scenario: Scenario | None = None
 
     def seen(self, n: int) -> Feedback:
-        return self.past.learned_from(self.stream.X, n, self.world.reward_range)
+        appeared = self.scenario.appeared(n) if self.scenario else None
+        return self.past.learned_from(self.stream.X, n, self.world.reward_range, appeared)
 
     def play(self, model: Any, first: int, end: int) -> None:
         """Rounds first to end with one model, written to the history."""

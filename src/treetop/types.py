@@ -296,7 +296,8 @@ class Feedback:
     """The whole history: contexts, what was shown (arms, and the nodes they were drawn through), and what came of it.
 
     A reward that is NaN was not observed; nodes may be None where no arm came through one; `reward_range=None` lifts
-    the limits (for simulated unbounded rewards). Histories add up: `history + today`.
+    the limits (for simulated unbounded rewards). `appeared` says before how many of the rounds each arm could not be
+    shown yet, None where all could from the first on. Histories add up: `history + today`.
 
     >>> monday = Feedback([[1.0, 0.0]], arms=[[3, 4]], nodes=[[-1, 2]], rewards=[[1.0, float("nan")]])
     >>> monday.observed
@@ -310,6 +311,7 @@ class Feedback:
     nodes: Any
     rewards: Any
     reward_range: tuple[float, float] | None = (0.0, 1.0)
+    appeared: Any = None
 
     def __post_init__(self) -> None:
         contexts = as_rows(self.contexts)
@@ -328,6 +330,11 @@ class Feedback:
                     f"{(len(contexts), arms.shape[-1])}"
                 )
         _check_rewards(rewards, arms, self.reward_range)
+        if self.appeared is not None:
+            appeared = as_indices(self.appeared, len(contexts) + 1, "rounds before arms appeared")
+            if appeared.ndim != 1:
+                raise ValueError(f"rounds before arms appeared have shape {appeared.shape}; there must be one an arm")
+            object.__setattr__(self, "appeared", appeared.copy())
         rewards = as_singles(rewards, "rewards")
         object.__setattr__(self, "contexts", contexts)
         for name, slots in (("arms", arms), ("nodes", nodes), ("rewards", rewards)):
@@ -371,7 +378,29 @@ class Feedback:
         )
         contexts = sp.vstack([self.contexts.csr(), later.contexts.csr()], format="csr")
         same = self.reward_range == later.reward_range
-        return Feedback(contexts, arms, nodes, rewards, self.reward_range if same else None)
+        return Feedback(contexts, arms, nodes, rewards, self.reward_range if same else None, self._appeared(later))
+
+    def _appeared(self, later: Feedback) -> Ints | None:
+        """When arms appeared in both histories; one that only the later one knows of appeared there."""
+        if self.appeared is None and later.appeared is None:
+            return None
+        count = max(len(part.appeared) for part in (self, later) if part.appeared is not None)
+        first = np.zeros(count, np.int32) if self.appeared is None else self.appeared
+        first = np.concatenate([first, np.full(count - len(first), len(self), np.int32)])
+        then = np.zeros(count, np.int32) if later.appeared is None else later.appeared
+        then = np.concatenate([then, np.zeros(count - len(then), np.int32)])
+        return np.where(first < len(self), first, len(self) + then).astype(np.int32)
+
+    def late(self, arms: int) -> Bools:
+        """Which of so many arms appeared after the first round.
+
+        >>> Feedback([[1.0]], arms=[[0]], nodes=None, rewards=[[1]], appeared=[0, 1]).late(3)
+        array([False,  True, False])
+        """
+        late = np.zeros(arms, np.bool_)
+        if self.appeared is not None:
+            late[: len(self.appeared)] = self.appeared > 0
+        return late
 
     def __repr__(self) -> str:
         return (

@@ -1,0 +1,108 @@
+"""What is hoped of drawing an arm: of one without labels, of one that has just appeared; and samples in steps."""
+
+import numpy as np
+import pytest
+
+from treetop import Labelled, Model, Pooled, Tree
+from treetop.grow import grow
+from treetop.hope import DRAWS, FINDS, NEW, UNTOLD, Hope
+from treetop.settle import Standing
+from treetop.types import Feedback
+
+TOLD = np.array([True, True, False, False, False])
+
+
+def history(arms: list[int], rewards: list[float], nodes: list[int] | None = None, appeared: list[int] | None = None
+            ) -> Feedback:  # fmt: skip
+    n = len(arms)
+    drawn = None if nodes is None else np.array(nodes)[:, None]
+    return Feedback(np.ones((n, 1), np.float32), np.array(arms)[:, None], drawn, np.array(rewards)[:, None],
+                    appeared=appeared)  # fmt: skip
+
+
+def hope(feedback: Feedback) -> Hope:
+    return Hope.of(feedback, Standing.of(feedback, TOLD))
+
+
+def test_without_rounds_nothing_is_hoped() -> None:
+    assert hope(Feedback.none(1, 1)).of_arm.tolist() == [0] * 5
+
+
+def test_an_arm_without_labels_is_worth_a_part_of_what_others_earn() -> None:
+    first = UNTOLD * 10 / 2 * (0.8**2 + 0.2**2) / 2
+    earning = [1.0] * 8 + [1.0] * 2
+    assert hope(history([0] * 8 + [1] * 2, earning)).of_arm.tolist() == pytest.approx([0, 0, first, first, first])
+
+
+def test_draws_that_bring_nothing_lower_it_and_what_was_found_raises_it() -> None:
+    arms, rewards = [0] * 20, [1.0] * 20
+    first = UNTOLD * 20 / 2 * 0.5
+    steady = hope(history(arms, rewards)).of_arm[3]
+    assert steady == pytest.approx(first)
+    missed = hope(history([0] * 20 + [2] * 4, rewards + [0.0] * 4, [-1] * 20 + [7] * 4))
+    rate = 20 / 24
+    assert missed.of_arm[3] == pytest.approx(DRAWS * UNTOLD * 12 * rate**2 / 2 / (DRAWS + 4))
+    found = hope(history([0] * 20 + [2] * 4, rewards + [1.0] * 4, [-1] * 20 + [7] + [-1] * 3))
+    assert found.of_arm[3] == pytest.approx((DRAWS * UNTOLD * 12 * rate**2 / 2 + 1.5) / (DRAWS + 1))
+    assert found.of_arm[2] == 0  # it has been found
+
+
+def test_a_new_arm_is_taken_to_be_like_the_old_ones() -> None:
+    """By enumeration: each old arm in turn is what the new one is like, given that its draws brought nothing."""
+    arms, rewards = [0] * 16 + [1] * 4, [1.0] * 20
+    some = history([*arms, *[3] * 5], rewards + [0.0] * 5, [-1] * 20 + [7] * 5, appeared=[0, 0, 0, 20, 25])
+    n, rates = 25, np.array([16, 4, 0]) / 25
+    missed = (1 - rates) ** 5
+    finds = 1 - missed.mean()
+    scale = NEW * n / 2 * FINDS / (finds + FINDS)
+    found = hope(some)
+    assert found.of_arm[3] == pytest.approx(scale * (missed * rates**2).sum() / missed.sum())
+    assert found.of_arm[4] == pytest.approx(scale * (rates**2).mean()) == found.new
+    assert found.of_arm[3] < found.of_arm[4]
+
+
+def test_new_arms_that_are_found_more_often_than_old_ones_would_be_are_hoped_more_of() -> None:
+    told = [0, 0, 0, 3, 3]
+    bad = history([0] + [3] * 9, [1.0] + [0.0] * 9, [-1] + [7] * 9, appeared=told)
+    good = history([0] + [3] * 9, [1.0] + [0.0] * 8 + [1.0], [-1] + [7] * 9, appeared=told)
+    assert hope(good).of_arm[4] > hope(bad).of_arm[4]
+
+
+def test_histories_with_arms_that_appeared_add_up() -> None:
+    first, then = history([0, 0], [1, 1], appeared=[0, 1, 2]), history([0, 2], [1, 1], appeared=[0, 0, 1, 2])
+    assert (first + then).appeared.tolist() == [0, 1, 3, 4]
+    assert (first + history([0], [1.0])).appeared.tolist() == [0, 1, 2]
+    assert (history([0], [1.0]) + first).appeared.tolist() == [0, 0, 0]
+    assert (history([0], [1.0]) + history([0], [1.0])).appeared is None
+
+
+@pytest.mark.parametrize("appeared", [[3], [-1], [[0]], [0.5]])
+def test_rounds_that_there_are_not_are_refused(appeared: list[float]) -> None:
+    with pytest.raises((ValueError, TypeError), match="rounds before arms appeared"):
+        history([0, 0], [1, 1], appeared=appeared)  # type: ignore[arg-type]
+
+
+def test_a_new_arm_has_the_hope_of_one_before_any_refit() -> None:
+    X = Y = np.eye(4, 6, dtype=np.float32)
+    tree = Tree.from_labels(X, Y, max_leaf=2, apart=True)
+    learned = Pooled(known=Labelled.of(tree, X, Y, beam=1)).learn(
+        Model.initial(tree, X, Y), Feedback(X[[0] * 8], [[0]] * 8, None, [[1.0]] * 8)
+    )
+    grown = grow(learned, 2, max_leaf=2)
+    assert learned.prior is not None
+    assert grown.hope is not None
+    assert learned.prior[-1] > 0
+    assert grown.hope[6:].tolist() == [learned.prior[-1]] * 2
+    assert np.array_equal(grown.hope[:6], learned.hope)
+
+
+def test_an_arm_is_fitted_again_when_it_has_a_fifth_more_samples() -> None:
+    X = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
+    model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), np.eye(2, 3), np.eye(2))
+
+    def weights(n: int) -> list[float]:
+        feedback = Feedback(X[:n], [[0]] * n, None, [[float(i % 2)] for i in range(n)])
+        return [float(w) for w in Pooled().learn(model, feedback).rewards[3].toarray().ravel()]
+
+    assert weights(9) != weights(10)
+    assert weights(10) == weights(11) != weights(12)
