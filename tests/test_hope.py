@@ -91,6 +91,7 @@ def test_a_new_arm_has_the_hope_of_one_before_any_refit() -> None:
     grown = grow(learned, 2, max_leaf=2)
     assert learned.prior is not None
     assert grown.hope is not None
+    assert learned.hope is not None
     assert learned.prior[-1] > 0
     assert grown.hope[6:].tolist() == [learned.prior[-1]] * 2
     assert np.array_equal(grown.hope[:6], learned.hope)
@@ -98,7 +99,7 @@ def test_a_new_arm_has_the_hope_of_one_before_any_refit() -> None:
 
 def test_an_arm_is_fitted_again_when_it_has_a_fifth_more_samples() -> None:
     X = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
-    model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), np.eye(2, 3), np.eye(2))
+    model = Model.initial(Tree(np.array([-1, 0, 0], np.int32), np.array([1, 2], np.int32)), np.eye(2, 3), np.eye(2))
 
     def weights(n: int) -> list[float]:
         feedback = Feedback(X[:n], [[0]] * n, None, [[float(i % 2)] for i in range(n)])
