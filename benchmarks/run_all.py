@@ -3,13 +3,16 @@
     python benchmarks/run_all.py [NAME ...] [--cache DIR]     # make bench-all ARGS="decide batch"
 
 Each run leaves benchmarks/results/NAME.json with command, commit and machine. In the end results.md and the table of
-targets in docs/performance.md are written again from all results there are; `--fill` does only that.
+targets in docs/performance.md are written again from all results there are; `--fill` does only that. Serving layouts
+are read anew by every run but `load`: what copying or memory pressure has left of a file in the system's cache is in
+small pages, and stays so (see "The file" in docs/performance.md).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -19,6 +22,7 @@ from typing import Any
 
 import targets
 
+from treetop.bench.shape import default_cache
 from treetop.bench.table import by_bench, markdown
 
 HERE = Path(__file__).resolve().parent
@@ -45,6 +49,8 @@ def measure(name: str, more: list[str]) -> None:
     else:
         words, command = ["-m", "treetop", "bench", *RUNS[name].split()], f"treetop bench {RUNS[name]}"
     print(f"{time.strftime('%H:%M:%S')} {command}", flush=True)
+    if not name.startswith("load"):
+        let_go(Path(more[-1]) if more else default_cache())
     done = subprocess.run([sys.executable, *words, *more, "--json"], stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(f"{command} ended with code {done.returncode}")
@@ -52,6 +58,13 @@ def measure(name: str, more: list[str]) -> None:
     document["command"] = command  # without the place of the cache
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+def let_go(cache: Path) -> None:
+    """Drops the layouts of made-up models from the system's cache."""
+    for path in cache.glob("*/model/serving.bin"):
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def page(found: targets.Documents) -> str:

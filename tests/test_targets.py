@@ -13,6 +13,7 @@ from conftest import Problem
 
 import treetop
 from treetop import _core
+from treetop.bench.timing import Taken, turns
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -138,3 +139,16 @@ def test_the_page_has_a_place_for_the_table() -> None:
     text = (BENCHMARKS.parent / "docs" / "performance.md").read_text()
     assert text.count("<!-- targets -->") == 1
     assert "<!-- end -->" in text.split("<!-- targets -->")[1]
+
+
+def test_a_turn_begins_with_calls_that_are_not_timed() -> None:
+    """On contexts of another turn, so that what is timed is not in the cache; and every context is timed once."""
+    calls: list[tuple[int, int]] = []
+
+    def call(first: int, n: int) -> list[Taken]:
+        calls.append((first, n))
+        return [(float(i), 0.0) for i in range(first, first + n)]
+
+    assert [wall for wall, _ in turns({"one": call}, {"one": 12})["one"]] == list(range(12))
+    assert calls == [(4, 2), (0, 4), (8, 2), (4, 4), (0, 2), (8, 4)]
+    assert turns({"few": call}, {"few": 1})["few"] == [(0.0, 0.0)]
