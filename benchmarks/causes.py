@@ -1,13 +1,12 @@
 """Where the time of one decision goes, and why it differs from minute to minute: the profile of docs/performance.md.
 
-    python benchmarks/causes.py [stages] [pages] [slices] [idle] [--shape amazon-3m] [--cache DIR] [--json]
+    python benchmarks/causes.py [stages] [pages] [speed] [idle] [--shape amazon-3m] [--cache DIR] [--json]
 
 `stages`: the Python API, the way down the tree, the leaves' arms and the choice, with memory cold and in the
 second-level cache. `pages`: the same decisions through the mapped file and through copies in pages of 2 MB and of 4 kB,
-in turns. `slices`: once a second for a minute, side by side, something that only computes, a decision from the
-second-level cache, a decision, and the replay of its lines; what grows with the decision is what slows it. `idle`: the
-first decisions after some time in which nobody touched the model, the page faults of this process meanwhile, and the
-same for memory that has nothing to do with treetop. Linux; the copies take twice the size of the layout.
+in turns. `speed`: decisions by how fast the core was at that moment, told by arithmetic that needs no memory. `idle`:
+the first decisions after some time in which nobody touched the model, the page faults of this process meanwhile, and
+the same for memory that has nothing to do with treetop. Linux; the copies take twice the size of the layout.
 """
 
 from __future__ import annotations
@@ -51,11 +50,11 @@ class Subject:
     def decide(self, n: int, again: int = 1) -> list[float]:
         """CPU microseconds of n decisions. `again`: 4 contexts in turns, so often; the first time is not timed."""
         if again == 1:
-            return [self._decided(i, x) for i, x in self.contexts(n)]
+            return [self.decided(i, x) for i, x in self.contexts(n)]
         few = list(self.contexts(4))
-        return [t for round_ in range(again) for i, x in few if (t := self._decided(i, x)) and round_ > 0]
+        return [t for round_ in range(again) for i, x in few if (t := self.decided(i, x)) and round_ > 0]
 
-    def _decided(self, i: int, x: Any) -> float:
+    def decided(self, i: int, x: Any) -> float:
         return cpu_us(lambda: self.policy.decide(self.model, x, event_id=i))
 
     def asked(self, i: int, x: Any) -> tuple[Any, ...]:
@@ -137,21 +136,24 @@ def room(size: int, advice: int) -> NDArray[np.uint8]:
     return found[first : first + size]
 
 
-def slices(subject: Subject, seconds: int = 60) -> list[Row]:
-    """Four medians a second; then a row for each quarter of the seconds, by how long their decisions took."""
-    block = bytes(32 << 10)
-    found = []
-    for _ in range(seconds):
-        began = time.perf_counter()
-        computing = [cpu_us(lambda: hashlib.blake2b(block)) for _ in range(200)]
-        near, decided, replayed = subject.decide(4, again=20), subject.decide(150), subject.replay(60)
-        found.append([float(np.median(t)) for t in (decided, computing, near, replayed)])
-        time.sleep(max(0.0, 1 - (time.perf_counter() - began)))
-    order, names = np.array(sorted(found)), ("decision", "computing", "from second-level cache", "replay")
-    rows = {f"quarter {q + 1}": np.median(part, axis=0) for q, part in enumerate(np.array_split(order, 4))}
-    together = [round(float(np.corrcoef(order[:, 0], column)[0, 1]), 2) for column in order.T]
-    table = [_rounded(seconds=name, **dict(zip(names, row, strict=True))) for name, row in rows.items()]
-    return [*table, {"seconds": "correlation with the decision", **dict(zip(names, together, strict=True))}]
+def speed(subject: Subject, n: int = 9000) -> list[Row]:
+    """Decisions by how fast the core was just then: by a fixed piece of arithmetic before and after each of them."""
+    block, found = bytes(4 << 10), []
+    for i, x in subject.contexts(n):
+        before = cpu_us(lambda: hashlib.blake2b(block))
+        decided = subject.decided(i, x)
+        found.append((before, cpu_us(lambda: hashlib.blake2b(block)), decided))
+    times = np.array(found)
+    quick = np.percentile(times[:, :2], 5)
+    slower = times[:, :2].max(axis=1) / quick
+    edges = [0, 1.1, 1.2, 1.35, 1.5, 1.75, np.inf]
+    parts = [(low, high, times[(slower >= low) & (slower < high), 2]) for low, high in itertools.pairwise(edges)]
+    return [
+        {"arithmetic takes": f"{low:g} to {high:g} times the least", "share": round(len(t) / n, 3)}
+        | _rounded(decision=np.median(t))
+        for low, high, t in parts
+        if len(t) >= 30
+    ]
 
 
 def idle(subject: Subject, waits: tuple[int, ...] = (0, 10, 30, 60, 60, 60)) -> list[Row]:
@@ -176,7 +178,7 @@ def _rounded(**row: Any) -> Row:
     return {key: value if isinstance(value, str) else round(float(value), 1) for key, value in row.items()}
 
 
-PARTS: dict[str, Callable[[Subject], list[Row]]] = {"stages": stages, "pages": pages, "slices": slices, "idle": idle}
+PARTS: dict[str, Callable[[Subject], list[Row]]] = {"stages": stages, "pages": pages, "speed": speed, "idle": idle}
 
 
 def main() -> None:
@@ -193,7 +195,8 @@ def main() -> None:
     tables = {part: PARTS[part](subject) for part in asked.parts or PARTS}
     facts = {"commit": commit(), "machine": machine(), "load_average": [before, load_average()]}
     if asked.json:
-        print(json.dumps({"causes": tables, **facts}, indent=1))
+        command = "python benchmarks/causes.py " + " ".join(asked.parts or PARTS)
+        print(json.dumps({"causes": tables, "command": command, **facts}, indent=1))
         return
     for part, rows in tables.items():
         print(f"{part}: microseconds of CPU time, medians\n\n{markdown(rows)}\n", flush=True)
