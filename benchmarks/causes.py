@@ -193,14 +193,16 @@ def main() -> None:
     before, subject = load_average(), Subject(made(SHAPES[asked.shape], asked.cache))
     subject.decide(2000)  # everything in place, but for what `idle` waits for
     tables = {part: PARTS[part](subject) for part in asked.parts or PARTS}
-    facts = {"commit": commit(), "machine": machine(), "load_average": [before, load_average()]}
+    rows = [{"bench": part, "name": "treetop", **row} for part, found in tables.items() for row in found]
+    about = {
+        "rows": rows, "checks": {}, "left_out": [], "commit": commit(), "machine": machine(),
+        "command": " ".join(["python benchmarks/causes.py", *asked.parts]), "load_average": [before, load_average()],
+    }  # fmt: skip
     if asked.json:
-        command = "python benchmarks/causes.py " + " ".join(asked.parts or PARTS)
-        print(json.dumps({"causes": tables, "command": command, **facts}, indent=1))
+        print(json.dumps(about, indent=1))
         return
-    for part, rows in tables.items():
-        print(f"{part}: microseconds of CPU time, medians\n\n{markdown(rows)}\n", flush=True)
-    print(facts)
+    for part, found in tables.items():
+        print(f"{part}: microseconds of CPU time, medians\n\n{markdown(found)}\n", flush=True)
 
 
 if __name__ == "__main__":

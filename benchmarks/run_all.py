@@ -39,13 +39,18 @@ RUNS = {
     "small": "decide batch --contexts 1000",
     "serve": "serve --no-peers",
 }
-REPLAY = "--beam 10 --beam 30 --beam 100 --count 500"  # of lines.py
-ALL = (*RUNS, "replay")
+SCRIPTS = {
+    "replay": "lines.py --beam 10 --beam 30 --beam 100 --count 500",
+    "causes": "causes.py",
+    "serve-10m": "serve_large.py --shape 10m",
+}
+ALL = (*RUNS, *SCRIPTS)
 
 
 def measure(name: str, more: list[str]) -> None:
-    if name == "replay":
-        words, command = [str(HERE / "lines.py"), *REPLAY.split()], f"python benchmarks/lines.py {REPLAY}"
+    if name in SCRIPTS:
+        script, *options = SCRIPTS[name].split()
+        words, command = [str(HERE / script), *options], f"python benchmarks/{SCRIPTS[name]}"
     else:
         words, command = ["-m", "treetop", "bench", *RUNS[name].split()], f"treetop bench {RUNS[name]}"
     print(f"{time.strftime('%H:%M:%S')} {command}", flush=True)

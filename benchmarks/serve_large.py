@@ -1,18 +1,17 @@
 """A model of ten million arms behind HTTP: a bandit's folder from it, `treetop serve`, decisions, rewards, a refit on
 the log of the whole history while decisions go on, a restart, and decisions again.
 
-    python benchmarks/serve_large.py [--shape 10m] [--cache DIR] [--rounds 800000] [--requests 500]
+    python benchmarks/serve_large.py [--shape 10m] [--cache DIR] [--rounds 800000] [--requests 500] [--json]
 
 The log is filled beforehand with the first `--rounds` rounds of the made-up history that the model was fitted from
 (0: none), in the way that the service writes them. Everything is on this machine, in a folder that is removed in the
-end; 14 GB of memory and 15 GB of disk at the shape 10m. Prints what it measured as JSON.
+end; 9 GB of memory and 15 GB of disk at the shape 10m.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -22,7 +21,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -30,7 +28,8 @@ from treetop.answers import Shown, same
 from treetop.bandit import Bandit
 from treetop.bench import knock
 from treetop.bench.shape import CONTEXTS, SHAPES, Made, Shape, default_cache, log, made
-from treetop.bench.timing import commit, load_average, machine
+from treetop.bench.table import markdown
+from treetop.bench.timing import Row, commit, load_average, machine
 from treetop.client import Client
 from treetop.config import Config, Deciding, Learning, Refitting
 from treetop.live import tree_id
@@ -42,7 +41,6 @@ from treetop.types import Feedback, Rows
 BATCH = 2048  # rounds that are written to the log at a time
 SECONDS = 3.0  # of requests on one connection that stays open, for the times
 PATIENCE = 1800.0
-Facts = dict[str, Any]
 
 
 def rounds_of(shape: Shape, tree: Tree, n: int) -> Feedback:
@@ -83,14 +81,14 @@ class Service:
             if self.process.poll() is not None or time.perf_counter() - began > PATIENCE:
                 raise OSError(f"the service did not start: {(folder.parent / 'said').read_text()[-500:]}")
             time.sleep(0.05)
-        self.start_seconds = time.perf_counter() - began
+        self.start_seconds = round(time.perf_counter() - began, 2)
 
     def end(self) -> None:
         self.client.close()
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(120)
 
-    def memory(self) -> tuple[float, float]:
+    def memory(self) -> Row:
         """GB of its own and of mapped files, of the process and its children."""
         own = mapped = 0.0
         for pid in family(self.process.pid):
@@ -99,13 +97,16 @@ class Service:
                 sizes = {line.split(":")[0]: int(line.split()[1]) for line in lines if line.startswith("Rss")}
                 own += sizes.get("RssAnon", 0) * 1024 / 1e9
                 mapped += sizes.get("RssFile", 0) * 1024 / 1e9
-        return round(own, 2), round(mapped, 2)
+        return {"own_gb": round(own, 2), "mapped_gb": round(mapped, 2)}
 
-    def times(self, requests: list[bytes], seconds: float = SECONDS) -> Facts:
+    def times(self, requests: list[bytes]) -> Row:
         """Of decisions, one after the other on one connection."""
-        found = knock.knock(self.port, 1, seconds, requests)
-        p50, p99 = 1e3 * np.percentile(found["times"], [50, 99])
-        return {"answers": found["answers"], "p50_ms": round(p50, 3), "p99_ms": round(p99, 3)}
+        return spread(knock.knock(self.port, 1, SECONDS, requests)["times"])
+
+
+def spread(times: list[float]) -> Row:
+    p50, p99 = 1e3 * np.percentile(times, [50, 99])
+    return {"answers": len(times), "p50_ms": round(float(p50), 3), "p99_ms": round(float(p99), 3)}
 
 
 def family(root: int) -> list[int]:
@@ -120,20 +121,16 @@ def family(root: int) -> list[int]:
     return found
 
 
-def refitted(service: Service, requests: list[bytes]) -> Facts:
-    """Asks for a refit and goes on deciding until its model serves."""
+def refitted(service: Service, requests: list[bytes]) -> Row:
+    """Asks for a refit and goes on deciding until its model serves; the most memory meanwhile."""
     before, began, most, times = service.client.model()["model"], time.perf_counter(), 0.0, []
     service.client.refit()
     while service.client.model()["model"] == before:
         if time.perf_counter() - began > PATIENCE:
             raise TimeoutError(f"no new model after {PATIENCE:g} s: {service.client.model()}")
         times += knock.knock(service.port, 1, 0.5, requests)["times"]
-        most = max(most, service.memory()[0])
-    p50, p99 = 1e3 * np.percentile(times, [50, 99])
-    return {
-        "seconds": round(time.perf_counter() - began, 1), "most_own_gb": most, "answers_meanwhile": len(times),
-        "p50_ms": round(p50, 3), "p99_ms": round(p99, 3),
-    }  # fmt: skip
+        most = max(most, service.memory()["own_gb"])
+    return {"seconds": round(time.perf_counter() - began, 1), "own_gb": most, **spread(times)}
 
 
 def asked_again(client: Client, shown: dict[str, tuple[dict[str, float], Shown]]) -> int:
@@ -141,48 +138,46 @@ def asked_again(client: Client, shown: dict[str, tuple[dict[str, float], Shown]]
     return sum(client.decide(x, event_id=name) == answer for name, (x, answer) in shown.items())
 
 
-def served(folder: Path, contexts: Rows, n: int) -> Facts:
+def served(folder: Path, contexts: Rows, n: int) -> tuple[list[Row], dict[str, int]]:
+    """Every step as a row, and what was checked."""
     features = [dict(zip(map(str, row.index.tolist()), row.value.tolist(), strict=True))
                 for row in (contexts.row(i) for i in range(2 * n))]  # fmt: skip
     file = folder.parent / "requests"
     knock.write_requests(file, [json.dumps({"features": x}).encode() for x in features[n:]])
     requests, service = knock.read_requests(file), Service(folder)
+    rows: list[Row] = []
     try:
-        facts: Facts = {"start_seconds": round(service.start_seconds, 2), "memory_gb": service.memory()}
-        began = time.perf_counter()
+        rows.append({"what": "start", "seconds": service.start_seconds, **service.memory()})
         shown = {f"visit-{i}": (x, service.client.decide(x, event_id=f"visit-{i}")) for i, x in enumerate(features[:n])}
-        facts["decisions"] = {"n": n, "mean_ms": round(1e3 * (time.perf_counter() - began) / n, 3)}
-        began = time.perf_counter()
         for name, (_, answer) in shown.items():
             service.client.reward(name, {answer.arms[0]: 1.0, **dict.fromkeys(answer.arms[1:], 0.0)})
-        facts["rewards"] = {"n": n, "mean_ms": round(1e3 * (time.perf_counter() - began) / n, 3)}
-        facts["one_connection"] = service.times(requests)
-        facts["memory_after_gb"] = service.memory()
-        facts["refit"] = refitted(service, requests)
-        facts["one_connection_new_model"] = service.times(requests)
+        rows.append({"what": "decisions", **service.times(requests), **service.memory()})
+        rows.append({"what": "refit, and decisions meanwhile", **refitted(service, requests)})
+        rows.append({"what": "decisions of the new model", **service.times(requests), **service.memory()})
     finally:
         service.end()
     service = Service(folder)
     try:
-        facts["restart_seconds"] = round(service.start_seconds, 2)
-        facts["same_answers_after_restart"] = asked_again(service.client, shown)
-        facts["model"] = {key: service.client.model()[key] for key in ("model", "arms")}
-        facts["one_connection_after_restart"] = service.times(requests)
-        facts["memory_after_restart_gb"] = service.memory()
+        rows.append({"what": "start again", "seconds": service.start_seconds, **service.memory()})
+        checks = {"answers": n, "same after the restart": asked_again(service.client, shown)}
+        rows.append({"what": "decisions after it", **service.times(requests), **service.memory()})
     finally:
         service.end()
     with Bandit.open(folder) as bandit:
-        facts["decided_again_by_its_model"] = sum(same(*bandit.replay(name)) for name in list(shown)[:5])
-        facts["in_the_log"] = bandit.log.counts().decisions
-    return facts
+        checks["decided again by their model"] = sum(same(*bandit.replay(name)) for name in list(shown)[:5])
+        checks["decisions in the log"] = bandit.log.counts().decisions
+    return rows, checks
 
 
 @contextmanager
-def timed(facts: Facts, name: str) -> Iterator[None]:
-    began = time.perf_counter()
-    yield
-    facts[name] = round(time.perf_counter() - began, 1)
-    print(f"{name}: {facts[name]}", file=sys.stderr, flush=True)
+def timed(rows: list[Row], what: str) -> Iterator[Row]:
+    began, row = time.perf_counter(), Row(what=what)
+    yield row
+    rows.append(row | {"seconds": round(time.perf_counter() - began, 1)})
+
+
+def size_gb(folder: Path, names: str = "*") -> float:
+    return round(sum(path.stat().st_size for path in folder.rglob(names) if path.is_file()) / 1e9, 2)
 
 
 def main() -> None:
@@ -191,32 +186,35 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=default_cache(), help="where made-up models are kept")
     parser.add_argument("--rounds", type=int, help="of the log; all of the history if not given")
     parser.add_argument("--requests", type=int, default=500, help="decisions that get rewards")
+    parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    shape, facts = SHAPES[asked.shape], Facts()
+    before, shape, rows = load_average(), SHAPES[asked.shape], list[Row]()
     found: Made = made(shape, asked.cache)
     never = Config(Deciding(strategy="igw"), learner=Learning("paper"), refit=Refitting(first=10**9))
     with tempfile.TemporaryDirectory(dir=asked.cache, prefix="serve-") as place:
-        folder = Path(place) / "home"
-        names = (f"item-{i}" for i in range(shape.arms))
-        with timed(facts, "folder_seconds"):
+        folder, contexts = Path(place) / "home", found.contexts
+        with timed(rows, "folder of the model") as row:
+            names = (f"item-{i}" for i in range(shape.arms))
             bandit = Bandit.create(folder, model=found.model, arms=names, config=never)
-        contexts = found.contexts
+            row["gb"] = size_gb(folder)
         del found
         rounds = shape.rounds if asked.rounds is None else asked.rounds
         if rounds:
-            with timed(facts, "history_seconds"):
-                history = rounds_of(shape, bandit.live.model.tree, rounds)
-            with timed(facts, "log_seconds"):
+            history = rounds_of(shape, bandit.live.model.tree, rounds)
+            with timed(rows, f"log of {rounds:,} rounds") as row:
                 fill(bandit, history)
+                row["gb"] = size_gb(folder, "log.*")
             del history
         bandit.close()
         del bandit
-        sizes = {path: path.stat().st_size / 1e9 for path in folder.rglob("*") if path.is_file()}
-        facts["folder_gb"] = round(sum(sizes.values()), 2)
-        facts["log_gb"] = round(sum(size for path, size in sizes.items() if path.name.startswith("log.")), 2)
-        facts |= {"arms": shape.arms, "rounds": rounds, **served(folder, contexts, asked.requests)}
-    facts |= {"commit": commit(), "machine": machine(), "load_average": load_average(), "cores": os.cpu_count()}
-    print(json.dumps(facts, indent=1))
+        steps, checks = served(folder, contexts, asked.requests)
+    about_all = {"bench": f"serve {asked.shape}", "name": "treetop", "arms": shape.arms}
+    found_rows = [about_all | row for row in rows + steps]
+    about = {
+        "rows": found_rows, "checks": checks, "left_out": [], "command": f"python {' '.join(sys.argv)}",
+        "commit": commit(), "machine": machine(), "load_average": [before, load_average()],
+    }  # fmt: skip
+    print(json.dumps(about, indent=1) if asked.json else f"{markdown(found_rows)}\n\n{checks}")
 
 
 if __name__ == "__main__":
