@@ -85,8 +85,7 @@ def stages(subject: Subject, n: int = 600) -> list[Row]:
     for memory, rounds in (("cold", 1), ("second-level cache", 60)):
         parts, core, whole = [], [], []
         for _ in range(3):
-            for row in _repeated(subject, n // 3, rounds):
-                i, x = row
+            for i, x in _repeated(subject, n // 3, rounds):
                 parts.append(subject.model.engine.stages(x.start, x.index, x.value, i, 5, 3, subject.policy.beam, *igw))
             for i, x in _repeated(subject, n // 3, rounds):
                 quick = subject.asked(i, x)
@@ -156,9 +155,9 @@ def speed(subject: Subject, n: int = 9000) -> list[Row]:
     ]
 
 
-def idle(subject: Subject, waits: tuple[int, ...] = (0, 10, 30, 60, 60, 60)) -> list[Row]:
+def idle(subject: Subject, waits: tuple[int, ...] = (0, 10, 30, 60, 60, 60), size: int = 1 << 30) -> list[Row]:
     """Decisions after a pause, by their number; and the first byte of each 2 MB of a gigabyte filled before."""
-    memory, found = room(1 << 30, mmap.MADV_HUGEPAGE), []
+    memory, found = room(size, mmap.MADV_HUGEPAGE), []
     memory[:] = 1
     for wait in waits:
         time.sleep(wait)

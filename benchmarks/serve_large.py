@@ -76,7 +76,8 @@ class Service:
         self.client = Client(f"http://127.0.0.1:{self.port}", timeout=120)
         began = time.perf_counter()
         words = [sys.executable, "-m", "treetop", "serve", str(folder), "--port", str(self.port)]
-        self.process = subprocess.Popen(words, stderr=(folder.parent / "said").open("ab"))
+        with (folder.parent / "said").open("ab") as said:
+            self.process = subprocess.Popen(words, stderr=said)
         while not self.client.ready():
             if self.process.poll() is not None or time.perf_counter() - began > PATIENCE:
                 raise OSError(f"the service did not start: {(folder.parent / 'said').read_text()[-500:]}")
