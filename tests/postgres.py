@@ -12,8 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-# A sanitizer that is preloaded is for Python and our core; with it, initdb does not come to an end.
-PLAIN = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+from running import PLAIN
+
 PLACES = ["/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/bin", "/usr/local/bin"]
 
 
