@@ -3,13 +3,16 @@
     python benchmarks/run_all.py [NAME ...] [--cache DIR]     # make bench-all ARGS="decide batch"
 
 Each run leaves benchmarks/results/NAME.json with command, commit and machine. In the end results.md and the table of
-targets in docs/performance.md are written again from all results there are; `--fill` does only that.
+targets in docs/performance.md are written again from all results there are; `--fill` does only that. Serving layouts
+are read anew by every run but `load`: what copying or memory pressure has left of a file in the system's cache is in
+small pages, and stays so (see "The file" in docs/performance.md).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -19,6 +22,7 @@ from typing import Any
 
 import targets
 
+from treetop.bench.shape import default_cache
 from treetop.bench.table import by_bench, markdown
 
 HERE = Path(__file__).resolve().parent
@@ -35,16 +39,23 @@ RUNS = {
     "small": "decide batch --contexts 1000",
     "serve": "serve --no-peers",
 }
-REPLAY = "--beam 10 --beam 30 --beam 100 --count 500"  # of lines.py
-ALL = (*RUNS, "replay")
+SCRIPTS = {
+    "replay": "lines.py --beam 10 --beam 30 --beam 100 --count 500",
+    "causes": "causes.py",
+    "serve-10m": "serve_large.py --shape 10m",
+}
+ALL = (*RUNS, *SCRIPTS)
 
 
 def measure(name: str, more: list[str]) -> None:
-    if name == "replay":
-        words, command = [str(HERE / "lines.py"), *REPLAY.split()], f"python benchmarks/lines.py {REPLAY}"
+    if name in SCRIPTS:
+        script, *options = SCRIPTS[name].split()
+        words, command = [str(HERE / script), *options], f"python benchmarks/{SCRIPTS[name]}"
     else:
         words, command = ["-m", "treetop", "bench", *RUNS[name].split()], f"treetop bench {RUNS[name]}"
     print(f"{time.strftime('%H:%M:%S')} {command}", flush=True)
+    if not name.startswith("load"):
+        let_go(Path(more[-1]) if more else default_cache())
     done = subprocess.run([sys.executable, *words, *more, "--json"], stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(f"{command} ended with code {done.returncode}")
@@ -52,6 +63,13 @@ def measure(name: str, more: list[str]) -> None:
     document["command"] = command  # without the place of the cache
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+def let_go(cache: Path) -> None:
+    """Drops the layouts of made-up models from the system's cache."""
+    for path in cache.glob("*/model/serving.bin"):
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def page(found: targets.Documents) -> str:

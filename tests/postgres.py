@@ -12,6 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from running import PLAIN
+
 PLACES = ["/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/bin", "/usr/local/bin"]
 
 
@@ -54,13 +56,14 @@ class Server:
         return command
 
     def _run(self, *words: str) -> None:
-        subprocess.run(self._command(*words), check=True, capture_output=True, cwd="/", timeout=120)
+        subprocess.run(self._command(*words), check=True, capture_output=True, cwd="/", env=PLAIN, timeout=120)
 
     def start(self) -> None:
         words = ["-D", str(self.folder / "data"), "-p", str(self.port), "-h", "127.0.0.1", "-k", str(self.folder)]
         words += [word for setting in self.settings for word in ("-c", setting)]
         with (self.folder / "log").open("ab") as out:
-            self.process = subprocess.Popen(self._command("postgres", *words), stdout=out, stderr=out, cwd="/")
+            command = self._command("postgres", *words)
+            self.process = subprocess.Popen(command, stdout=out, stderr=out, cwd="/", env=PLAIN)
         until = time.monotonic() + 60
         while not self._answers():
             if self.process.poll() is not None or time.monotonic() > until:
@@ -69,7 +72,7 @@ class Server:
 
     def _answers(self) -> bool:
         words = ["-h", "127.0.0.1", "-p", str(self.port), "-U", "treetop", "-d", "postgres", "-q"]
-        return subprocess.run([str(self.bin / "pg_isready"), *words], cwd="/").returncode == 0
+        return subprocess.run([str(self.bin / "pg_isready"), *words], cwd="/", env=PLAIN).returncode == 0
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """SIGINT ends every session at once and shuts down; SIGQUIT is a crash, which the next start recovers from."""

@@ -1,6 +1,7 @@
 """The benches in small: every one runs, checks itself, and gives the JSON that others read. No timing is asserted."""
 
 import json
+import os
 import re
 import sys
 from dataclasses import asdict, replace
@@ -334,6 +335,7 @@ def test_pecos_and_vw_stand_beside_treetop(cache: Path) -> None:
 
 
 @needs_peers
+@pytest.mark.skipif("asan" in os.environ.get("LD_PRELOAD", ""), reason="a limit of memory leaves a sanitizer no room")
 def test_solvers_and_trees_of_peers(cache: Path) -> None:
     document = run(["refit", "build", "load"], setting(cache, peers=PEERS, beams=(4,)), "")
     names = {(row["bench"], row["name"]) for row in document["rows"]}

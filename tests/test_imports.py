@@ -24,6 +24,7 @@ ORDER = [
     "log",
     "learn",
     "settle",
+    "hope",
     "pooled",
     "labels",
     "flat",

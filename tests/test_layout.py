@@ -382,6 +382,13 @@ def test_lines_are_those_of_the_layout(problem: Problem, learned: treetop.Model)
         learned.engine.touch(np.array([-1], np.int64))
 
 
+def test_the_stages_of_a_decision_are_timed(problem: Problem, learned: treetop.Model) -> None:
+    x, igw = treetop.types.as_rows(problem.X[0]), treetop.IGW().native(10)
+    assert all(seconds > 0 for seconds in learned.engine.stages(x.start, x.index, x.value, 7, 5, 3, 3, *igw))
+    with pytest.raises(ValueError, match="explore is 6, outside"):
+        learned.engine.stages(x.start, x.index, x.value, 7, 5, 6, 3, *igw)
+
+
 def test_contexts_of_the_twin_reach_every_arm() -> None:
     """What the damage test relies on: undamaged, the sparse model scores as its matrix says."""
     model, x = sparse_model(0), context(0, 299)

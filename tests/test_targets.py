@@ -13,6 +13,10 @@ from conftest import Problem
 
 import treetop
 from treetop import _core
+from treetop.bench.shape import Made
+from treetop.bench.timing import Taken, turns
+from treetop.config import Config, Deciding, Learning, Refitting
+from treetop.types import as_rows
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -30,6 +34,8 @@ def script(name: str) -> ModuleType:
 targets = script("targets")
 run_all = script("run_all")
 lines = script("lines")
+causes = script("causes")
+serve_large = script("serve_large")
 
 
 def document(rows: list[dict[str, Any]], bench: str) -> dict[str, Any]:
@@ -138,3 +144,47 @@ def test_the_page_has_a_place_for_the_table() -> None:
     text = (BENCHMARKS.parent / "docs" / "performance.md").read_text()
     assert text.count("<!-- targets -->") == 1
     assert "<!-- end -->" in text.split("<!-- targets -->")[1]
+
+
+def test_a_turn_begins_with_calls_that_are_not_timed() -> None:
+    """On contexts of another turn, so that what is timed is not in the cache; and every context is timed once."""
+    calls: list[tuple[int, int]] = []
+
+    def call(first: int, n: int) -> list[Taken]:
+        calls.append((first, n))
+        return [(float(i), 0.0) for i in range(first, first + n)]
+
+    assert [wall for wall, _ in turns({"one": call}, {"one": 12})["one"]] == list(range(12))
+    assert calls == [(4, 2), (0, 4), (8, 2), (4, 4), (0, 2), (8, 4)]
+    assert turns({"few": call}, {"few": 1})["few"] == [(0.0, 0.0)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux about pages")
+def test_where_the_time_of_a_decision_goes(learned: treetop.Model, problem: Problem, tmp_path: Path) -> None:
+    learned.save(tmp_path / "model")
+    found = Made(treetop.Model.load(tmp_path / "model"), as_rows(problem.X), {})
+    subject = causes.Subject(found, beam=3)
+    cold, near = causes.stages(subject, n=6)
+    assert cold.keys() == near.keys() >= {"whole", "core", "python", "tree", "leaves", "choice"}
+    assert all(row[part] > 0 for row in (cold, near) for part in ("whole", "core", "tree", "leaves", "choice"))
+    assert [row["decision"] > 0 and row["replay"] > 0 for row in causes.pages(subject, turns=1, n=6)] == [True] * 3
+    by_speed = causes.speed(subject, n=400)
+    assert 0 < sum(row["share"] for row in by_speed) <= 1.01
+    assert all(row["decision"] > 0 for row in by_speed)
+    (row,) = causes.idle(subject, waits=(0,), size=1 << 22)
+    assert row["0-10"] > 0
+    assert found.model.engine.layout().ctypes.data == found.model.__dict__["layout"].ctypes.data, "the file's again"
+
+
+def test_a_large_model_is_served_and_served_again(
+    learned: treetop.Model, problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve_large, "SECONDS", 0.1)
+    paper = Config(Deciding(beam=3, strategy="igw"), learner=Learning("paper"), refit=Refitting(first=10**9))
+    with treetop.Bandit.create(tmp_path / "home", model=learned, config=paper) as bandit:
+        serve_large.fill(bandit, problem.feedback(60))
+        assert bandit.log.counts().observed == 60
+    rows, checks = serve_large.served(tmp_path / "home", as_rows(problem.X), 4)
+    assert [row["what"] for row in rows][::2] == ["start", "refit, and decisions meanwhile", "start again"]
+    assert checks["same after the restart"] == checks["decided again by their model"] == 4
+    assert checks["decisions in the log"] > 64

@@ -3,21 +3,19 @@
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <tuple>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "ahead.hpp"
 #include "asked.hpp"
 #include "decide.hpp"
+#include "probe.hpp"
 #include "python.hpp"
 
 namespace nb = nanobind;
@@ -217,34 +215,35 @@ public:
         return {arm, below};
     }
 
-    // The cache lines of the layout that a search for one context reads, each once, in order: their numbers.
     Out<std::int64_t> lines(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t wanted,
                             std::int64_t beam) const {
         const Rows contexts = rows(start, index, value, model_.columns - 1);
         within<std::int64_t>("wanted", wanted, 0, max_int);
         check(contexts, 1, {});
         auto decider = borrow();
-        const auto read = decider->trace(contexts[0], width_of(beam, -1), static_cast<std::size_t>(wanted), {});
+        auto found = lines_read(*decider, layout(), contexts[0], width_of(beam, -1), static_cast<std::size_t>(wanted));
         give_back(std::move(decider));
-        std::unordered_set<const std::byte*> seen;
-        std::vector<std::int64_t> numbers;
-        for (const std::byte* line : read)
-            if (seen.insert(line).second)
-                numbers.push_back((line - layout().data()) / static_cast<std::ptrdiff_t>(line_bytes));
-        return pack1(std::move(numbers));
+        return pack1(std::move(found));
     }
 
-    // Reads one word of each of these lines and nothing else: seconds, and the sum of the words.
-    std::tuple<double, std::uint64_t> touch(In<std::int64_t> numbers) const {
+    auto touch(In<std::int64_t> numbers) const {
         const auto last = static_cast<std::int64_t>(layout().size() / line_bytes) - 1;
         for (const std::int64_t number : view(numbers)) within<std::int64_t>("line", number, 0, last);
-        const auto began = std::chrono::steady_clock::now();
-        std::uint64_t sum = 0, word = 0;
-        for (const std::int64_t number : view(numbers)) {
-            std::memcpy(&word, layout().data() + static_cast<std::size_t>(number) * line_bytes, sizeof word);
-            sum += word;
-        }
-        return {std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(), sum};
+        const auto [seconds, sum] = treetop::touch(layout(), view(numbers));
+        return std::make_tuple(seconds, sum);
+    }
+
+    auto stages(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t key, std::int64_t k,
+                std::int64_t explore, std::int64_t beam, std::int32_t strategy, double rate) const {
+        const Rows contexts = rows(start, index, value, model_.columns - 1);
+        const Ask ask{k, explore, width_of(beam, -1), strategy_of(strategy, rate)};
+        check_slots(k, explore);
+        check(contexts, 1, {});
+        auto decider = borrow();
+        const auto [tree, leaves, choice] =
+            treetop::stages(*decider, contexts[0], ask, static_cast<std::uint64_t>(key));
+        give_back(std::move(decider));
+        return std::make_tuple(tree, leaves, choice);
     }
 
 private:
@@ -417,6 +416,9 @@ void treetop::bind_engine(nb::module_& m) {
              "beam"_a, "The numbers of the layout's cache lines that a beam search for one context reads, each once.")
         .def("touch", &Engine::touch, "numbers"_a.noconvert(),
              "Reads a word of these lines and nothing else: seconds, sum.")
+        .def("stages", &Engine::stages, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "key"_a,
+             "k"_a, "explore"_a, "beam"_a, "strategy"_a, "rate"_a,
+             "Seconds of one decision: down the tree, the arms of the leaves, the choice.")
         .def("arm_below", &Engine::arm_below, "node"_a, "key"_a, "slot"_a, "eligible_kind"_a, "positions"_a.noconvert(),
              "mask"_a = nb::none(), "A uniform eligible arm below a node, and how many there are.");
 }

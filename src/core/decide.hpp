@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -71,9 +73,14 @@ public:
         search_.routes(with_bias(x), arms, out);
     }
 
-    void decide(const Row& x, const Ask& ask, const Eligible& eligible, std::uint64_t key, std::size_t row,
-                Slots& out) {
+    // When the search comes to the leaves and when the choice begins, for a decision that is timed.
+    using Reached = std::array<std::chrono::steady_clock::time_point, 2>;
+
+    void decide(const Row& x, const Ask& ask, const Eligible& eligible, std::uint64_t key, std::size_t row, Slots& out,
+                Reached* reached = nullptr) {
+        search_.time(reached ? reached->data() : nullptr);
         const auto& candidates = search(x, ask.width, static_cast<std::size_t>(ask.k), eligible);
+        if (reached) (*reached)[1] = std::chrono::steady_clock::now();
         const auto& chosen = explore_(candidates, ask.k, ask.explore, ask.strategy, key);
         for (std::size_t s = 0; s < chosen.size(); ++s) {
             const Candidate& candidate = candidates[chosen[s].candidate];

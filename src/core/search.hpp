@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <iterator>
@@ -162,6 +163,9 @@ public:
     // Notes every cache line of the layout that is read from here on; nullptr stops it.
     void trace(std::vector<const std::byte*>* lines) { trace_ = lines; }
 
+    // Notes when a search comes to the arms of the leaves; nullptr stops it.
+    void time(std::chrono::steady_clock::time_point* leaves) { leaves_ = leaves; }
+
 private:
     struct Visit {
         std::int32_t place;  // in the walk
@@ -214,6 +218,7 @@ private:
                 keep_near(std::log(width.beta));
         }
         const bool pruned = !found_.empty();
+        if (leaves_) *leaves_ = std::chrono::steady_clock::now();
         add_arms(x, eligible);
         return pruned;
     }
@@ -387,6 +392,7 @@ private:
     std::vector<std::int32_t> places_;
     std::vector<Candidate> found_;
     std::vector<const std::byte*>* trace_ = nullptr;
+    std::chrono::steady_clock::time_point* leaves_ = nullptr;
 };
 
 }  // namespace treetop

@@ -185,6 +185,7 @@ class Pooled:
     window: int = 8192
     known: Labelled | None = None
     threads: int = 0
+    warm: bool = False  # as of `Linear`
     _routed: _Routed = field(default_factory=lambda: _Routed(), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -193,6 +194,10 @@ class Pooled:
         whole("window", self.window, 1)
         if not (self.known is None or isinstance(self.known, Labelled)):
             raise TypeError(f"known must be a Labelled, not {type(self.known).__name__}")
+        self._solver()  # which refuses what it cannot take
+
+    def _solver(self) -> Linear:
+        return Linear(cost=self.cost, tolerance=self.tolerance, threads=self.threads, warm=self.warm)
 
     def learn(self, model: Model, feedback: Feedback, progress: Callable[[int, int], object] | None = None) -> Model:
         """The next model: prior, trials and the arms' regressors. What `refit` calls.
@@ -234,7 +239,7 @@ class Pooled:
         start, order = by_group(tree.n_nodes + arm, tree.n_nodes + tree.n_arms)
         start, order = _in_steps(start, order, t >= len(contexts) - len(x))
         start, order = _latest(start, order, self.window)
-        solver = Linear(cost=self.cost, tolerance=self.tolerance, threads=self.threads)
+        solver = self._solver()
         rewards = solver.solve(
             contexts, start, t.astype(np.int32)[order], left[order], before=model.reward_rows, progress=progress
         )

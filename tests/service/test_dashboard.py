@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import topics
-from running import Running, named, running, settings, small_bandit
+from running import PLAIN, Running, named, running, settings, small_bandit
 
 from treetop.bandit import Bandit
 from treetop.log.series import Series
@@ -52,7 +52,7 @@ def refit(service: Running, model: str) -> None:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with sync_api.sync_playwright() as playing:
-        launched = playing.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        launched = playing.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], env=PLAIN)
         yield launched
         launched.close()
 

@@ -18,7 +18,7 @@ from treetop.bench.peers import Peer, save_rows
 from treetop.bench.reference import TOLERANCE, Disagreement, check_decisions
 from treetop.bench.setting import Contestant, Result, Setting, apart, contest, with_pecos
 from treetop.bench.shape import SHAPES, Made
-from treetop.bench.timing import Row, Taken, seconds
+from treetop.bench.timing import Row, Taken, mapped_mb, seconds
 from treetop.model import Model
 from treetop.policy import Policy
 from treetop.search import Eligible
@@ -47,6 +47,7 @@ def decide(setting: Setting) -> Result:
                 size = max(10, setting.contexts // 4)
                 everyone.append(Contestant(row | {"how": "predict"}, pecos.timer("single", beam=beam, k=5), size))
                 everyone.append(Contestant(row | {"how": "C call"}, pecos.timer("bare", beam=beam, k=5), size))
+        result.checks["layout"] = dict(zip(("mapped_mb", "in_huge_pages_mb"), mapped_mb("serving.bin"), strict=True))
         setting.say(f"{len(everyone)} contestants in turns")
         result.rows.extend(contest(apart(everyone, len(singles))))
     _every_arm(setting, made, singles, result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -66,12 +67,17 @@ def seconds(call: Callable[[int], object], n: int, first: int = 0) -> list[Taken
 
 
 def turns(contestants: dict[str, Callable[[int, int], list[Taken]]], sizes: dict[str, int]) -> dict[str, list[Taken]]:
-    """The times of each contestant, called as contestant(first, n) in `TURNS` turns over its `sizes` contexts."""
+    """The times of each contestant, called as contestant(first, n) in `TURNS` turns over its `sizes` contexts.
+
+    A turn begins with half as many calls that are not timed, on contexts of another turn: memory that nobody touched
+    while the others had theirs may be slow to reach at first (`benchmarks/causes.py`).
+    """
     found: dict[str, list[Taken]] = {name: [] for name in contestants}
     for turn in range(TURNS):
         for name, call in contestants.items():
             begin, end = (sizes[name] * t // TURNS for t in (turn, turn + 1))
             if end > begin:
+                call(sizes[name] * ((turn + 1) % TURNS) // TURNS, (end - begin + 1) // 2)
                 found[name] += call(begin, end - begin)
     return found
 
@@ -94,3 +100,16 @@ def peak_gb() -> float:
 
     unit = 1 if sys.platform == "darwin" else 1024
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9, 3)
+
+
+def mapped_mb(name: str) -> tuple[int, int]:
+    """Megabytes of a mapped file in memory, and of these in huge pages; zeros where the system does not tell."""
+    found = {"Rss": 0, "FilePmdMapped": 0}
+    here = False
+    maps = Path("/proc/self/smaps")
+    for line in maps.read_text().splitlines() if maps.exists() else []:
+        if re.match(r"[0-9a-f]+-", line):
+            here = line.endswith(name)
+        elif here and (key := line.partition(":")[0]) in found:
+            found[key] += int(line.split()[1]) >> 10
+    return found["Rss"], found["FilePmdMapped"]
