@@ -171,16 +171,23 @@ def test_another_file_is_not_written_over(tmp_path: Path, monkeypatch: pytest.Mo
         assert (tmp_path / "mine").read_text() == text
 
 
-def test_shapes_are_of_all_kinds_and_none_that_was_tuned_on() -> None:
-    specs = [parse(text) for text in shapes.SHAPES.values()]
+@pytest.mark.parametrize("name", ["SEEN", "UNSEEN"])
+def test_shapes_are_of_all_kinds(name: str) -> None:
+    specs = [parse(text) for text in getattr(shapes, name).values()]
     assert min(spec.arms for spec in specs) == 6_000
     assert max(spec.arms for spec in specs) == 120_000
     assert {(spec.nonzeros, spec.zipf) for spec in specs} == {(n, z) for n in (8, 200) for z in (0.3, 1.3)}
+
+
+def test_no_shape_is_seen_and_unseen() -> None:
+    assert not set(shapes.SEEN) & set(shapes.UNSEEN)
+    assert not set(shapes.SEEN.values()) & set(shapes.UNSEEN.values())
     assert set(shapes.CHANGING) <= set(shapes.SHAPES)
 
 
 def test_shapes_are_played_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr(shapes, "SHAPES", {"small": SMALL, "other": SMALL + ",seed=1"})
+    for name in ("SHAPES", "UNSEEN"):
+        monkeypatch.setattr(shapes, name, {"small": SMALL, "other": SMALL + ",seed=1"})
     monkeypatch.setattr(shapes, "CHANGING", ("small",))
     out = tmp_path / "cells.json"
     text = call(shapes, ["--out", str(out)], monkeypatch, capsys)
