@@ -10,7 +10,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ class Cells:
     path: Path
     commands: list[str]
     cells: list[Cell]
+    commit: str = field(default_factory=commit)  # of the code that runs, whatever is committed meanwhile
 
     @classmethod
     def opened(cls, path: Path, argv: Sequence[str]) -> Cells:
@@ -48,7 +49,9 @@ class Cells:
             return
         began = time.perf_counter()
         measured = measure()
-        self.cells.append({**facts, **measured, "seconds": round(time.perf_counter() - began, 1), "commit": commit()})
+        self.cells.append(
+            {**facts, **measured, "seconds": round(time.perf_counter() - began, 1), "commit": self.commit}
+        )
         self._write()
         print(" ".join(f"{value}" for value in facts.values()), f"{measured['mean_reward']:.4f}", flush=True)
 

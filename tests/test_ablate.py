@@ -10,6 +10,7 @@ import pytest
 from test_targets import script
 
 import treetop
+from treetop.bench.timing import commit as treetop_commit
 from treetop.experiment import Plan, Settings, execute
 from treetop.next_model import begun
 from treetop.pooled import KNOTS, Labelled, Pooled, leaves
@@ -160,6 +161,15 @@ def test_ablation_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
     assert "9.5" in out.read_text()
     call(ablate, words, monkeypatch, capsys)
     assert json.loads(out.read_text())["cells"][0]["mean_reward"] == 9.5
+
+
+def test_a_cell_says_what_commit_it_was_played_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = cells.Cells.opened(tmp_path / "cells.json", ["x/shapes.py", str(tmp_path), "--seeds", "1"])
+    monkeypatch.setattr(cells, "commit", lambda: "later")
+    kept.play({"seed": 0}, lambda: {"mean_reward": 1.0})
+    kept.play({"seed": 0}, lambda: pytest.fail("played again"))
+    assert [cell["commit"] for cell in kept.cells] == [treetop_commit()]
+    assert f"python benchmarks/shapes.py {tmp_path.name} --seeds 1" in kept.about()
 
 
 def test_another_file_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
