@@ -1,0 +1,228 @@
+"""Every idea of treetop's learner switched off, all others on: `python benchmarks/ablate.py DATA ... [--out FILE]`.
+
+Each row of the table is played as `treetop simulate DATA --learner treetop` would, but for one idea, with thrifty
+exploration and greedy; the last row is the paper's, with IGW and greedy. Cells are means over seeds. `--only` and
+`--scenario` choose rows and streams that change. The file of `--out` keeps every run, and a run that is in it is not
+played again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import scipy.sparse as sp
+from cells import Cells, table
+
+from treetop import pooled
+from treetop.datasets import Dataset, Stream, load
+from treetop.experiment import Settings
+from treetop.model import Model
+from treetop.next_model import begun
+from treetop.pooled import KNOTS, Labelled
+from treetop.scenario import SCENARIOS, Scenario
+from treetop.settle import Standing
+from treetop.simulate import Run, begin, run
+from treetop.tree import Tree
+from treetop.types import Bools, Feedback, Floats, as_rows
+
+
+@contextmanager
+def from_zero() -> Iterator[None]:
+    """Every arm's ridge regression starts from 0, not from the mean of all arms at its place."""
+    with patch.object(pooled, "pooled_means", lambda slack, reward, weight: np.zeros(KNOTS)):
+        yield
+
+
+@contextmanager
+def means_of_rounds_too() -> Iterator[None]:
+    """The pooled means are of labels and rounds together: the samples of the rounds come after the labelled ones."""
+    labelled, means, without = 0, pooled.pooled_means, Labelled.without
+
+    def counted(known: Labelled, gone: Bools) -> Labelled:
+        nonlocal labelled
+        kept = without(known, gone)
+        labelled = len(kept.arm)
+        return kept
+
+    def of_all(slack: Floats, reward: Floats, weight: Floats) -> Floats:
+        return means(slack, reward, np.concatenate([weight[:labelled], np.ones(len(weight) - labelled)]))
+
+    with patch.object(Labelled, "without", counted), patch.object(pooled, "pooled_means", of_all):
+        yield
+
+
+@contextmanager
+def nobody_moves() -> Iterator[None]:
+    """Arms that no label tells of stay apart, wherever their rewards were found."""
+    with patch.object(Standing, "_found", lambda self, routing, feedback: {}):
+        yield
+
+
+@contextmanager
+def nobody_falls() -> Iterator[None]:
+    """All rewards of an arm count, whatever became of it."""
+
+    def steady(feedback: Feedback, told: Bools) -> Standing:
+        return Standing(np.zeros(len(told), np.int64), told, feedback.observed)
+
+    with patch.object(Standing, "of", steady):
+        yield
+
+
+def narrow(model: Model) -> Model:
+    """The same arms, but a search ends with as many leaves as the beam has places.
+
+    With a prior, more leaves survive the last level than nodes any other. So every leaf gets one child, to which all
+    contexts go (its routing is the constant 1): the leaves survive as nodes do, and the last level has no more.
+    """
+    tree = model.tree
+    leaves = np.setdiff1d(np.arange(tree.n_nodes), tree.parents)
+    below = (tree.n_nodes + np.searchsorted(leaves, tree.leaf_of)).astype(np.int32)
+    always = sp.csr_matrix((np.ones(len(leaves)), (np.arange(len(leaves)), np.full(len(leaves), model.n_features))))
+    routing = as_rows(sp.vstack([model.routing, always], format="csr"), what="routing")
+    return Model.unlearned(Tree(np.concatenate([tree.parents, leaves]), below), routing)
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """What is off: settings unlike those of the learner, a context in which the rest is played, the tree's shape."""
+
+    name: str
+    words: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    switched: Callable[[], AbstractContextManager[None]] = nullcontext
+    apart: bool = True
+    narrow: bool = False
+    strategies: tuple[str, str] = ("thrifty", "greedy")
+
+
+ROWS = (
+    Row("none", "everything on"),
+    Row("start", "each arm from 0, without the pooled means", switched=from_zero),
+    Row("labels", "labels not learned (`--cold`)", {"warm": False}),
+    Row("both", "labels not learned, and each arm from 0", {"warm": False}, switched=from_zero),
+    Row("apart", "arms without labels among the others", apart=False),
+    Row("means", "pooled means of labels and rounds", switched=means_of_rounds_too),
+    Row("leaves", "10 leaves instead of 14", narrow=True),
+    Row("refits", "refits at every doubling from 4,096", {"first_epoch": 4096, "factor": 2.0}),
+    Row("moves", "arms whose rewards are found stay apart", switched=nobody_moves),
+    Row("falls", "fallen arms are not forgotten", switched=nobody_falls),
+    Row("paper", "the paper's X-IGW", {"learner": "paper"}, strategies=("igw", "greedy")),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """A dataset and what happens in its stream; rows share the trees and samples of a seed where they are the same."""
+
+    dataset: Dataset
+    horizon: int | None = None
+    scenario: str = "stationary"
+
+    @cached_property
+    def sizes(self) -> tuple[int, int, int]:
+        """Of the initialisation set, the stream and a leaf."""
+        return self.dataset.sizes(None, self.horizon, None)
+
+    def happening(self, seed: int) -> Scenario | None:
+        return Scenario.of(self.scenario, self.dataset.n_arms, self.sizes[1], seed)
+
+    def play(self, row: Row, strategy: str, seed: int) -> Run:
+        """One run as `simulate` has it, but for what the row switches off."""
+        settings = Settings(strategy, **{"learner": "treetop", **row.settings})
+        warm, apart = settings.learns_labels, row.apart and settings.learns_labels
+        stream, model = initial(self, apart, seed)
+        model = narrow(model) if row.narrow else model
+        learner = settings.regressor(samples(self, apart, seed, row.narrow) if warm else None)
+        with row.switched():
+            return run(
+                stream, begun(model, learner) if warm else model, settings.policy(model.tree.n_nodes), name=strategy,
+                seed=seed, epochs=settings.epochs(), regressor=learner, scenario=self.happening(seed),
+            )  # fmt: skip
+
+
+@lru_cache(maxsize=2)
+def initial(ground: Ground, apart: bool, seed: int) -> tuple[Stream, Model]:
+    return begin(ground.dataset, *ground.sizes, seed, scenario=ground.happening(seed), apart=apart)
+
+
+@lru_cache(maxsize=3)
+def samples(ground: Ground, apart: bool, seed: int, narrow: bool) -> Labelled:
+    """The labels as samples of the arms that a search leads to, in as many leaves as it ends with."""
+    stream, model = initial(ground, apart, seed)
+    with patch.object(pooled, "leaves", lambda beam: beam) if narrow else nullcontext():
+        return Labelled.of(model.tree, stream.X_init, stream.Y_init)
+
+
+def play_all(cells: Cells, grounds: Iterable[Ground], seeds: int, rows: Sequence[Row]) -> None:
+    """Seed by seed, so that the table is whole early."""
+    for ground in grounds:
+        where = {"data": ground.dataset.name, "scenario": ground.scenario, "rounds": ground.sizes[1]}
+        for seed, row in product(range(seeds), rows):
+            for strategy in row.strategies:
+                facts = {**where, "off": row.name, "strategy": strategy, "seed": seed}
+                cells.play(facts, lambda: _measured(ground.play(row, strategy, seed)))  # noqa: B023
+
+
+def _measured(played: Run) -> dict[str, float]:
+    return {"mean_reward": round(played.mean_reward, 6), "late_reward": round(played.late_reward, 6)}
+
+
+def report(cells: Cells) -> str:
+    """A row an idea; for every stream its strategy / greedy, and how far its strategy is from everything on."""
+    streams = list(dict.fromkeys((cell["data"], cell["scenario"], cell["rounds"]) for cell in cells.cells))
+    heads, lines = ["off"], {row: [row.words] for row in ROWS if cells.found(off=row.name)}
+    for stream in streams:
+        heads += [" ".join([stream[0], *([] if stream[1] == "stationary" else stream[1:2])]), "against the first row"]
+        everything = _by_seed(cells, stream, ROWS[0], 0)
+        for row, line in lines.items():
+            own, greedy = (_by_seed(cells, stream, row, place) for place in range(2))
+            line += [f"{_mean(own)} / {_mean(greedy)}", _against(own, everything) if row is not ROWS[0] else ""]
+    rounds = "; ".join(f"{' '.join(stream[:2])}: {stream[2]:,} rounds" for stream in streams)
+    return f"{table(heads, list(lines.values()))}\n\n{rounds}."
+
+
+def _by_seed(cells: Cells, stream: tuple[str, str, int], row: Row, place: int) -> dict[int, float]:
+    data, scenario, rounds = stream
+    found = cells.found(data=data, scenario=scenario, rounds=rounds, off=row.name, strategy=row.strategies[place])
+    return {cell["seed"]: cell["mean_reward"] for cell in found}
+
+
+def _mean(found: dict[int, float]) -> str:
+    return f"{statistics.fmean(found.values()):.3f}" if found else "not played"
+
+
+def _against(own: dict[int, float], everything: dict[int, float]) -> str:
+    """Per cent more than with everything on: the mean over the seeds, the lowest and the highest."""
+    parts = [100 * (own[seed] / everything[seed] - 1) for seed in own.keys() & everything.keys()]
+    return f"{statistics.fmean(parts):+.2f} % ({min(parts):+.2f} to {max(parts):+.2f})" if parts else ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="+", help="debian, a folder, synthetic:...; each with its own default sizes")
+    parser.add_argument("--horizon", type=int, help="rounds; all rows once if not given")
+    parser.add_argument("--scenario", choices=SCENARIOS, default=SCENARIOS[0])
+    parser.add_argument("--only", choices=[row.name for row in ROWS], action="append", help="beside `none`; repeatable")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("docs/results/ablation.json"))
+    asked = parser.parse_args()
+    cells = Cells.opened(asked.out, sys.argv)
+    grounds = (Ground(load(name), asked.horizon, asked.scenario) for name in asked.data)
+    play_all(cells, grounds, asked.seeds, [row for row in ROWS if row.name in (asked.only or [row.name]) + ["none"]])
+    print(f"{report(cells)}\n\n{cells.about()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""The scripts that switch ideas off and play unseen shapes, in small: switches do what they say, runs are kept."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_targets import script
+
+import treetop
+from treetop.bench.timing import commit as treetop_commit
+from treetop.experiment import Plan, Settings, execute
+from treetop.next_model import begun
+from treetop.pooled import KNOTS, Labelled, Pooled, leaves
+from treetop.search import Eligible, search
+from treetop.settle import Standing
+from treetop.synthetic import parse
+from treetop.types import Feedback
+
+cells = script("cells")
+ablate = script("ablate")
+shapes = script("shapes")
+
+SMALL = "synthetic:arms=400,features=300,rows=1300,init=300,nonzeros=20,labels=3"
+ROWS = {row.name: row for row in ablate.ROWS}
+
+
+@pytest.fixture(scope="module")
+def ground() -> Any:
+    return ablate.Ground(treetop.load(SMALL))
+
+
+@pytest.fixture(scope="module")
+def known(ground: Any) -> Labelled:
+    found: Labelled = ablate.samples(ground, True, 0, False)
+    return found
+
+
+@pytest.fixture(scope="module")
+def model(ground: Any) -> treetop.Model:
+    found: treetop.Model = ablate.initial(ground, True, 0)[1]
+    return found
+
+
+def shown(ground: Any, arm: int, rewards: list[float]) -> Feedback:
+    """The first contexts of the stream, one slot each, always the same arm."""
+    contexts = ablate.initial(ground, True, 0)[0].X.head(len(rewards))
+    return Feedback(contexts, np.full((len(rewards), 1), arm), None, np.array(rewards)[:, None])
+
+
+def untold(known: Labelled, model: treetop.Model) -> int:
+    return int(np.flatnonzero(~known.told(model.n_arms))[0])
+
+
+@pytest.mark.parametrize("scenario", ["stationary", "drift"])
+def test_with_everything_on_a_run_is_that_of_simulate(ground: Any, scenario: str) -> None:
+    settings = Settings("thrifty", learner="treetop", scenario=scenario)
+    record = execute(None, Plan(SMALL, (settings,)), dataset=ground.dataset)[0]
+    same = ablate.Ground(ground.dataset, scenario=scenario).play(ROWS["none"], "thrifty", 0)
+    assert same.history.checksum() == record.checksum
+    assert same.settings["refits"] == [1024, 1229]
+
+
+def test_the_last_row_is_the_papers(ground: Any) -> None:
+    record = execute(None, Plan.of(SMALL, ["igw"]), dataset=ground.dataset)[0]
+    assert ground.play(ROWS["paper"], "igw", 0).history.checksum() == record.checksum
+
+
+def test_each_arm_starts_from_zero(model: treetop.Model, known: Labelled) -> None:
+    with ROWS["start"].switched():
+        off = begun(model, Pooled(known=known))
+    on = begun(model, Pooled(known=known))
+    assert off.prior is not None
+    assert on.prior is not None
+    assert not off.prior[:KNOTS].any()
+    assert on.prior[0] > 0
+
+
+def test_rounds_count_for_the_pooled_means(ground: Any, model: treetop.Model, known: Labelled) -> None:
+    told = int(known.arm[known.reward > 0][0])
+    made = {}
+    for name in ("none", "means"):
+        with ROWS[name].switched():
+            refits = [Pooled(known=known).learn(model, shown(ground, told, [reward] * 200)) for reward in (0.0, 1.0)]
+        made[name] = [refit.prior[:KNOTS] for refit in refits if refit.prior is not None]
+    np.testing.assert_array_equal(made["none"][0], made["none"][1])
+    assert (made["means"][1] >= made["means"][0]).all()
+    assert made["means"][1].sum() > made["none"][0].sum() > made["means"][0].sum()
+
+
+def test_found_arms_stay_apart(ground: Any, model: treetop.Model, known: Labelled) -> None:
+    arm = untold(known, model)
+    feedback = shown(ground, arm, [1.0] * 3)
+    with ROWS["moves"].switched():
+        stays = Pooled(known=known).learn(model, feedback).tree
+    moves = Pooled(known=known).learn(model, feedback).tree
+    told = np.isin(np.arange(model.n_arms), np.flatnonzero(known.told(model.n_arms)))
+    assert not told[stays.arms_below(int(stays.leaf_of[arm]))].any()
+    assert told[moves.arms_below(int(moves.leaf_of[arm]))].any()
+
+
+def test_fallen_arms_are_not_forgotten(ground: Any, model: treetop.Model, known: Labelled) -> None:
+    feedback, told = shown(ground, 0, [1.0] * 30 + [0.0] * 30), np.ones(model.n_arms, np.bool_)
+    with ROWS["falls"].switched():
+        assert Standing.of(feedback, told).counted.sum() == 60
+    assert Standing.of(feedback, told).counted.sum() == 30
+
+
+def test_as_many_leaves_as_the_beam_has_places(ground: Any, model: treetop.Model, known: Labelled) -> None:
+    few = ablate.narrow(model)
+    assert few.tree.n_arms == model.tree.n_arms
+    wide, slim = (begun(tree, Pooled(known=known)) for tree in (model, few))
+    contexts = ablate.initial(ground, True, 0)[0].X
+    for i in range(20):
+        x, found = contexts.row(i), {}
+        for name, made in (("slim", slim), ("wide", wide), ("faithful", model)):
+            candidates = search(made, x, 5, None, 1, Eligible.of(made.tree))
+            found[name] = set(candidates.id[~candidates.is_node].tolist()), candidates.route[~candidates.is_node]
+        assert found["slim"][0] == found["faithful"][0] < found["wide"][0]
+        np.testing.assert_array_equal(found["slim"][1], found["faithful"][1])
+
+
+def test_labelled_samples_see_as_many_leaves_as_decisions(ground: Any) -> None:
+    slim, wide = (ablate.samples(ground, True, 0, narrow).weight.sum() for narrow in (True, False))
+    assert slim / wide == pytest.approx(10 / leaves(10), rel=0.05)  # arms of the beams that they stand for
+
+
+def test_a_row_changes_what_is_played(ground: Any) -> None:
+    played = {name: ground.play(ROWS[name], "greedy", 0).history.checksum() for name in ROWS if name != "falls"}
+    assert len(set(played.values())) >= len(played) - 1  # moves: greedy finds none here
+
+
+def call(module: Any, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> str:
+    monkeypatch.setattr(sys, "argv", [module.__file__, *words])
+    module.main()
+    return str(capsys.readouterr().out)
+
+
+def test_ablation_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    out = tmp_path / "made" / "cells.json"
+    words = [SMALL, "--seeds", "2", "--only", "refits", "--out", str(out)]
+    text = call(ablate, words, monkeypatch, capsys)
+    document = json.loads(out.read_text())
+    assert [(cell["seed"], cell["off"], cell["strategy"]) for cell in document["cells"]] == [
+        (seed, off, strategy) for seed in (0, 1) for off in ("none", "refits") for strategy in ("thrifty", "greedy")
+    ]
+    assert document["commands"] == [f"python benchmarks/ablate.py {' '.join(words)}"]
+    assert document["machine"]
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(lines) == 4
+    means = [np.mean([cell["mean_reward"] for cell in document["cells"] if cell["off"] == "refits"
+                      and cell["strategy"] == strategy]) for strategy in ("thrifty", "greedy")]  # fmt: skip
+    assert f"| {means[0]:.3f} / {means[1]:.3f} |" in lines[-1]
+
+    out.write_text(
+        out.read_text().replace(f'"mean_reward": {document["cells"][0]["mean_reward"]}', '"mean_reward": 9.5')
+    )
+    monkeypatch.setattr(ablate, "run", None)  # nothing is played again
+    assert "9.5" in out.read_text()
+    call(ablate, words, monkeypatch, capsys)
+    assert json.loads(out.read_text())["cells"][0]["mean_reward"] == 9.5
+
+
+def test_a_cell_says_what_commit_it_was_played_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = cells.Cells.opened(tmp_path / "cells.json", ["x/shapes.py", str(tmp_path), "--seeds", "1"])
+    monkeypatch.setattr(cells, "commit", lambda: "later")
+    kept.play({"seed": 0}, lambda: {"mean_reward": 1.0})
+    kept.play({"seed": 0}, lambda: pytest.fail("played again"))
+    assert [cell["commit"] for cell in kept.cells] == [treetop_commit()]
+    assert f"python benchmarks/shapes.py {tmp_path.name} --seeds 1" in kept.about()
+
+
+def test_another_file_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    for text in ('{"rows": []}', "not JSON", "[]"):
+        (tmp_path / "mine").write_text(text)
+        for module, words in ((ablate, [SMALL]), (shapes, [])):
+            with pytest.raises(SystemExit, match=r"mine does not hold cells .* nothing was played"):
+                call(module, [*words, "--out", str(tmp_path / "mine")], monkeypatch, capsys)
+        assert (tmp_path / "mine").read_text() == text
+
+
+@pytest.mark.parametrize("name", ["SEEN", "UNSEEN"])
+def test_shapes_are_of_all_kinds(name: str) -> None:
+    specs = [parse(text) for text in getattr(shapes, name).values()]
+    assert min(spec.arms for spec in specs) == 6_000
+    assert max(spec.arms for spec in specs) == 120_000
+    assert {(spec.nonzeros, spec.zipf) for spec in specs} == {(n, z) for n in (8, 200) for z in (0.3, 1.3)}
+
+
+def test_no_shape_is_seen_and_unseen() -> None:
+    assert not set(shapes.SEEN) & set(shapes.UNSEEN)
+    assert not set(shapes.SEEN.values()) & set(shapes.UNSEEN.values())
+    assert set(shapes.CHANGING) <= set(shapes.SHAPES)
+
+
+def test_shapes_are_played_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    for name in ("SHAPES", "UNSEEN"):
+        monkeypatch.setattr(shapes, name, {"small": SMALL, "other": SMALL + ",seed=1"})
+    monkeypatch.setattr(shapes, "CHANGING", ("small",))
+    out = tmp_path / "cells.json"
+    text = call(shapes, ["--out", str(out)], monkeypatch, capsys)
+    found = json.loads(out.read_text())["cells"]
+    assert len(found) == 4 + 3 * 2 + 4
+    assert all(sum(cell["blocks"]) == pytest.approx(cell["mean_reward"] * 1300, abs=1e-3) for cell in found)
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == [
+        "small", "small, new-arms", "small, drift", "small, half-init", "other"
+    ]  # fmt: skip
+    again = call(shapes, ["other", "--out", str(out)], monkeypatch, capsys)
+    assert lines[-1] in again
+    assert json.loads(out.read_text())["cells"] == found
+    with pytest.raises(SystemExit):
+        call(shapes, ["none", "--out", str(out)], monkeypatch, capsys)
+
+
+def test_the_standard_error_is_of_paired_blocks() -> None:
+    """Differences 1, -1, 3, 1 in four blocks: 4 in all, with a standard deviation of sqrt(8 / 3)."""
+    blocks = {"thrifty": [11, 9, 13, 11], "greedy": [10, 10, 10, 10]}
+    made = [
+        {"shape": "a", "data": "b", "scenario": "drift", "player": name, "seed": 0, "rounds": 100, "blocks": found,
+         "mean_reward": sum(found) / 100}
+        for name, found in blocks.items()
+    ]  # fmt: skip
+    line = shapes.report(cells.Cells(Path("none"), [], made), {"a": "b"}).splitlines()[-1]
+    error = 100 * np.sqrt(8 / 3) * 2 / 40
+    assert line == f"| a, drift |  |  | 0.440 | 0.400 |  | +10.00 % | {error:.2f} % |"
