@@ -24,7 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 from cells import Cells, table
 
-from treetop import pooled
+from treetop import pooled, settle
 from treetop.datasets import Dataset, Stream, load
 from treetop.experiment import Settings
 from treetop.model import Model
@@ -35,6 +35,8 @@ from treetop.settle import Standing
 from treetop.simulate import Run, begin, run
 from treetop.tree import Tree
 from treetop.types import Bools, Feedback, Floats, as_rows
+
+MOST = 2**22  # samples of an arm, more than any run here has
 
 
 @contextmanager
@@ -63,9 +65,16 @@ def means_of_rounds_too() -> Iterator[None]:
 
 
 @contextmanager
+def no_hall() -> Iterator[None]:
+    """An arm that has earned much is scored where routing leads to its leaf, as any other."""
+    with patch.object(settle, "HALL", 0), patch.object(settle, "_path", lambda tree, leaf: None):
+        yield
+
+
+@contextmanager
 def nobody_moves() -> Iterator[None]:
     """Arms that no label tells of stay apart, wherever their rewards were found."""
-    with patch.object(Standing, "_found", lambda self, routing, feedback: {}):
+    with no_hall(), patch.object(Standing, "_leaves", lambda self, routing, feedback, arm, t: {}):
         yield
 
 
@@ -73,25 +82,46 @@ def nobody_moves() -> Iterator[None]:
 def nobody_falls() -> Iterator[None]:
     """All rewards of an arm count, whatever became of it."""
 
-    def steady(feedback: Feedback, told: Bools) -> Standing:
-        return Standing(np.zeros(len(told), np.int64), told, feedback.observed)
+    def steady(feedback: Feedback, labelled: Bools) -> Standing:
+        return Standing(np.zeros(len(labelled), np.int64), labelled, feedback.observed, labelled)
 
     with patch.object(Standing, "of", steady):
+        yield
+
+
+@contextmanager
+def new_as_old() -> Iterator[None]:
+    """As little is hoped of an arm that has just appeared as of one that no label tells of."""
+    with patch.object(Feedback, "late", lambda self, arms: np.zeros(arms, np.bool_)):
+        yield
+
+
+@contextmanager
+def every_sample() -> Iterator[None]:
+    """An arm is solved again as soon as it has one more sample."""
+    with patch.object(pooled, "STEPS", np.arange(MOST)):
         yield
 
 
 def narrow(model: Model) -> Model:
     """The same arms, but a search ends with as many leaves as the beam has places.
 
-    With a prior, more leaves survive the last level than nodes any other. So every leaf gets one child, to which all
-    contexts go (its routing is the constant 1): the leaves survive as nodes do, and the last level has no more.
+    With a prior, more leaves survive the last level than nodes any other. So every leaf gets a child, to which all
+    contexts go (its routing is the constant 1), and that another, down to one level below the deepest leaf: the leaves
+    survive as nodes do, and the last level has no more.
     """
     tree = model.tree
     leaves = np.setdiff1d(np.arange(tree.n_nodes), tree.parents)
-    below = (tree.n_nodes + np.searchsorted(leaves, tree.leaf_of)).astype(np.int32)
-    always = sp.csr_matrix((np.ones(len(leaves)), (np.arange(len(leaves)), np.full(len(leaves), model.n_features))))
+    ends, level, parents = leaves.copy(), tree.levels()[leaves], tree.parents
+    while (short := level <= tree.depth).any():
+        level[short] += 1
+        parents = np.concatenate([parents, ends[short]])
+        ends[short] = len(parents) - short.sum() + np.arange(short.sum())
+    added = len(parents) - tree.n_nodes
+    always = sp.csr_matrix((np.ones(added), (np.arange(added), np.full(added, model.n_features))))
     routing = as_rows(sp.vstack([model.routing, always], format="csr"), what="routing")
-    return Model.unlearned(Tree(np.concatenate([tree.parents, leaves]), below), routing)
+    leaf_of = ends[np.searchsorted(leaves, tree.leaf_of)].astype(np.int32)
+    return Model.unlearned(Tree(parents.astype(np.int32), leaf_of), routing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +135,7 @@ class Row:
     apart: bool = True
     narrow: bool = False
     strategies: tuple[str, str] = ("thrifty", "greedy")
+    scenarios: tuple[str, ...] = SCENARIOS  # in which it is not the same as everything on
 
 
 ROWS = (
@@ -115,9 +146,12 @@ ROWS = (
     Row("apart", "arms without labels among the others", apart=False),
     Row("means", "pooled means of labels and rounds", switched=means_of_rounds_too),
     Row("leaves", "10 leaves instead of 14", narrow=True),
-    Row("refits", "refits at every doubling from 4,096", {"first_epoch": 4096, "factor": 2.0}),
+    Row("refits", "refits at every factor of 1.2 from 1,024", {"first_epoch": 1024, "factor": 1.2}, every_sample),
+    Row("doubling", "refits at every doubling from 4,096", {"first_epoch": 4096, "factor": 2.0}, every_sample),
+    Row("hall", "arms that earned much are not scored everywhere", switched=no_hall),
     Row("moves", "arms whose rewards are found stay apart", switched=nobody_moves),
     Row("falls", "fallen arms are not forgotten", switched=nobody_falls),
+    Row("new", "new arms as those without labels", switched=new_as_old, scenarios=("new-arms",)),
     Row("paper", "the paper's X-IGW", {"learner": "paper"}, strategies=("igw", "greedy")),
 )
 
@@ -169,7 +203,7 @@ def play_all(cells: Cells, grounds: Iterable[Ground], seeds: int, rows: Sequence
     """Seed by seed, so that the table is whole early."""
     for ground in grounds:
         where = {"data": ground.dataset.name, "scenario": ground.scenario, "rounds": ground.sizes[1]}
-        for seed, row in product(range(seeds), rows):
+        for seed, row in product(range(seeds), [row for row in rows if ground.scenario in row.scenarios]):
             for strategy in row.strategies:
                 facts = {**where, "off": row.name, "strategy": strategy, "seed": seed}
                 cells.play(facts, lambda: _measured(ground.play(row, strategy, seed)))  # noqa: B023
