@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -199,11 +199,11 @@ def samples(ground: Ground, apart: bool, seed: int, narrow: bool) -> Labelled:
         return Labelled.of(model.tree, stream.X_init, stream.Y_init)
 
 
-def play_all(cells: Cells, grounds: Iterable[Ground], seeds: int, rows: Sequence[Row]) -> None:
-    """Seed by seed, so that the table is whole early."""
-    for ground in grounds:
+def play_all(cells: Cells, grounds: Sequence[Ground], seeds: int, rows: Sequence[Row]) -> None:
+    """Seed by seed over all grounds, so that the table is whole early."""
+    for seed, ground in product(range(seeds), grounds):
         where = {"data": ground.dataset.name, "scenario": ground.scenario, "rounds": ground.sizes[1]}
-        for seed, row in product(range(seeds), [row for row in rows if ground.scenario in row.scenarios]):
+        for row in (row for row in rows if ground.scenario in row.scenarios):
             for strategy in row.strategies:
                 facts = {**where, "off": row.name, "strategy": strategy, "seed": seed}
                 cells.play(facts, lambda: _measured(ground.play(row, strategy, seed)))  # noqa: B023
@@ -253,7 +253,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/results/ablation.json"))
     asked = parser.parse_args()
     cells = Cells.opened(asked.out, sys.argv)
-    grounds = (Ground(load(name), asked.horizon, asked.scenario) for name in asked.data)
+    grounds = [Ground(load(name), asked.horizon, asked.scenario) for name in asked.data]
     play_all(cells, grounds, asked.seeds, [row for row in ROWS if row.name in (asked.only or [row.name]) + ["none"]])
     print(f"{report(cells)}\n\n{cells.about()}")
 
