@@ -97,13 +97,13 @@ def test_a_new_arm_has_the_hope_of_one_before_any_refit() -> None:
     assert np.array_equal(grown.hope[:6], learned.hope)
 
 
-def test_an_arm_is_fitted_again_when_it_has_a_fifth_more_samples() -> None:
-    X = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
+def test_an_arm_is_fitted_again_when_it_has_a_tenth_more_samples() -> None:
+    X = np.random.default_rng(0).normal(size=(13, 3)).astype(np.float32)
     model = Model.initial(Tree(np.array([-1, 0, 0], np.int32), np.array([1, 2], np.int32)), np.eye(2, 3), np.eye(2))
 
     def weights(n: int) -> list[float]:
         feedback = Feedback(X[:n], [[0]] * n, None, [[float(i % 2)] for i in range(n)])
         return [float(w) for w in Pooled().learn(model, feedback).rewards[3].toarray().ravel()]
 
-    assert weights(9) != weights(10)
-    assert weights(10) == weights(11) != weights(12)
+    assert weights(10) != weights(11)
+    assert weights(11) == weights(12) != weights(13)

@@ -206,6 +206,21 @@ def test_hopes_that_do_not_fit_are_refused(world: tuple[Model, Labelled, Singles
         replace(world[0], hope=np.zeros(3, np.float32))
 
 
+def test_arms_may_be_added_where_a_leaf_holds_too_many(world: tuple[Model, Labelled, Singles]) -> None:
+    model, known, X = world
+    rows = np.arange(3 * PROVEN) % 4
+    arms = np.repeat([8, 9, 10], PROVEN)[:, None]
+    learned = Pooled(known=known).learn(model, Feedback(X[rows], arms, None, np.ones((3 * PROVEN, 1))))
+    assert learned.hall is not None
+    assert (learned.tree.leaf_of[8:11] == learned.hall[0]).all()  # three, where a leaf holds two
+    grown = grow(learned, 9, max_leaf=2)
+    assert grown.n_arms == 21
+    policy = treetop.Policy(k=3, explore=1, beam=1, strategy=Thrifty(zeal=10))
+    assert (policy.decide_batch(grown, X[:4], seed=0).arms >= 0).all()
+    again = Pooled(known=known).learn(grown, Feedback(X[rows], arms, None, np.ones((3 * PROVEN, 1))))
+    assert (policy.decide_batch(again, X[:4], seed=0).arms >= 0).all()
+
+
 def test_a_new_arm_with_a_place_of_its_own_keeps_it(world: tuple[Model, Labelled, Singles]) -> None:
     model, known, X = world
     grown = grow(model, 1, max_leaf=4, vectors=X[[1]])

@@ -21,6 +21,7 @@ from treetop.datasets import load
 from treetop.experiment import EPOCHS, Settings, prepared
 from treetop.home import LABELLED
 from treetop.learn import Epochs
+from treetop.log.records import gather
 from treetop.modelfile import MANIFEST, ModelFileError, signature
 from treetop.pooled import Labelled
 from treetop.simulate import Labels, begin, run
@@ -70,7 +71,7 @@ def test_a_new_bandit_has_the_better_learner(tmp_path: Path) -> None:
     with Bandit.create(tmp_path / "new", X[:300], Y[:300], max_leaf=4) as bandit:
         chosen = bandit.config
         assert (chosen.learner.name, chosen.learner.warm, chosen.policy.strategy) == ("treetop", True, "thrifty")
-        assert (chosen.refit.first, chosen.refit.factor) == EPOCHS["treetop"] == (1024, 1.2)
+        assert (chosen.refit.first, chosen.refit.factor) == (1024, 1.2)
         assert chosen == config.Config(tree=config.Leaves(4))
     assert config.parse(config.text_of(config.Config())) == config.Config() == config.Config.of("treetop")
     with pytest.raises(ValueError, match="the learner's name is 'magic'"):
@@ -196,6 +197,25 @@ def test_arms_come_and_go_with_labels(folder: Path) -> None:
         heard = sum(arm < 60 for arm in shown)
         assert int(model.trials.sum()) == sum(kept) + heard
         assert all(len(bandit.decide(X[i]).arms) == 4 for i in range(10))
+
+
+def test_arms_that_were_added_are_hoped_of_as_new_ones(folder: Path) -> None:
+    with Bandit.open(folder) as bandit:
+        play(bandit, 0, 40)
+        bandit.add_arms(["new-1", "new-2"])
+        bandit.add_arms(["new-3"])
+        assert bandit.live.catalogue.epochs().tolist() == [0] * 60 + [1, 1, 2]
+        play(bandit, 40, 60)
+        bandit.refit()
+        seen = gather(bandit.log.samples(bandit.log.seal("then")), 80, bandit.live.catalogue.epochs())
+        assert seen.appeared.tolist() == [0] * 60 + [40] * 3
+        hope, prior = bandit.live.model.hope, bandit.live.model.prior
+        assert hope is not None
+        assert prior is not None
+        assert hope[60:].min() > 0
+        assert hope[60:].max() <= prior[-1]
+    with Bandit.open(folder) as again:  # as it was written
+        assert again.live.catalogue.epochs().tolist() == [0] * 60 + [1, 1, 2]
 
 
 def test_damaged_labels_stop_a_refit_and_nothing_else(folder: Path) -> None:

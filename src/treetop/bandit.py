@@ -283,7 +283,7 @@ class Bandit:
             wait, default = self.config.rewards.reward_wait, self.config.rewards.default_reward
             tree = tree_id(base.tree) if self.config.learner.name == "paper" else None  # where arms move, any tree's
             chunks = self.log.samples(mark, wait=wait, default=default, tree=tree)
-            feedback = gather(chunks, base.n_features)
+            feedback = gather(chunks, base.n_features, live.catalogue.epochs())
             known = self.home.labelled(base, live.catalogue.gone) if self.config.learner.takes_labels else None
             model, heard = learned(base, feedback, self.config.learner.regressor(known), state.following)
             checked(model, base, feedback, self.config.policy.policy())
@@ -319,7 +319,7 @@ class Bandit:
                 base = grow(base, missing, self.config.tree.max_leaf)
             model = grow(base, len(fresh), self.config.tree.max_leaf, vectors)
             model = replace(model, epoch=state.following)
-            self.home.publish(model, state.model, self.config.refit.keep, line_added(fresh))
+            self.home.publish(model, state.model, self.config.refit.keep, line_added(fresh, model.epoch))
             self.home.note("arms added", model=name_of(model.epoch), base=state.model, count=len(fresh))
         self.refresh()
 

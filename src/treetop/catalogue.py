@@ -61,6 +61,8 @@ def _other(arm: ArmId) -> ArmId:
 class Catalogue:
     """Ids by index, and the indices removed so far, in the order of their removal.
 
+    `added` has (first index, epoch) of arms that came later, with the first model that had them.
+
     >>> shop = Catalogue.of(["tea", "milk", 7])
     >>> shop.find(["milk", "7"])
     array([1, 2], dtype=int32)
@@ -70,6 +72,7 @@ class Catalogue:
 
     ids: tuple[ArmId, ...] = ()
     removed: tuple[int, ...] = ()
+    added: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def of(cls, ids: Iterable[ArmId]) -> Catalogue:
@@ -80,11 +83,14 @@ class Catalogue:
         """From the lines that `line_added` and `line_removed` wrote."""
         ids: list[ArmId] = []
         removed: list[int] = []
+        added: list[tuple[int, int]] = []
         for line in lines.splitlines():
             entry = json.loads(line)
+            if "epoch" in entry:
+                added.append((len(ids), entry["epoch"]))
             ids += entry.get("add", ())
             removed += entry.get("remove", ())
-        return cls(tuple(ids), tuple(removed))
+        return cls(tuple(ids), tuple(removed), tuple(added))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -115,6 +121,17 @@ class Catalogue:
         gone[list(self.removed[:removals])] = True
         return gone
 
+    def epochs(self) -> Longs:
+        """The epoch of the first model that had each arm, 0 for those from the beginning.
+
+        >>> Catalogue.read(line_added(["tea"]) + line_added(["milk", "jam"], epoch=3)).epochs()
+        array([0, 3, 3])
+        """
+        since = np.zeros(len(self), np.int64)
+        for first, epoch in self.added:
+            since[first:] = epoch
+        return since
+
     def find(self, arms: Iterable[ArmId]) -> Ints:
         """The indices of ids, removed ones too."""
         if isinstance(arms, str | bytes):
@@ -131,7 +148,7 @@ class Catalogue:
         new = tuple(arm if isinstance(arm, str) else int(arm) for arm in arms if arm_text(arm))
         if len(self) + len(new) >= INT32_MAX:
             raise ValueError(f"{len(self) + len(new)} arms; at most {INT32_MAX - 1} are possible")
-        grown = Catalogue(self.ids + new, self.removed)
+        grown = replace(self, ids=self.ids + new)
         for i, arm in enumerate(new, len(self)):
             if self.place(arm) is not None or grown.index[arm] != i or grown.index.get(_other(arm), i) != i:
                 raise ValueError(f"there is already an arm {arm!r} in the catalogue; an id is used once, for ever")
@@ -146,13 +163,13 @@ class Catalogue:
         return smaller
 
 
-def line_added(arms: Sequence[ArmId]) -> bytes:
-    """The line of the catalogue's file that says which ids came.
+def line_added(arms: Sequence[ArmId], epoch: int | None = None) -> bytes:
+    """The line of the catalogue's file that says which ids came, and if it was later, with which model.
 
-    >>> line_added(["tea", 7])
-    b'{"add": ["tea", 7]}\\n'
+    >>> line_added(["tea", 7]), line_added(["milk"], epoch=3)
+    (b'{"add": ["tea", 7]}\\n', b'{"add": ["milk"], "epoch": 3}\\n')
     """
-    return json.dumps({"add": list(arms)}).encode() + b"\n"
+    return json.dumps({"add": list(arms)} | ({} if epoch is None else {"epoch": epoch})).encode() + b"\n"
 
 
 def line_removed(indices: Sequence[int]) -> bytes:

@@ -95,7 +95,7 @@ class _Places:
         return [part for child in self.parts[leaf] for part in self._current(child)] if leaf in self.parts else [leaf]
 
     def _roomiest(self) -> int:
-        while -self.room[0][0] != self.max_leaf - self.size.get(self.room[0][1], self.max_leaf + 1):
+        while self.size.get(self.room[0][1]) != self.room[0][0] + self.max_leaf:  # as it was, or split since
             heapq.heappop(self.room)
         return self.room[0][1]
 

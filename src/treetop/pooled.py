@@ -25,7 +25,7 @@ from treetop.types import Bools, Feedback, Floats, Ints, Longs, Matrix, Rows, Si
 
 KNOTS, WIDEST = 65, 4.0  # of the prior's tables, over the slack of a route; the core reads them the same way
 UNPROVEN = 32  # contexts in which an arm that was found is taken to earn as any does there; its trials count less
-STEPS = np.unique([0, *(1.2 ** np.arange(120)).astype(np.int64)])  # samples of an arm after which it is solved again
+STEPS = np.unique([0, *(1.1 ** np.arange(225)).astype(np.int64)])  # samples of an arm after which it is solved again
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +169,7 @@ class Pooled:
     With labelled rows, arms that these do not tell of, and arms that stopped earning, live apart until a draw through a
     node finds a reward of theirs (`Standing`). What such a draw is worth is measured (`Hope`).
 
-    An arm is fitted again when it has a fifth more samples than when it last was, so that refits may come often.
+    An arm is fitted again when it has a tenth more samples than when it last was, so that refits may come often.
 
     >>> from treetop.tree import Tree
     >>> from treetop.learn import refit
@@ -330,7 +330,7 @@ def _never_rising(total: Floats, mass: Floats) -> Floats:
 
 
 def _in_steps(start: Longs, order: Ints, new: Bools) -> tuple[Longs, Ints]:
-    """Of the new samples of every group only the first ones, as many as there were when it last grew by a fifth.
+    """Of the new samples of every group only the first ones, as many as there were when it last grew by a tenth.
 
     A group that has not grown by as much is the same as before and need not be solved again, however often there is a
     refit. `new` is of each sample; the others are kept.
@@ -338,8 +338,8 @@ def _in_steps(start: Longs, order: Ints, new: Bools) -> tuple[Longs, Ints]:
     >>> start, order = np.array([0, 8]), np.arange(8, dtype=np.int32)
     >>> _in_steps(start, order, np.ones(8, bool))[1]
     array([0, 1, 2, 3, 4, 5, 6, 7], dtype=int32)
-    >>> _in_steps(np.array([0, 11]), np.arange(11, dtype=np.int32), np.ones(11, bool))[0]  # the next step is 12
-    array([ 0, 10])
+    >>> _in_steps(np.array([0, 12]), np.arange(12, dtype=np.int32), np.ones(12, bool))[0]  # the next step is 13
+    array([ 0, 11])
     """
     fresh = new[order]
     rank = np.cumsum(fresh)

@@ -185,8 +185,8 @@ class Samples:
         return Feedback(Rows(self.start, self.index, self.value, columns), self.arms, self.nodes, self.rewards)
 
 
-def gather(chunks: Iterable[Samples], columns: int) -> Feedback:
-    """All chunks as one Feedback, each copied once.
+def gather(chunks: Iterable[Samples], columns: int, since: Longs | None = None) -> Feedback:
+    """All chunks as one Feedback, each copied once. `since` has the epoch of the first model that had each arm.
 
     >>> import tempfile
     >>> from treetop.bandit import Bandit
@@ -207,7 +207,12 @@ def gather(chunks: Iterable[Samples], columns: int) -> Feedback:
     value = np.concatenate([np.zeros(0, np.float32), *(p.value for p in parts)])
     arms, nodes = (_stacked([getattr(p, name) for p in parts], k, -1, np.int32) for name in ("arms", "nodes"))
     rewards = _stacked([p.rewards for p in parts], k, np.nan, np.float64)
-    return Feedback(Rows(np.cumsum(lengths), index, value, columns), arms, nodes, rewards)
+    appeared = None
+    if since is not None and since.any():
+        epochs = np.concatenate([np.zeros(0, np.int64), *(p.epochs for p in parts)])
+        newest = np.maximum.accumulate(epochs)  # an older model may be current again
+        appeared = np.where(since > 0, np.searchsorted(newest, since), 0)
+    return Feedback(Rows(np.cumsum(lengths), index, value, columns), arms, nodes, rewards, appeared=appeared)
 
 
 def _stacked(parts: list[NDArray[np.generic]], k: int, empty: float, kind: type) -> NDArray[np.generic]:
