@@ -136,7 +136,8 @@ def test_every_sample_counts(ground: Any, model: treetop.Model) -> None:
     made = {}
     for name in ("none", "refits"):
         with ROWS[name].switched():
-            made[name] = [Pooled().learn(model, shown(ground, 0, [1.0] * n)).rewards for n in (step, step + 1)]
+            some = [shown(ground, 0, ([0.0, 1.0] * step)[:n]) for n in (step, step + 1)]
+            made[name] = [Pooled().learn(model, feedback).rewards for feedback in some]
     assert abs(made["none"][0] - made["none"][1]).sum() == 0
     assert abs(made["refits"][0] - made["refits"][1]).sum() > 0
 
