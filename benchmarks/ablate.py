@@ -2,8 +2,8 @@
 
 Each row of the table is played as `treetop simulate DATA --learner treetop` would, but for one idea, with thrifty
 exploration and greedy; the last row is the paper's, with IGW and greedy. Cells are means over seeds. `--only` and
-`--scenario` choose rows and streams that change. The file of `--out` keeps every run, and a run that is in it is not
-played again.
+`--scenario` choose rows and streams that change; `--first-epoch` and `--factor` say when rows refit that do not say it
+themselves. The file of `--out` keeps every run, and a run that is in it is not played again.
 """
 
 from __future__ import annotations
@@ -146,13 +146,19 @@ ROWS = (
     Row("apart", "arms without labels among the others", apart=False),
     Row("means", "pooled means of labels and rounds", switched=means_of_rounds_too),
     Row("leaves", "10 leaves instead of 14", narrow=True),
-    Row("refits", "refits at every factor of 1.2 from 1,024", {"first_epoch": 1024, "factor": 1.2}, every_sample),
-    Row("doubling", "refits at every doubling from 4,096", {"first_epoch": 4096, "factor": 2.0}, every_sample),
+    Row("often", "refits at every factor of 1.05 from 256, the default", {"first_epoch": 256, "factor": 1.05}),
+    Row("steps", "every sample counts at once", switched=every_sample),
+    Row("doubling", "refits at every doubling from 4,096", {"first_epoch": 4096, "factor": 2.0}),
     Row("hall", "arms that earned much are not scored everywhere", switched=no_hall),
     Row("moves", "arms whose rewards are found stay apart", switched=nobody_moves),
     Row("falls", "fallen arms are not forgotten", switched=nobody_falls),
     Row("new", "new arms as those without labels", switched=new_as_old, scenarios=("new-arms",)),
-    Row("paper", "the paper's X-IGW", {"learner": "paper"}, strategies=("igw", "greedy")),
+    Row(
+        "paper",
+        "the paper's X-IGW",
+        {"learner": "paper", "first_epoch": 4096, "factor": 2.0},
+        strategies=("igw", "greedy"),
+    ),
 )
 
 
@@ -163,6 +169,8 @@ class Ground:
     dataset: Dataset
     horizon: int | None = None
     scenario: str = "stationary"
+    first_epoch: int | None = None  # None: as the learner has it
+    factor: float | None = None
 
     @cached_property
     def sizes(self) -> tuple[int, int, int]:
@@ -174,7 +182,8 @@ class Ground:
 
     def play(self, row: Row, strategy: str, seed: int) -> Run:
         """One run as `simulate` has it, but for what the row switches off."""
-        settings = Settings(strategy, **{"learner": "treetop", **row.settings})
+        schedule = {"first_epoch": self.first_epoch, "factor": self.factor}
+        settings = Settings(strategy, **{"learner": "treetop", **schedule, **row.settings})
         warm, apart = settings.learns_labels, row.apart and settings.learns_labels
         stream, model = initial(self, apart, seed)
         model = narrow(model) if row.narrow else model
@@ -202,7 +211,8 @@ def samples(ground: Ground, apart: bool, seed: int, narrow: bool) -> Labelled:
 def play_all(cells: Cells, grounds: Sequence[Ground], seeds: int, rows: Sequence[Row]) -> None:
     """Seed by seed over all grounds, so that the table is whole early."""
     for seed, ground in product(range(seeds), grounds):
-        where = {"data": ground.dataset.name, "scenario": ground.scenario, "rounds": ground.sizes[1]}
+        where = {"data": ground.dataset.name, "scenario": ground.scenario, "rounds": ground.sizes[1],
+                 "first_epoch": ground.first_epoch, "factor": ground.factor}  # fmt: skip
         for row in (row for row in rows if ground.scenario in row.scenarios):
             for strategy in row.strategies:
                 facts = {**where, "off": row.name, "strategy": strategy, "seed": seed}
@@ -247,13 +257,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="+", help="debian, a folder, synthetic:...; each with its own default sizes")
     parser.add_argument("--horizon", type=int, help="rounds; all rows once if not given")
+    parser.add_argument(
+        "--first-epoch", type=int, help="rounds before the first refit; as the learner has it if not given"
+    )
+    parser.add_argument("--factor", type=float, help="from one refit to the next")
     parser.add_argument("--scenario", choices=SCENARIOS, default=SCENARIOS[0])
     parser.add_argument("--only", choices=[row.name for row in ROWS], action="append", help="beside `none`; repeatable")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("docs/results/ablation.json"))
     asked = parser.parse_args()
     cells = Cells.opened(asked.out, sys.argv)
-    grounds = [Ground(load(name), asked.horizon, asked.scenario) for name in asked.data]
+    grounds = [
+        Ground(load(name), asked.horizon, asked.scenario, asked.first_epoch, asked.factor) for name in asked.data
+    ]
     play_all(cells, grounds, asked.seeds, [row for row in ROWS if row.name in (asked.only or [row.name]) + ["none"]])
     print(f"{report(cells)}\n\n{cells.about()}")
 

@@ -49,7 +49,7 @@ UNSEEN = {
     "120k long heavy": f"synthetic:arms=120000,features=110000,rows=20000,{LONG},{HEAVY},seed=18",
 }
 SHAPES = UNSEEN | SEEN
-CHANGING = ("6k long flat", "20k long heavy", "6k long heavy", "15k short heavy")
+CHANGING = ("6k short heavy", "20k short flat", "6k long heavy", "15k short heavy")
 PLAYERS = {
     "X-IGW": Settings("igw"),
     "cold thrifty": Settings("thrifty", learner="treetop", warm=False),

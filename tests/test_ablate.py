@@ -12,7 +12,7 @@ from test_targets import script
 
 import treetop
 from treetop.bench.timing import commit as treetop_commit
-from treetop.experiment import Plan, Settings, execute
+from treetop.experiment import EPOCHS, Plan, Settings, execute
 from treetop.next_model import begun
 from treetop.pooled import KNOTS, STEPS, Labelled, Pooled, leaves
 from treetop.search import Eligible, search
@@ -62,6 +62,13 @@ def test_with_everything_on_a_run_is_that_of_simulate(ground: Any, scenario: str
     same = ablate.Ground(ground.dataset, scenario=scenario).play(ROWS["none"], "thrifty", 0)
     assert same.history.checksum() == record.checksum
     assert same.settings["refits"] == record.settings["refits"] != []
+
+
+def test_refits_often_are_the_default(ground: Any) -> None:
+    assert EPOCHS["treetop"] == (256, 1.05)
+    coarse = ablate.Ground(ground.dataset, None, "stationary", 1024, 1.2)
+    runs = [coarse.play(ROWS[name], "greedy", 0).settings["refits"] for name in ("none", "often", "paper")]
+    assert runs == [[1024, 1229], ground.play(ROWS["none"], "greedy", 0).settings["refits"], []]
 
 
 def test_the_last_row_is_the_papers(ground: Any) -> None:
@@ -134,12 +141,12 @@ def test_every_sample_counts(ground: Any, model: treetop.Model) -> None:
     """One sample beyond a step changes nothing before the next one, unless every sample counts."""
     step = int(STEPS[:-1][np.diff(STEPS) > 1][0])
     made = {}
-    for name in ("none", "refits"):
+    for name in ("none", "steps"):
         with ROWS[name].switched():
             some = [shown(ground, 0, ([0.0, 1.0] * step)[:n]) for n in (step, step + 1)]
             made[name] = [Pooled().learn(model, feedback).rewards for feedback in some]
     assert abs(made["none"][0] - made["none"][1]).sum() == 0
-    assert abs(made["refits"][0] - made["refits"][1]).sum() > 0
+    assert abs(made["steps"][0] - made["steps"][1]).sum() > 0
 
 
 def test_fallen_arms_are_not_forgotten(ground: Any, model: treetop.Model, known: Labelled) -> None:
@@ -169,7 +176,7 @@ def test_labelled_samples_see_as_many_leaves_as_decisions(ground: Any) -> None:
 
 
 def test_a_row_changes_what_is_played(ground: Any) -> None:
-    names = ("none", "start", "labels", "both", "apart", "means", "leaves", "refits", "doubling", "paper")
+    names = ("none", "start", "labels", "both", "apart", "means", "leaves", "steps", "doubling", "paper")
     played = {name: ground.play(ROWS[name], "greedy", 0).history.checksum() for name in names}
     assert len(set(played.values())) == len(names)
 
@@ -182,17 +189,17 @@ def call(module: Any, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys:
 
 def test_ablation_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     out = tmp_path / "made" / "cells.json"
-    words = [SMALL, "--seeds", "2", "--only", "refits", "--out", str(out)]
+    words = [SMALL, "--seeds", "2", "--only", "doubling", "--out", str(out)]
     text = call(ablate, words, monkeypatch, capsys)
     document = json.loads(out.read_text())
     assert [(cell["seed"], cell["off"], cell["strategy"]) for cell in document["cells"]] == [
-        (seed, off, strategy) for seed in (0, 1) for off in ("none", "refits") for strategy in ("thrifty", "greedy")
+        (seed, off, strategy) for seed in (0, 1) for off in ("none", "doubling") for strategy in ("thrifty", "greedy")
     ]
     assert document["commands"] == [f"python benchmarks/ablate.py {' '.join(words)}"]
     assert document["machine"]
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len(lines) == 4
-    means = [np.mean([cell["mean_reward"] for cell in document["cells"] if cell["off"] == "refits"
+    means = [np.mean([cell["mean_reward"] for cell in document["cells"] if cell["off"] == "doubling"
                       and cell["strategy"] == strategy]) for strategy in ("thrifty", "greedy")]  # fmt: skip
     assert f"| {means[0]:.3f} / {means[1]:.3f} |" in lines[-1]
 
