@@ -40,12 +40,12 @@ SEEN = {
 # Played once, after the last change: other sizes, and each size with the other kind of contexts and popularity.
 UNSEEN = {
     "6k short heavy": f"synthetic:arms=6000,features=12000,rows=30000,{SHORT},{HEAVY},seed=11",
+    "20k short flat": f"synthetic:arms=20000,features=30000,rows=8000,{SHORT},{FLAT},seed=13",
+    "60k short heavy": f"synthetic:arms=60000,features=50000,rows=8000,{SHORT},{HEAVY},seed=15",
+    "120k short flat": f"synthetic:arms=120000,features=70000,rows=8000,{SHORT},{FLAT},seed=17",
     "6k long flat": f"synthetic:arms=6000,features=25000,rows=8000,{LONG},{FLAT},seed=12",
-    "20k short flat": f"synthetic:arms=20000,features=30000,rows=30000,{SHORT},{FLAT},seed=13",
     "20k long heavy": f"synthetic:arms=20000,features=60000,rows=8000,{LONG},{HEAVY},seed=14",
-    "60k short heavy": f"synthetic:arms=60000,features=50000,rows=20000,{SHORT},{HEAVY},seed=15",
     "60k long flat": f"synthetic:arms=60000,features=90000,rows=8000,{LONG},{FLAT},seed=16",
-    "120k short flat": f"synthetic:arms=120000,features=70000,rows=20000,{SHORT},{FLAT},seed=17",
     "120k long heavy": f"synthetic:arms=120000,features=110000,rows=8000,{LONG},{HEAVY},seed=18",
 }
 SHAPES = UNSEEN | SEEN
