@@ -224,17 +224,21 @@ def _measured(played: Run) -> dict[str, float]:
 
 
 def report(cells: Cells) -> str:
-    """A row an idea; for every stream its strategy / greedy, and how far its strategy is from everything on."""
+    """A row an idea; for every stream its strategy / greedy, and how far its strategy is from everything on.
+
+    A mean over fewer seeds than the first row has says of which.
+    """
     streams = list(dict.fromkeys((cell["data"], cell["scenario"], cell["rounds"]) for cell in cells.cells))
     heads, lines = ["off"], {row: [row.words] for row in ROWS if cells.found(off=row.name)}
     for stream in streams:
         heads += [" ".join([stream[0], *([] if stream[1] == "stationary" else stream[1:2])]), "against the first row"]
         everything = _by_seed(cells, stream, ROWS[0], 0)
         for row, line in lines.items():
-            own, greedy = (_by_seed(cells, stream, row, place) for place in range(2))
-            line += [f"{_mean(own)} / {_mean(greedy)}", _against(own, everything) if row is not ROWS[0] else ""]
-    rounds = "; ".join(f"{' '.join(stream[:2])}: {stream[2]:,} rounds" for stream in streams)
-    return f"{table(heads, list(lines.values()))}\n\n{rounds}."
+            played = [_by_seed(cells, stream, row, place) for place in range(2)]
+            means = " / ".join(_mean(found, everything) for found in played)
+            line += [means, _against(played[0], everything) if row is not ROWS[0] else ""]
+    about = (f"{data} {scenario}: {rounds:,} rounds" for data, scenario, rounds in streams)
+    return f"{table(heads, list(lines.values()))}\n\n{'; '.join(about)}."
 
 
 def _by_seed(cells: Cells, stream: tuple[str, str, int], row: Row, place: int) -> dict[int, float]:
@@ -243,8 +247,11 @@ def _by_seed(cells: Cells, stream: tuple[str, str, int], row: Row, place: int) -
     return {cell["seed"]: cell["mean_reward"] for cell in found}
 
 
-def _mean(found: dict[int, float]) -> str:
-    return f"{statistics.fmean(found.values()):.3f}" if found else "not played"
+def _mean(found: dict[int, float], everything: dict[int, float]) -> str:
+    if not found:
+        return "not played"
+    mean = f"{statistics.fmean(found.values()):.3f}"
+    return mean if found.keys() == everything.keys() else f"{mean} (seeds {', '.join(map(str, sorted(found)))})"
 
 
 def _against(own: dict[int, float], everything: dict[int, float]) -> str:

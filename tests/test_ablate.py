@@ -212,6 +212,17 @@ def test_ablation_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
     assert json.loads(out.read_text())["cells"][0]["mean_reward"] == 9.5
 
 
+def test_a_mean_over_fewer_seeds_says_so() -> None:
+    stream = {"data": "mine", "scenario": "stationary", "rounds": 1000}
+    played = [("none", "thrifty", 0, 2.0), ("none", "thrifty", 1, 4.0), ("none", "greedy", 0, 2.0),
+              ("none", "greedy", 1, 4.0), ("hall", "thrifty", 1, 3.0)]  # fmt: skip
+    names = ("off", "strategy", "seed", "mean_reward")
+    made = [stream | dict(zip(names, cell, strict=True)) for cell in played]
+    lines = ablate.report(cells.Cells(Path("none"), [], made)).splitlines()
+    assert lines[2].endswith("| 3.000 / 3.000 |  |")
+    assert lines[3].endswith("| 3.000 (seeds 1) / not played | -25.00 % (-25.00 to -25.00) |")
+
+
 def test_a_cell_says_what_commit_it_was_played_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = cells.Cells.opened(tmp_path / "cells.json", ["x/shapes.py", str(tmp_path), "--seeds", "1"])
     monkeypatch.setattr(cells, "commit", lambda: "later")
