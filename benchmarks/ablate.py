@@ -2,8 +2,8 @@
 
 Each row of the table is played as `treetop simulate DATA --learner treetop` would, but for one idea, with thrifty
 exploration and greedy; the last row is the paper's, with IGW and greedy. Cells are means over seeds. `--only` and
-`--scenario` choose rows and streams that change. The file of `--out` keeps every run, and a run that is in it is not
-played again.
+`--scenario` choose rows and streams that change; `--first-epoch` and `--factor` say when rows refit that do not say it
+themselves. The file of `--out` keeps every run, and a run that is in it is not played again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -24,7 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 from cells import Cells, table
 
-from treetop import pooled
+from treetop import pooled, settle
 from treetop.datasets import Dataset, Stream, load
 from treetop.experiment import Settings
 from treetop.model import Model
@@ -35,6 +35,8 @@ from treetop.settle import Standing
 from treetop.simulate import Run, begin, run
 from treetop.tree import Tree
 from treetop.types import Bools, Feedback, Floats, as_rows
+
+MOST = 2**22  # samples of an arm, more than any run here has
 
 
 @contextmanager
@@ -63,9 +65,16 @@ def means_of_rounds_too() -> Iterator[None]:
 
 
 @contextmanager
+def no_hall() -> Iterator[None]:
+    """An arm that has earned much is scored where routing leads to its leaf, as any other."""
+    with patch.object(settle, "HALL", 0), patch.object(settle, "_path", lambda tree, leaf: None):
+        yield
+
+
+@contextmanager
 def nobody_moves() -> Iterator[None]:
     """Arms that no label tells of stay apart, wherever their rewards were found."""
-    with patch.object(Standing, "_found", lambda self, routing, feedback: {}):
+    with no_hall(), patch.object(Standing, "_leaves", lambda self, routing, feedback, arm, t: {}):
         yield
 
 
@@ -73,25 +82,46 @@ def nobody_moves() -> Iterator[None]:
 def nobody_falls() -> Iterator[None]:
     """All rewards of an arm count, whatever became of it."""
 
-    def steady(feedback: Feedback, told: Bools) -> Standing:
-        return Standing(np.zeros(len(told), np.int64), told, feedback.observed)
+    def steady(feedback: Feedback, labelled: Bools) -> Standing:
+        return Standing(np.zeros(len(labelled), np.int64), labelled, feedback.observed, labelled)
 
     with patch.object(Standing, "of", steady):
+        yield
+
+
+@contextmanager
+def new_as_old() -> Iterator[None]:
+    """As little is hoped of an arm that has just appeared as of one that no label tells of."""
+    with patch.object(Feedback, "late", lambda self, arms: np.zeros(arms, np.bool_)):
+        yield
+
+
+@contextmanager
+def every_sample() -> Iterator[None]:
+    """An arm is solved again as soon as it has one more sample."""
+    with patch.object(pooled, "STEPS", np.arange(MOST)):
         yield
 
 
 def narrow(model: Model) -> Model:
     """The same arms, but a search ends with as many leaves as the beam has places.
 
-    With a prior, more leaves survive the last level than nodes any other. So every leaf gets one child, to which all
-    contexts go (its routing is the constant 1): the leaves survive as nodes do, and the last level has no more.
+    With a prior, more leaves survive the last level than nodes any other. So every leaf gets a child, to which all
+    contexts go (its routing is the constant 1), and that another, down to one level below the deepest leaf: the leaves
+    survive as nodes do, and the last level has no more.
     """
     tree = model.tree
     leaves = np.setdiff1d(np.arange(tree.n_nodes), tree.parents)
-    below = (tree.n_nodes + np.searchsorted(leaves, tree.leaf_of)).astype(np.int32)
-    always = sp.csr_matrix((np.ones(len(leaves)), (np.arange(len(leaves)), np.full(len(leaves), model.n_features))))
+    ends, level, parents = leaves.copy(), tree.levels()[leaves], tree.parents
+    while (short := level <= tree.depth).any():
+        level[short] += 1
+        parents = np.concatenate([parents, ends[short]])
+        ends[short] = len(parents) - short.sum() + np.arange(short.sum())
+    added = len(parents) - tree.n_nodes
+    always = sp.csr_matrix((np.ones(added), (np.arange(added), np.full(added, model.n_features))))
     routing = as_rows(sp.vstack([model.routing, always], format="csr"), what="routing")
-    return Model.unlearned(Tree(np.concatenate([tree.parents, leaves]), below), routing)
+    leaf_of = ends[np.searchsorted(leaves, tree.leaf_of)].astype(np.int32)
+    return Model.unlearned(Tree(parents.astype(np.int32), leaf_of), routing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +135,7 @@ class Row:
     apart: bool = True
     narrow: bool = False
     strategies: tuple[str, str] = ("thrifty", "greedy")
+    scenarios: tuple[str, ...] = SCENARIOS  # in which it is not the same as everything on
 
 
 ROWS = (
@@ -115,10 +146,19 @@ ROWS = (
     Row("apart", "arms without labels among the others", apart=False),
     Row("means", "pooled means of labels and rounds", switched=means_of_rounds_too),
     Row("leaves", "10 leaves instead of 14", narrow=True),
-    Row("refits", "refits at every doubling from 4,096", {"first_epoch": 4096, "factor": 2.0}),
+    Row("often", "refits at every factor of 1.05 from 256, the default", {"first_epoch": 256, "factor": 1.05}),
+    Row("steps", "every sample counts at once", switched=every_sample),
+    Row("doubling", "refits at every doubling from 4,096", {"first_epoch": 4096, "factor": 2.0}),
+    Row("hall", "arms that earned much are not scored everywhere", switched=no_hall),
     Row("moves", "arms whose rewards are found stay apart", switched=nobody_moves),
     Row("falls", "fallen arms are not forgotten", switched=nobody_falls),
-    Row("paper", "the paper's X-IGW", {"learner": "paper"}, strategies=("igw", "greedy")),
+    Row("new", "new arms as those without labels", switched=new_as_old, scenarios=("new-arms",)),
+    Row(
+        "paper",
+        "the paper's X-IGW",
+        {"learner": "paper", "first_epoch": 4096, "factor": 2.0},
+        strategies=("igw", "greedy"),
+    ),
 )
 
 
@@ -129,6 +169,8 @@ class Ground:
     dataset: Dataset
     horizon: int | None = None
     scenario: str = "stationary"
+    first_epoch: int | None = None  # None: as the learner has it
+    factor: float | None = None
 
     @cached_property
     def sizes(self) -> tuple[int, int, int]:
@@ -140,7 +182,8 @@ class Ground:
 
     def play(self, row: Row, strategy: str, seed: int) -> Run:
         """One run as `simulate` has it, but for what the row switches off."""
-        settings = Settings(strategy, **{"learner": "treetop", **row.settings})
+        schedule = {"first_epoch": self.first_epoch, "factor": self.factor}
+        settings = Settings(strategy, **{"learner": "treetop", **schedule, **row.settings})
         warm, apart = settings.learns_labels, row.apart and settings.learns_labels
         stream, model = initial(self, apart, seed)
         model = narrow(model) if row.narrow else model
@@ -165,11 +208,12 @@ def samples(ground: Ground, apart: bool, seed: int, narrow: bool) -> Labelled:
         return Labelled.of(model.tree, stream.X_init, stream.Y_init)
 
 
-def play_all(cells: Cells, grounds: Iterable[Ground], seeds: int, rows: Sequence[Row]) -> None:
-    """Seed by seed, so that the table is whole early."""
-    for ground in grounds:
-        where = {"data": ground.dataset.name, "scenario": ground.scenario, "rounds": ground.sizes[1]}
-        for seed, row in product(range(seeds), rows):
+def play_all(cells: Cells, grounds: Sequence[Ground], seeds: int, rows: Sequence[Row]) -> None:
+    """Seed by seed over all grounds, so that the table is whole early."""
+    for seed, ground in product(range(seeds), grounds):
+        where = {"data": ground.dataset.name, "scenario": ground.scenario, "rounds": ground.sizes[1],
+                 "first_epoch": ground.first_epoch, "factor": ground.factor}  # fmt: skip
+        for row in (row for row in rows if ground.scenario in row.scenarios):
             for strategy in row.strategies:
                 facts = {**where, "off": row.name, "strategy": strategy, "seed": seed}
                 cells.play(facts, lambda: _measured(ground.play(row, strategy, seed)))  # noqa: B023
@@ -180,17 +224,21 @@ def _measured(played: Run) -> dict[str, float]:
 
 
 def report(cells: Cells) -> str:
-    """A row an idea; for every stream its strategy / greedy, and how far its strategy is from everything on."""
+    """A row an idea; for every stream its strategy / greedy, and how far its strategy is from everything on.
+
+    A mean over fewer seeds than the first row has says of which.
+    """
     streams = list(dict.fromkeys((cell["data"], cell["scenario"], cell["rounds"]) for cell in cells.cells))
     heads, lines = ["off"], {row: [row.words] for row in ROWS if cells.found(off=row.name)}
     for stream in streams:
         heads += [" ".join([stream[0], *([] if stream[1] == "stationary" else stream[1:2])]), "against the first row"]
         everything = _by_seed(cells, stream, ROWS[0], 0)
         for row, line in lines.items():
-            own, greedy = (_by_seed(cells, stream, row, place) for place in range(2))
-            line += [f"{_mean(own)} / {_mean(greedy)}", _against(own, everything) if row is not ROWS[0] else ""]
-    rounds = "; ".join(f"{' '.join(stream[:2])}: {stream[2]:,} rounds" for stream in streams)
-    return f"{table(heads, list(lines.values()))}\n\n{rounds}."
+            played = [_by_seed(cells, stream, row, place) for place in range(2)]
+            means = " / ".join(_mean(found, everything) for found in played)
+            line += [means, _against(played[0], everything) if row is not ROWS[0] else ""]
+    about = (f"{data} {scenario}: {rounds:,} rounds" for data, scenario, rounds in streams)
+    return f"{table(heads, list(lines.values()))}\n\n{'; '.join(about)}."
 
 
 def _by_seed(cells: Cells, stream: tuple[str, str, int], row: Row, place: int) -> dict[int, float]:
@@ -199,8 +247,11 @@ def _by_seed(cells: Cells, stream: tuple[str, str, int], row: Row, place: int) -
     return {cell["seed"]: cell["mean_reward"] for cell in found}
 
 
-def _mean(found: dict[int, float]) -> str:
-    return f"{statistics.fmean(found.values()):.3f}" if found else "not played"
+def _mean(found: dict[int, float], everything: dict[int, float]) -> str:
+    if not found:
+        return "not played"
+    mean = f"{statistics.fmean(found.values()):.3f}"
+    return mean if found.keys() == everything.keys() else f"{mean} (seeds {', '.join(map(str, sorted(found)))})"
 
 
 def _against(own: dict[int, float], everything: dict[int, float]) -> str:
@@ -213,13 +264,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="+", help="debian, a folder, synthetic:...; each with its own default sizes")
     parser.add_argument("--horizon", type=int, help="rounds; all rows once if not given")
+    parser.add_argument(
+        "--first-epoch", type=int, help="rounds before the first refit; as the learner has it if not given"
+    )
+    parser.add_argument("--factor", type=float, help="from one refit to the next")
     parser.add_argument("--scenario", choices=SCENARIOS, default=SCENARIOS[0])
     parser.add_argument("--only", choices=[row.name for row in ROWS], action="append", help="beside `none`; repeatable")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("docs/results/ablation.json"))
     asked = parser.parse_args()
     cells = Cells.opened(asked.out, sys.argv)
-    grounds = (Ground(load(name), asked.horizon, asked.scenario) for name in asked.data)
+    grounds = [
+        Ground(load(name), asked.horizon, asked.scenario, asked.first_epoch, asked.factor) for name in asked.data
+    ]
     play_all(cells, grounds, asked.seeds, [row for row in ROWS if row.name in (asked.only or [row.name]) + ["none"]])
     print(f"{report(cells)}\n\n{cells.about()}")
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ from test_targets import script
 
 import treetop
 from treetop.bench.timing import commit as treetop_commit
-from treetop.experiment import Plan, Settings, execute
+from treetop.experiment import EPOCHS, Plan, Settings, execute
 from treetop.next_model import begun
-from treetop.pooled import KNOTS, Labelled, Pooled, leaves
+from treetop.pooled import KNOTS, STEPS, Labelled, Pooled, leaves
 from treetop.search import Eligible, search
 from treetop.settle import Standing
 from treetop.synthetic import parse
@@ -60,7 +61,14 @@ def test_with_everything_on_a_run_is_that_of_simulate(ground: Any, scenario: str
     record = execute(None, Plan(SMALL, (settings,)), dataset=ground.dataset)[0]
     same = ablate.Ground(ground.dataset, scenario=scenario).play(ROWS["none"], "thrifty", 0)
     assert same.history.checksum() == record.checksum
-    assert same.settings["refits"] == [1024, 1229]
+    assert same.settings["refits"] == record.settings["refits"] != []
+
+
+def test_refits_often_are_the_default(ground: Any) -> None:
+    assert EPOCHS["treetop"] == (256, 1.05)
+    coarse = ablate.Ground(ground.dataset, None, "stationary", 1024, 1.2)
+    runs = [coarse.play(ROWS[name], "greedy", 0).settings["refits"] for name in ("none", "often", "paper")]
+    assert runs == [[1024, 1229], ground.play(ROWS["none"], "greedy", 0).settings["refits"], []]
 
 
 def test_the_last_row_is_the_papers(ground: Any) -> None:
@@ -101,6 +109,46 @@ def test_found_arms_stay_apart(ground: Any, model: treetop.Model, known: Labelle
     assert told[moves.arms_below(int(moves.leaf_of[arm]))].any()
 
 
+@pytest.mark.parametrize(("name", "kept"), [("none", True), ("hall", False), ("moves", False)])
+def test_nobody_is_in_the_hall(ground: Any, model: treetop.Model, known: Labelled, name: str, kept: bool) -> None:
+    arm = untold(known, model)
+    with ROWS[name].switched():
+        made = Pooled(known=known).learn(model, shown(ground, arm, [1.0] * 20))
+    assert (made.hall is not None) == kept
+    if made.hall is not None:
+        assert made.tree.leaf_of[arm] == made.hall[0]
+    else:
+        told = known.told(model.n_arms)[made.tree.arms_below(int(made.tree.leaf_of[arm]))]
+        assert told.any() == (name == "hall")
+
+
+def test_a_new_arm_is_as_one_without_labels(ground: Any, model: treetop.Model, known: Labelled) -> None:
+    arm = untold(known, model)
+    feedback = shown(ground, int(np.flatnonzero(known.told(model.n_arms))[0]), [1.0] * 20)
+    late = replace(feedback, appeared=(np.arange(model.n_arms) == arm).astype(np.int32))
+
+    def hoped() -> list[float]:
+        made = [Pooled(known=known).learn(model, said).hope for said in (feedback, late)]
+        return [float(hope[arm]) for hope in made if hope is not None]
+
+    with ROWS["new"].switched():
+        plain, new = hoped()
+    assert plain == new
+    assert hoped()[0] == plain < hoped()[1]
+
+
+def test_every_sample_counts(ground: Any, model: treetop.Model) -> None:
+    """One sample beyond a step changes nothing before the next one, unless every sample counts."""
+    step = int(STEPS[:-1][np.diff(STEPS) > 1][0])
+    made = {}
+    for name in ("none", "steps"):
+        with ROWS[name].switched():
+            some = [shown(ground, 0, ([0.0, 1.0] * step)[:n]) for n in (step, step + 1)]
+            made[name] = [Pooled().learn(model, feedback).rewards for feedback in some]
+    assert abs(made["none"][0] - made["none"][1]).sum() == 0
+    assert abs(made["steps"][0] - made["steps"][1]).sum() > 0
+
+
 def test_fallen_arms_are_not_forgotten(ground: Any, model: treetop.Model, known: Labelled) -> None:
     feedback, told = shown(ground, 0, [1.0] * 30 + [0.0] * 30), np.ones(model.n_arms, np.bool_)
     with ROWS["falls"].switched():
@@ -128,8 +176,9 @@ def test_labelled_samples_see_as_many_leaves_as_decisions(ground: Any) -> None:
 
 
 def test_a_row_changes_what_is_played(ground: Any) -> None:
-    played = {name: ground.play(ROWS[name], "greedy", 0).history.checksum() for name in ROWS if name != "falls"}
-    assert len(set(played.values())) >= len(played) - 1  # moves: greedy finds none here
+    names = ("none", "start", "labels", "both", "apart", "means", "leaves", "steps", "doubling", "paper")
+    played = {name: ground.play(ROWS[name], "greedy", 0).history.checksum() for name in names}
+    assert len(set(played.values())) == len(names)
 
 
 def call(module: Any, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> str:
@@ -140,17 +189,17 @@ def call(module: Any, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys:
 
 def test_ablation_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     out = tmp_path / "made" / "cells.json"
-    words = [SMALL, "--seeds", "2", "--only", "refits", "--out", str(out)]
+    words = [SMALL, "--seeds", "2", "--only", "doubling", "--out", str(out)]
     text = call(ablate, words, monkeypatch, capsys)
     document = json.loads(out.read_text())
     assert [(cell["seed"], cell["off"], cell["strategy"]) for cell in document["cells"]] == [
-        (seed, off, strategy) for seed in (0, 1) for off in ("none", "refits") for strategy in ("thrifty", "greedy")
+        (seed, off, strategy) for seed in (0, 1) for off in ("none", "doubling") for strategy in ("thrifty", "greedy")
     ]
     assert document["commands"] == [f"python benchmarks/ablate.py {' '.join(words)}"]
     assert document["machine"]
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len(lines) == 4
-    means = [np.mean([cell["mean_reward"] for cell in document["cells"] if cell["off"] == "refits"
+    means = [np.mean([cell["mean_reward"] for cell in document["cells"] if cell["off"] == "doubling"
                       and cell["strategy"] == strategy]) for strategy in ("thrifty", "greedy")]  # fmt: skip
     assert f"| {means[0]:.3f} / {means[1]:.3f} |" in lines[-1]
 
@@ -161,6 +210,17 @@ def test_ablation_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
     assert "9.5" in out.read_text()
     call(ablate, words, monkeypatch, capsys)
     assert json.loads(out.read_text())["cells"][0]["mean_reward"] == 9.5
+
+
+def test_a_mean_over_fewer_seeds_says_so() -> None:
+    stream = {"data": "mine", "scenario": "stationary", "rounds": 1000}
+    played = [("none", "thrifty", 0, 2.0), ("none", "thrifty", 1, 4.0), ("none", "greedy", 0, 2.0),
+              ("none", "greedy", 1, 4.0), ("hall", "thrifty", 1, 3.0)]  # fmt: skip
+    names = ("off", "strategy", "seed", "mean_reward")
+    made = [stream | dict(zip(names, cell, strict=True)) for cell in played]
+    lines = ablate.report(cells.Cells(Path("none"), [], made)).splitlines()
+    assert lines[2].endswith("| 3.000 / 3.000 |  |")
+    assert lines[3].endswith("| 3.000 (seeds 1) / not played | -25.00 % (-25.00 to -25.00) |")
 
 
 def test_a_cell_says_what_commit_it_was_played_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
