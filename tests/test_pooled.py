@@ -352,3 +352,13 @@ def test_the_bench_of_learners_compares_the_same_refits() -> None:
     assert [entry["rounds"] for entry in found["refits"]] == Settings(learner="treetop").epochs().until(5000)
     assert all(entry["treetop"] > 0 and entry["paper"] > 0 for entry in found["refits"])
     assert found["mean_reward"]["treetop"] > found["mean_reward"]["paper"]
+
+
+def test_an_adaptive_search_that_must_widen_to_all_arms() -> None:
+    """Leaves of radius 0 are far from everything at every beta; in the end all arms are near."""
+    V = np.repeat(np.eye(2, dtype=np.float32), 4, axis=0)
+    model = Model.from_vectors(treetop.Tree.from_vectors(V, max_leaf=4), V)
+    seen = Feedback(V, arms=[[i] for i in range(8)], nodes=None, rewards=[[1.0]] * 8)
+    policy = treetop.Policy(k=5, explore=2, beta=0.5)
+    for learned in (model, treetop.refit(model, seen, Pooled())):
+        assert len(set(policy.decide(learned, [-1.0, -1.0], event_id=1).arms.tolist())) == 5

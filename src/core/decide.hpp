@@ -80,6 +80,7 @@ public:
                 Reached* reached = nullptr) {
         search_.time(reached ? reached->data() : nullptr);
         const auto& candidates = search(x, ask.width, static_cast<std::size_t>(ask.k), eligible);
+        search_.time(nullptr);
         if (reached) (*reached)[1] = std::chrono::steady_clock::now();
         const auto& chosen = explore_(candidates, ask.k, ask.explore, ask.strategy, key);
         for (std::size_t s = 0; s < chosen.size(); ++s) {

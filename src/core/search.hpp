@@ -108,6 +108,8 @@ public:
     // search is repeated twice as wide until there are enough or all are single arms.
     const std::vector<Candidate>& operator()(const Row& x, Width width, std::size_t wanted, const Eligible& eligible) {
         prepare(x);
+        const auto widest = static_cast<std::int64_t>(model_.tree.nodes());  // beyond it a beam is no wider
+        width.beam = std::min(width.beam, widest);
         for (int attempt = 1;; ++attempt) {
             const bool pruned = search(x, width, eligible);
             if (!pruned || found_.size() >= wanted) return found_;
@@ -116,7 +118,7 @@ public:
             else if (attempt < 64)
                 width.beta /= 2;
             else  // a node of radius 0 away from its centre is far at every beta: in the end all are near
-                width = {std::numeric_limits<std::int64_t>::max(), -1};
+                width = {widest, -1};
         }
     }
 
@@ -290,7 +292,7 @@ private:
     // Section 4: a node is far from x if its own g(x) <= beta, and then stands for its arms.
     void keep_near(double limit) {
         frontier_.clear();
-        for (const Visit& visit : labels_) keep(visit, visit.own > limit);
+        for (const Visit& visit : labels_) keep(visit, visit.own > limit || model_.prior.leads_to_hall(visit.node));
     }
 
     void keep(const Visit& visit, bool survives) {

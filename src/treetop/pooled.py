@@ -76,6 +76,7 @@ class Labelled:
     def told(self, arms: int) -> Bools:
         """Which of so many arms have a label.
 
+        >>> from treetop.tree import Tree
         >>> X = Y = np.eye(2, dtype=np.float32)
         >>> Labelled.of(Tree(parents=[-1, 0, 0], leaf_of=[1, 2, 2]), X, np.eye(2, 3), beam=1).told(3)
         array([ True,  True, False])
