@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from treetop.config import Refitting
 from treetop.datasets import Dataset, Stream, load
 from treetop.experiment import Settings, prepared
 from treetop.figures import plot
@@ -35,7 +36,9 @@ class Demo:
         return cls(dataset, *begin(dataset, INIT, rounds, MAX_LEAF, seed), seed)
 
     def play(self, name: str, seed: int = 0, progress: Progress | None = None) -> Run:
-        settings = Settings("thrifty", learner="treetop") if name == BETTER else Settings(name)
+        settings = Settings(name)
+        if name == BETTER:  # refitted as often as a bandit
+            settings = Settings("thrifty", learner="treetop", first_epoch=Refitting.first, factor=Refitting.factor)
         model = self.model
         if settings.learns_labels:
             _, model = begin(self.dataset, INIT, len(self.stream.rows), MAX_LEAF, self.seed, apart=True)
