@@ -36,9 +36,12 @@ class Demo:
         return cls(dataset, *begin(dataset, INIT, rounds, MAX_LEAF, seed), seed)
 
     def play(self, name: str, seed: int = 0, progress: Progress | None = None) -> Run:
-        settings = Settings(name)
-        if name == BETTER:  # refitted as often as a bandit
-            settings = Settings("thrifty", learner="treetop", first_epoch=Refitting.first, factor=Refitting.factor)
+        often = Refitting()  # as a bandit refits
+        settings = (
+            Settings("thrifty", learner="treetop", first_epoch=often.first, factor=often.factor)
+            if name == BETTER
+            else Settings(name)
+        )
         model = self.model
         if settings.learns_labels:
             _, model = begin(self.dataset, INIT, len(self.stream.rows), MAX_LEAF, self.seed, apart=True)
