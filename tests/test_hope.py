@@ -82,6 +82,14 @@ def test_rounds_that_there_are_not_are_refused(appeared: list[float]) -> None:
         history([0, 0], [1, 1], appeared=appeared)  # type: ignore[arg-type]
 
 
+def test_more_arms_that_appeared_than_there_are_are_refused() -> None:
+    X = np.eye(2, dtype=np.float32)
+    model = Model.initial(Tree(np.array([-1, 0, 0], np.int32), np.array([1, 2], np.int32)), X, X)
+    seen = Feedback(X, [[0], [1]], None, [[1.0], [0.0]], appeared=[0, 1, 2])
+    with pytest.raises(ValueError, match="feedback says when 3 arms appeared; the model has 2"):
+        Pooled().learn(model, seen)
+
+
 def test_a_new_arm_has_the_hope_of_one_before_any_refit() -> None:
     X = Y = np.eye(4, 6, dtype=np.float32)
     tree = Tree.from_labels(X, Y, max_leaf=2, apart=True)

@@ -56,9 +56,9 @@ Horizon = Annotated[
     int | None, typer.Option(help="Rounds, with replacement beyond the data; all rows if not given, or the paper's.")
 ]
 DataDir = Annotated[Path | None, typer.Option(help="Where the files of a set of the paper lie; here if not given.")]
-FIRST = "Rounds before the first refit, --factor times as many before the next: 4096 for paper, 1024 for treetop."
+FIRST = "Rounds before the first refit, --factor times as many before the next: 4096 for paper, 256 for treetop."
 FirstEpoch = Annotated[int | None, typer.Option(help=FIRST)]
-Factor = Annotated[float | None, typer.Option(help="How the rounds seen grow from refit to refit: 2 or 1.2.")]
+Factor = Annotated[float | None, typer.Option(help="How the rounds seen grow from refit to refit: 2 or 1.05.")]
 Loss = Annotated[str, typer.Option(help="Reward models: squared or absolute (the paper's LinearSVR).")]
 Split = Annotated[str, typer.Option(help="Tree: kmeans or cocluster.")]
 Observed = Annotated[str, typer.Option("--feedback", help=OBSERVED)]

@@ -186,6 +186,8 @@ def check_fits(feedback: Feedback, model: Model, moving: bool = False) -> None:
     for name, ids, limit in (("arm", arms, tree.n_arms), *([] if moving else [("node", nodes, tree.n_nodes)])):
         if ids.size and ids.max() >= limit:
             raise ValueError(f"feedback on {name} {ids.max()}, outside [0, {limit})")
+    if feedback.appeared is not None and len(feedback.appeared) > tree.n_arms:
+        raise ValueError(f"feedback says when {len(feedback.appeared)} arms appeared; the model has {tree.n_arms}")
     if moving:
         return
     place = tree.position_of[np.maximum(arms, 0)]
