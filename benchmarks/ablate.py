@@ -146,7 +146,11 @@ ROWS = (
     Row("apart", "arms without labels among the others", apart=False),
     Row("means", "pooled means of labels and rounds", switched=means_of_rounds_too),
     Row("leaves", "10 leaves instead of 14", narrow=True),
-    Row("often", "refits at every factor of 1.05 from 256, the default", {"first_epoch": 256, "factor": 1.05}),
+    Row(
+        "seldom",
+        "refits at every factor of 1.2 from 1,024, as the service has them",
+        {"first_epoch": 1024, "factor": 1.2},
+    ),
     Row("steps", "every sample counts at once", switched=every_sample),
     Row("doubling", "refits at every doubling from 4,096", {"first_epoch": 4096, "factor": 2.0}),
     Row("hall", "arms that earned much are not scored everywhere", switched=no_hall),

@@ -20,7 +20,7 @@ from treetop.learn import Linear, by_group, check_fits
 from treetop.model import Model
 from treetop.search import Eligible, search
 from treetop.settle import Standing
-from treetop.tree import labelled
+from treetop.tree import Tree, labelled
 from treetop.types import Bools, Feedback, Floats, Ints, Longs, Matrix, Rows, Singles, as_rows, real, whole
 
 KNOTS, WIDEST = 65, 4.0  # of the prior's tables, over the slack of a route; the core reads them the same way
@@ -119,6 +119,7 @@ class _Routed:
     """Log routes of all that was shown. Rounds of the last call are not routed again if the routing is the same."""
 
     last: tuple[Rows, Ints, tuple[int, ...], Floats] | None = None
+    _to_leaves: tuple[Rows, Ints, Model] | None = None
 
     def of(self, model: Model, feedback: Feedback, threads: int) -> Floats:
         """(rounds, slots); NaN where nothing was shown."""
@@ -128,9 +129,20 @@ class _Routed:
         again = moved[np.maximum(feedback.arms, 0)].any(axis=1)
         again[len(old) :] = True
         x, arms = as_rows(feedback.contexts.csr()[again]), feedback.arms[again]
-        routes[again] = model.engine.routes(x.start, x.index, x.value, arms.reshape(-1), max(1, arms.shape[1]), threads)
+        engine, places = (model.engine, arms) if "engine" in vars(model) else self._leaves(model, arms)
+        routes[again] = engine.routes(x.start, x.index, x.value, places.reshape(-1), max(1, arms.shape[1]), threads)
         self.last = model.route_rows, model.tree.leaf_of, _digest(feedback, len(feedback)), routes
         return routes
+
+    def _leaves(self, model: Model, arms: Ints) -> tuple[_core.Engine, Ints]:
+        """The engine of a model that has the leaves for arms, which need not be made again if arms move; and these."""
+        if self._to_leaves is None or self._to_leaves[0] is not model.route_rows:
+            leaves = np.setdiff1d(np.arange(model.tree.n_nodes), model.tree.parents).astype(np.int32)
+            routing = Model.unlearned(Tree(model.tree.parents, leaves), model.route_rows, model.geometric)
+            self._to_leaves = model.route_rows, leaves, routing
+        _, leaves, routing = self._to_leaves
+        places = np.searchsorted(leaves, model.tree.leaf_of[np.maximum(arms, 0)])
+        return routing.engine, np.where(arms < 0, -1, places).astype(np.int32)
 
     def _as_before(self, model: Model, feedback: Feedback) -> tuple[Floats, Bools]:
         """Routes of the first rounds as they were, and the arms that live elsewhere since."""
