@@ -25,6 +25,7 @@ ORDER = [
     "learn",
     "settle",
     "hope",
+    "lost",
     "pooled",
     "labels",
     "flat",

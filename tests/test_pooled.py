@@ -167,8 +167,9 @@ def test_settings_are_checked(bad: dict[str, float]) -> None:
 
 def made_up(rng: np.random.Generator, n: int = 12) -> Candidates:
     promise = rng.uniform(0.01, 1, n).astype(np.float32)
+    weight = promise * rng.integers(1, 9, n).astype(np.float32)
     return Candidates(np.zeros(n, np.bool_), np.arange(n, dtype=np.int32), np.ones(n),
-                      rng.random(n).astype(np.float32), promise)  # fmt: skip
+                      rng.random(n).astype(np.float32), promise, weight)  # fmt: skip
 
 
 def test_thrifty_gives_up_no_more_than_it_promises() -> None:
@@ -178,7 +179,7 @@ def test_thrifty_gives_up_no_more_than_it_promises() -> None:
         p = first_draw(Thrifty(zeal), found, 9)
         assert (p > 0).all()
         assert p.sum() == pytest.approx(1)
-        drawn = found.promise / found.promise.sum()
+        drawn = found.weight / found.weight.sum()
         lost = float(p @ (found.score.max() - found.score.astype(float)))
         assert lost <= max(zeal * float(drawn @ found.promise), 1e-3)
     free = replace(found, score=np.full(12, 0.3, np.float32))  # where nothing is given up, one draw in two
@@ -206,7 +207,8 @@ def test_thrifty_draws_what_it_says(problem: Problem, pooled: Model) -> None:
 
 
 def test_thrifty_without_promise_is_the_same_natively_and_not() -> None:
-    found = replace(made_up(np.random.default_rng(2)), promise=np.zeros(12, np.float32))
+    none = np.zeros(12, np.float32)
+    found = replace(made_up(np.random.default_rng(2)), promise=none, weight=none)
     p = first_draw(Thrifty(), found, 9)
     assert p.min() == pytest.approx(1e-3 / 12)
     for key in range(50):

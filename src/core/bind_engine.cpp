@@ -80,8 +80,12 @@ public:
 
     // To be called before the engine is shared: what scores start from, and how often each arm was tried.
     void start_from(In<float> prior, In<std::int32_t> trials, In<float> hope, In<std::int32_t> hall,
-                    In<std::int32_t> beside) {
-        model_.prior = make_prior(model_.tree, view(prior), view(trials), view(hope), view(hall), view(beside));
+                    In<std::int32_t> beside, In<float> lost, In<float> heirs) {
+        if (lost.size() != 0 && static_cast<std::int64_t>(lost.size()) != model_.columns)
+            throw std::invalid_argument(std::to_string(lost.size()) + " weights of what was lost for " +
+                                        std::to_string(model_.columns) + " columns");
+        model_.prior = make_prior(model_.tree, view(prior), view(trials), view(hope), view(hall), view(beside),
+                                  view(lost), view(heirs));
     }
 
     // (n, k) log routing scores of the leaves of given arms; NaN where there is no arm (-1).
@@ -178,7 +182,7 @@ public:
         std::vector<std::uint8_t> is_node;
         std::vector<std::int32_t> id;
         std::vector<double> route;
-        std::vector<float> score, promise;
+        std::vector<float> score, promise, weight;
         {
             const nb::gil_scoped_release release;
             check(contexts, 1, allowed);
@@ -190,12 +194,14 @@ public:
                 route.push_back(c.route);
                 score.push_back(c.score);
                 promise.push_back(c.promise);
+                weight.push_back(c.weight);
             }
             give_back(std::move(decider));
         }
         const std::size_t n = id.size();
         return std::make_tuple(pack_bool<Out<bool>>(std::move(is_node), n), pack1(std::move(id)),
-                               pack1(std::move(route)), pack1(std::move(score)), pack1(std::move(promise)));
+                               pack1(std::move(route)), pack1(std::move(score)), pack1(std::move(promise)),
+                               pack1(std::move(weight)));
     }
 
     // A uniform eligible arm below `node`, and how many there are.
@@ -388,7 +394,7 @@ void treetop::bind_engine(nb::module_& m) {
             },
             "The serving layout as it is written to a file; memory of the engine.")
         .def("start_from", &Engine::start_from, "prior"_a.noconvert(), "trials"_a.noconvert(), "hope"_a.noconvert(),
-             "hall"_a.noconvert(), "beside"_a.noconvert(),
+             "hall"_a.noconvert(), "beside"_a.noconvert(), "lost"_a.noconvert(), "heirs"_a.noconvert(),
              "What scores start from; to be called before the engine is shared.")
         .def("routes", &Engine::routes, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
              "arms"_a.noconvert(), "k"_a, "threads"_a, "Log routing scores of the leaves of given arms.")
@@ -411,7 +417,7 @@ void treetop::bind_engine(nb::module_& m) {
              "`decide_one` begun by another thread.")
         .def("search", &Engine::search, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "wanted"_a,
              "beam"_a, "beta"_a, "eligible_kind"_a, "positions"_a.noconvert(), "mask"_a = nb::none(),
-             "Effective arms of one context: is_node, id, log route, score, promise.")
+             "Effective arms of one context: is_node, id, log route, score, promise, weight.")
         .def("lines", &Engine::lines, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "wanted"_a,
              "beam"_a, "The numbers of the layout's cache lines that a beam search for one context reads, each once.")
         .def("touch", &Engine::touch, "numbers"_a.noconvert(),

@@ -9,15 +9,22 @@
 #include <string>
 #include <vector>
 
+#include "rows.hpp"
 #include "tree.hpp"
 
 namespace treetop {
+
+struct Promise {
+    float promise = 0, weight = 0;  // as of a Candidate
+};
 
 // The mean reward by routing score, pooled over all arms and over all pruned nodes. Empty: everything starts from 0.
 struct Prior {
     std::vector<float> arms, nodes;  // means at evenly spaced values of slack(route), linear in between
     std::vector<float> doubt;        // of each arm, in tree order: 1 / (1 + trials)
     std::vector<float> below;        // of each node: what a draw through it brings later, the mean of the arms below
+    std::vector<float> lost;         // of each feature and the bias: what contexts got from arms that fell; or empty
+    std::vector<float> heirs;        // of each node: the chance that an arm below it took their place, the mean of them
     std::vector<char> open;          // of each node: on the way to the hall, the leaf that every search ends with
     static constexpr double widest = 4;
     static constexpr float least = 1e-4f, lasting = 0.1f;
@@ -44,14 +51,41 @@ struct Prior {
     // What showing an arm brings later: a tenth of what arms at its place earn, over all that was tried of it.
     static float promise(float mean, float doubt) { return lasting * std::max(mean, least) * doubt; }
 
-    float promise_below(std::int32_t node) const { return empty() ? 0 : std::max(below[node], lasting * least); }
+    // What a context misses since arms fell.
+    float missed(const Row& x) const {
+        float sum = 0;
+        if (!lost.empty())
+            for (std::size_t j = 0; j < x.size(); ++j) sum += lost[x.index[j]] * x.value[j];
+        return std::max(sum, 0.0f);
+    }
+
+    // What a draw through a node brings later in a context that misses so much, and its weight: arms apart are tried
+    // node by node, as they were put together, but heirs may be anywhere, and a node counts for every arm below it.
+    Promise promise_below(std::int32_t node, float missed, std::int32_t count) const {
+        if (empty()) return {};
+        const float hope = std::max(below[node], lasting * least), heir = missed > 0 ? missed * heirs[node] : 0;
+        return {hope + heir, hope + heir * static_cast<float>(count)};
+    }
 };
+
+// Of each node the mean over the arms below it, which are given by id.
+inline std::vector<float> means_below(const Layout& tree, std::span<const float> of_arm) {
+    std::vector<double> until{0};
+    for (const std::int32_t arm : tree.arm_at) until.push_back(until.back() + of_arm[arm]);
+    std::vector<float> means;
+    for (std::size_t node = 0; node < tree.nodes(); ++node) {
+        const double arms = std::max(1, tree.end[node] - tree.begin[node]);
+        means.push_back(static_cast<float>((until[tree.end[node]] - until[tree.begin[node]]) / arms));
+    }
+    return means;
+}
 
 // `tables`: as many means for arms, then for nodes; `trials` and `hope`, which is what a draw through a node brings
 // later if it is this arm: of each arm by id. All empty: no prior.
 inline Prior make_prior(const Layout& tree, std::span<const float> tables, std::span<const std::int32_t> trials,
                         std::span<const float> hope, std::span<const std::int32_t> hall,
-                        std::span<const std::int32_t> beside) {
+                        std::span<const std::int32_t> beside, std::span<const float> lost,
+                        std::span<const float> heirs) {
     Prior prior;
     if (tables.empty() && trials.empty()) return prior;
     if (tables.size() < 4 || trials.size() != tree.arms() || hope.size() != tree.arms())
@@ -67,11 +101,10 @@ inline Prior make_prior(const Layout& tree, std::span<const float> tables, std::
     prior.nodes.assign(tables.begin() + half, tables.begin() + 2 * half);
     prior.doubt.reserve(tree.arms());
     for (const std::int32_t arm : tree.arm_at) prior.doubt.push_back(1.0f / (1.0f + static_cast<float>(trials[arm])));
-    std::vector<double> until{0};
-    for (const std::int32_t arm : tree.arm_at) until.push_back(until.back() + hope[arm]);
-    for (std::size_t node = 0; node < tree.nodes(); ++node) {
-        const double arms = std::max(1, tree.end[node] - tree.begin[node]);
-        prior.below.push_back(static_cast<float>((until[tree.end[node]] - until[tree.begin[node]]) / arms));
+    prior.below = means_below(tree, hope);
+    if (!lost.empty()) {
+        prior.lost.assign(lost.begin(), lost.end());
+        prior.heirs = means_below(tree, heirs);
     }
     if (!hall.empty()) prior.open.assign(tree.nodes(), 0);
     for (const std::int32_t node : hall) prior.open.at(node) = 1;

@@ -27,6 +27,7 @@ struct Candidate {
     float score;        // the reward model's estimate
     double route;       // log of the product of routing scores down to the leaf or node
     float promise = 0;  // what showing it brings later, by what it teaches
+    float weight = 0;   // in proportion to which draws that go by promise are made
 };
 
 // Better: a higher score; on a tie single arms before nodes, then the lower id.
@@ -186,6 +187,7 @@ private:
 
     void prepare(const Row& x) {
         square_ = 0;
+        missed_ = model_.prior.missed(x);
         scattered_.clear();
         for (const std::int32_t f : x.index) scattered_.push_back(scatter_(f));
         if (model_.geometric)
@@ -301,7 +303,8 @@ private:
             return;
         }
         const float base = Prior::at(model_.prior.nodes, visit.route);
-        found_.push_back({visit.node, true, visit.score + base, visit.route, model_.prior.promise_below(visit.node)});
+        const Promise below = model_.prior.promise_below(visit.node, missed_, at(visit).end - at(visit).begin);
+        found_.push_back({visit.node, true, visit.score + base, visit.route, below.promise, below.weight});
     }
 
     // The eligible arms of the surviving leaves.
@@ -323,8 +326,8 @@ private:
             const float base = Prior::at(model_.prior.arms, leaf.route);
             eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
                 const float score = scores[p - begin] + base;
-                found_.push_back(
-                    {model_.tree.arm_at[p], false, score, leaf.route, Prior::promise(score, model_.prior.doubt[p])});
+                const float promise = Prior::promise(score, model_.prior.doubt[p]);
+                found_.push_back({model_.tree.arm_at[p], false, score, leaf.route, promise, promise});
             });
         }
     }
@@ -385,6 +388,7 @@ private:
     const Kernels& kernels_;
     Scatter scatter_;
     double square_ = 0;  // |x|^2, for geometric routing
+    float missed_ = 0;   // of the context, since arms fell
     std::vector<std::uint32_t> scattered_;
     std::vector<float> slots_;  // scores by slot of all chunks so far, `used_` of them, and room
     std::size_t used_ = 0;

@@ -37,7 +37,7 @@ from treetop.routing import fit_routing, geometric_routing
 from treetop.tree import Tree
 from treetop.types import Fitted, Ints, Matrix, Rows, Singles, as_rows, whole
 
-LEARNED = ("prior", "trials", "home", "hope", "hall")  # what some learners add; None where they do not
+LEARNED = ("prior", "trials", "home", "hope", "hall", "lost", "heirs")  # what some learners add; None where they do not
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +63,8 @@ class Model:
     home: Ints | None = None  # the leaf of each arm before any moved; None: none did
     hope: Singles | None = None  # what drawing each arm unseen would bring later
     hall: Ints | None = None  # the nodes on the way to the leaf that every search ends with, that leaf first
+    lost: Singles | None = None  # a linear function of [x; 1]: what a draw promises where arms that fell were wanted
+    heirs: Singles | None = None  # how many times as much it does if it is of this arm
 
     def __post_init__(self) -> None:
         nodes, arms = self.tree.n_nodes, self.tree.n_arms
@@ -87,6 +89,8 @@ class Model:
             raise ValueError(f"the hopes of {len(self.hope)} arms do not fit {arms} arms")
         if self.hall is not None and not (len(self.hall) and 0 < self.hall.min() <= self.hall.max() < nodes):
             raise ValueError(f"the way to the hall is {self.hall[:5].tolist()}; it must be of nodes 1 to {nodes - 1}")
+        if self.lost is not None or self.heirs is not None:
+            self._check_lost()
         whole("epoch", self.epoch, 0, 2**62)
         whole("n_seen", self.n_seen, 0, 2**62)
         if not isinstance(self.geometric, bool):
@@ -95,6 +99,18 @@ class Model:
             radius = self.route_rows.value[self.route_rows.index == self.n_features]
             if (radius < 0).any():
                 raise ValueError(f"routing: the radius {radius.min():g} in the last column must be at least 0")
+
+    def _check_lost(self) -> None:
+        sizes = tuple(None if part is None else len(part) for part in (self.lost, self.heirs))
+        if self.lost is None or self.heirs is None or sizes != (self.route_rows.columns, self.n_arms):
+            raise ValueError(
+                f"lost and heirs have {sizes[0]} and {sizes[1]} values; {self.n_features} features and {self.n_arms} "
+                f"arms need {self.route_rows.columns} and {self.n_arms}"
+            )
+        if not np.isfinite(self.lost).all():
+            raise ValueError(f"a weight of lost is {self.lost[~np.isfinite(self.lost)][0]}; it must be finite")
+        if not ((self.heirs >= 0) & np.isfinite(self.heirs)).all():
+            raise ValueError(f"heirs are {self.heirs.min()} to {self.heirs.max()}; they must be finite, at least 0")
 
     @classmethod
     def initial(cls, tree: Tree, X: Matrix, Y: Matrix, **routing: Any) -> Model:
@@ -180,7 +196,9 @@ class Model:
             hope = np.zeros(self.n_arms, np.float32) if self.hope is None else self.hope
             hall = np.zeros(0, np.int32) if self.hall is None else self.hall
             beside = np.setdiff1d(np.flatnonzero(np.isin(self.tree.parents, hall)), hall).astype(np.int32)
-            engine.start_from(self.prior, self.trials, hope, hall, beside)
+            none = np.zeros(0, np.float32)
+            lost, heirs = (none if part is None else part for part in (self.lost, self.heirs))
+            engine.start_from(self.prior, self.trials, hope, hall, beside, lost, heirs)
         return engine
 
     def __getstate__(self) -> dict[str, Any]:
@@ -265,6 +283,7 @@ class Model:
             model = cls(
                 tree, rows["routing"], rewards, manifest["epoch"], manifest["n_seen"], manifest["geometric"],
                 arrays.get("prior"), arrays.get("trials"), arrays.get("home"), arrays.get("hope"), arrays.get("hall"),
+                arrays.get("lost"), arrays.get("heirs"),
             )  # fmt: skip
             for array in arrays.values():
                 forget_pages(array)

@@ -33,10 +33,11 @@ FILES = {
     "rewards_start": "int64", "rewards_index": "int32", "rewards_value": "float32",
 }  # fmt: skip
 # What the rewards were fitted from; what scores start from; how often each arm was tried; where it was before it moved;
-# what is hoped of drawing it; the way to the leaf that every search ends with.
+# what is hoped of drawing it; the way to the leaf that every search ends with; what a draw promises where arms that
+# fell were wanted, and how many times as much if it is of each arm.
 OPTIONAL = {
     "rewards_prints": "int64", "prior": "float32", "trials": "int32", "home": "int32", "hope": "float32",
-    "hall": "int32",
+    "hall": "int32", "lost": "float32", "heirs": "float32",
 }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from treetop import _core
 from treetop.hope import DRAWS, Hope
 from treetop.learn import Linear, by_group, check_fits
+from treetop.lost import Lost
 from treetop.model import Model
 from treetop.search import Eligible, search
 from treetop.settle import Standing
@@ -224,9 +225,12 @@ class Pooled:
         check_fits(feedback, model, moving=True)
         arms = model.n_arms
         standing = Standing.of(feedback, np.ones(arms, np.bool_) if self.known is None else self.known.told(arms))
+        lost = None
+        if self.known is not None:
+            lost, standing = Lost.of(feedback, standing, self._solver())
         hope = Hope.of(feedback, standing)
         if self.known is not None:
-            model = standing.settled(model, feedback, hope.of_arm)
+            model = standing.settled(model, feedback, hope.of_arm if lost is None else hope.of_arm + lost.heirs)
         x, tree = feedback.contexts, model.tree
         routes = self._routed.of(model, feedback, self.threads)
         t, slot = np.nonzero(standing.counted)
@@ -261,6 +265,7 @@ class Pooled:
             model, reward_rows=rewards, epoch=model.epoch + 1, n_seen=len(feedback),
             prior=np.concatenate([means, nodes, [hope.new]]).astype(np.float32), trials=trials.astype(np.int32),
             hope=hope.of_arm.astype(np.float32),
+            lost=None if lost is None else lost.missed, heirs=None if lost is None else lost.heirs,
         )  # fmt: skip
 
 

@@ -50,11 +50,23 @@ class Standing:
         start, order = by_group(arm, len(labelled))
         falls = _core.last_falls(start, np.ascontiguousarray(feedback.rewards[t, slot][order]))
         fell = np.flatnonzero(falls)
-        since = np.zeros(len(labelled), np.int64)
-        since[fell] = t[order[start[fell] + falls[fell]]]
+        steady = cls(np.zeros(len(labelled), np.int64), labelled, feedback.observed, labelled)
+        return steady.anew(feedback, fell, t[order[start[fell] + falls[fell]]])
+
+    def anew(self, feedback: Feedback, arms: Ints | Longs, since: Longs) -> Standing:
+        """The same, but what was known of these arms before round `since` is not true any more.
+
+        >>> feedback = Feedback(np.ones((3, 1)), [[0], [1], [1]], None, [[1.0], [1.0], [1.0]])
+        >>> Standing.of(feedback, np.ones(2, bool)).anew(feedback, np.array([1]), np.array([2])).counted.ravel()
+        array([ True, False,  True])
+        """
+        if not len(arms):
+            return self
+        begins, told = self.since.copy(), self.told.copy()
+        begins[arms], told[arms] = since, False
         rounds = np.arange(len(feedback))[:, None]
-        counted = feedback.observed & (rounds >= since[np.maximum(feedback.arms, 0)])
-        return cls(since, labelled & (since == 0), counted, labelled)
+        counted = feedback.observed & (rounds >= begins[np.maximum(feedback.arms, 0)])
+        return Standing(begins, told, counted, self.labelled)
 
     def earned(self, feedback: Feedback) -> tuple[Ints, Longs]:
         """Arms that are not told of and the rounds of their rewards, as long as these count."""

@@ -187,6 +187,7 @@ class Candidates:
     route: Floats
     score: Singles
     promise: Singles  # how much there is to learn from showing it, for strategies that ask
+    weight: Singles  # in proportion to which those draw
 
     def __len__(self) -> int:
         return len(self.id)
@@ -196,7 +197,8 @@ class Candidates:
 class Explanation(Candidates):
     """Every effective arm with its route, score and chance of being drawn first.
 
-    >>> print(Explanation(np.array([False]), np.array([7]), np.ones(1), np.array([0.5]), np.ones(1), np.ones(1)))
+    >>> one = np.ones(1)
+    >>> print(Explanation(np.array([False]), np.array([7]), one, np.array([0.5]), one, one, one))
     1 effective arms: 1 single, 0 nodes
                 id      route     score    chance
     arm          7          1    0.5000   1.00000
