@@ -27,6 +27,7 @@ from cells import Cells, table
 from treetop import pooled, settle
 from treetop.datasets import Dataset, Stream, load
 from treetop.experiment import Settings
+from treetop.lost import Lost
 from treetop.model import Model
 from treetop.next_model import begun
 from treetop.pooled import KNOTS, Labelled
@@ -97,6 +98,13 @@ def new_as_old() -> Iterator[None]:
 
 
 @contextmanager
+def no_heirs() -> Iterator[None]:
+    """What fallen arms brought is not sought elsewhere."""
+    with patch.object(Lost, "of", lambda feedback, standing, solver: (None, standing)):
+        yield
+
+
+@contextmanager
 def every_sample() -> Iterator[None]:
     """An arm is solved again as soon as it has one more sample."""
     with patch.object(pooled, "STEPS", np.arange(MOST)):
@@ -156,6 +164,7 @@ ROWS = (
     Row("hall", "arms that earned much are not scored everywhere", switched=no_hall),
     Row("moves", "arms whose rewards are found stay apart", switched=nobody_moves),
     Row("falls", "fallen arms are not forgotten", switched=nobody_falls),
+    Row("heirs", "heirs of fallen arms are not sought", switched=no_heirs, scenarios=SCENARIOS[1:]),
     Row("new", "new arms as those without labels", switched=new_as_old, scenarios=("new-arms",)),
     Row(
         "paper",

@@ -67,8 +67,9 @@ def test_with_everything_on_a_run_is_that_of_simulate(ground: Any, scenario: str
 def test_refits_often_are_the_default(ground: Any) -> None:
     assert EPOCHS["treetop"] == (256, 1.05)
     coarse = ablate.Ground(ground.dataset, None, "stationary", 1024, 1.2)
-    runs = [coarse.play(ROWS[name], "greedy", 0).settings["refits"] for name in ("none", "often", "paper")]
-    assert runs == [[1024, 1229], ground.play(ROWS["none"], "greedy", 0).settings["refits"], []]
+    runs = [coarse.play(ROWS[name], "greedy", 0).settings["refits"] for name in ("none", "seldom", "paper")]
+    assert runs == [[1024, 1229], ground.play(ROWS["seldom"], "greedy", 0).settings["refits"], []]
+    assert len(ground.play(ROWS["none"], "greedy", 0).settings["refits"]) > 20
 
 
 def test_the_last_row_is_the_papers(ground: Any) -> None:
@@ -154,6 +155,14 @@ def test_fallen_arms_are_not_forgotten(ground: Any, model: treetop.Model, known:
     with ROWS["falls"].switched():
         assert Standing.of(feedback, told).counted.sum() == 60
     assert Standing.of(feedback, told).counted.sum() == 30
+
+
+def test_heirs_are_not_sought(ground: Any, model: treetop.Model, known: Labelled) -> None:
+    arm = int(np.flatnonzero(known.told(model.n_arms))[0])
+    feedback = shown(ground, arm, [1.0] * 30 + [0.0] * 30)
+    with ROWS["heirs"].switched():
+        assert Pooled(known=known).learn(model, feedback).lost is None
+    assert Pooled(known=known).learn(model, feedback).lost is not None
 
 
 def test_as_many_leaves_as_the_beam_has_places(ground: Any, model: treetop.Model, known: Labelled) -> None:
