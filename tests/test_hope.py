@@ -61,6 +61,16 @@ def test_a_new_arm_is_taken_to_be_like_the_old_ones() -> None:
     assert found.of_arm[3] < found.of_arm[4]
 
 
+def test_the_few_best_arms_do_not_raise_what_is_hoped() -> None:
+    """One of a hundred: of 200 arms that labels tell of, the two that earn most are not expected again."""
+    shown = np.repeat(np.arange(200), np.append(np.ones(198, np.int64), [50, 60]))
+    feedback = Feedback(np.ones((len(shown), 1), np.float32), shown[:, None], None, np.ones((len(shown), 1)))
+    told = np.arange(201) < 200
+    found = Hope.of(feedback, Standing.of(feedback, told)).of_arm[200]
+    n = len(shown)
+    assert found == pytest.approx(UNTOLD * n / 2 * (1 / n) ** 2)
+
+
 def test_new_arms_that_are_found_more_often_than_old_ones_would_be_are_hoped_more_of() -> None:
     told = [0, 0, 0, 3, 3]
     bad = history([0] + [3] * 9, [1.0] + [0.0] * 9, [-1] + [7] * 9, appeared=told)

@@ -13,7 +13,8 @@ from treetop.settle import Standing
 from treetop.types import Feedback, Floats, Longs
 
 DRAWS = 3000  # the first guess counts as if so many draws had shown it
-UNTOLD, NEW = 0.1, 0.25  # parts of what an arm earns on average that are hoped of one without labels, and of a new one
+UNTOLD, NEW = 0.3, 0.25  # parts of what an arm earns on average that are hoped of one without labels, and of a new one
+BEST = 100  # one arm in so many is too good to expect the like of one without labels
 FINDS = 3  # that new arms are like the old ones counts as if so many finds had shown it
 SOME = 32  # trials without a reward after which an arm without labels is worth a quarter
 
@@ -33,7 +34,7 @@ class Hope:
         >>> feedback = Feedback(X, arms=[[0], [0], [1], [1]], nodes=None, rewards=[[1], [1], [1], [0]])
         >>> hope = Hope.of(feedback, Standing.of(feedback, told))
         >>> hope.of_arm.round(4).tolist()
-        [0.0, 0.0, 0.0312]
+        [0.0, 0.0, 0.0938]
         """
         n, arms = max(1, len(feedback)), len(standing.told)
         new = feedback.late(arms)
@@ -44,7 +45,7 @@ class Hope:
         drawn = feedback.observed & (feedback.nodes >= 0)
         of_new = new[shown]
         found = paid[(feedback.nodes < 0) & ~standing.told[shown] & ~of_new].sum()
-        first = UNTOLD * n / 2 * _mean(rate[standing.told & ~new] ** 2)
+        first = UNTOLD * n / 2 * _usual(rate[standing.told & ~new] ** 2)
         worth = (DRAWS * first + found / 2) / (DRAWS + (drawn & ~of_new).sum())
         hope = worth / (1.0 + trials // SOME) ** 2
         alike = _Alike.of(rate[~new])
@@ -83,5 +84,7 @@ class _Alike:
         return float(counts @ (1 - self._left(some).sum(axis=1) / max(1, self.many.sum())))
 
 
-def _mean(values: Floats) -> float:
-    return float(values.mean()) if len(values) else 0.0
+def _usual(values: Floats) -> float:
+    """The mean without the best: with heavy tails these would be all of it."""
+    usual = np.sort(values)[: len(values) - len(values) // BEST]
+    return float(usual.mean()) if len(usual) else 0.0
