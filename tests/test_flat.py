@@ -81,3 +81,14 @@ def test_arms_without_data_score_zero_and_the_same_event_replays(problem: Proble
     a, b = (policy.decide(model, problem.X[4], event_id="again", exclude=[1]) for _ in range(2))
     np.testing.assert_array_equal(a.arms, b.arms)
     assert 1 not in a.arms
+
+
+def test_thrifty_is_explained_as_it_draws() -> None:
+    """Over all arms nothing is promised: a draw is rare, and all are alike."""
+    rng = np.random.default_rng(0)
+    X = rng.random((40, 3))
+    model = treetop.FlatModel(6, 3)
+    policy = treetop.FlatPolicy(k=1, explore=1, strategy=treetop.Thrifty())
+    chance = policy.explain(model, X[0]).probability
+    drawn = policy.decide_batch(model, X[[0] * 40], seed=0)
+    np.testing.assert_allclose(drawn.propensities[:, 0], chance[drawn.arms[:, 0]])

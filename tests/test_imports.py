@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "treetop"
 ORDER = [
     "files",
     "checks",
+    "rows",
     "types",
     "tree",
     "routing",

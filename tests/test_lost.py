@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from treetop.model import Model
 from treetop.next_model import begun
 from treetop.pooled import Labelled, Pooled
 from treetop.scenario import Scenario
-from treetop.search import EVERY_ARM, search
+from treetop.search import EVERY_ARM, Eligible, search
 from treetop.settle import Standing
 from treetop.simulate import begin, run
 from treetop.types import Feedback, as_rows
@@ -33,7 +34,7 @@ def history(*parts: tuple[int, int, int, float, int]) -> Feedback:
     """One slot a round: (rounds, feature of the context, arm, reward, node) for each part."""
     columns = [np.repeat([part[i] for part in parts], [part[0] for part in parts]) for i in range(1, 5)]
     X = np.eye(3, dtype=np.float32)[columns[0]]
-    return Feedback(X, columns[1][:, None], columns[3][:, None], columns[2][:, None])
+    return Feedback(X, columns[1][:, None], columns[3][:, None], columns[2][:, None], reward_range=None)
 
 
 WANTED, OTHERS = (200, 0, 0, 1.0, -1), (200, 1, 1, 1.0, -1)  # arm 0 earns in contexts of feature 0, arm 1 in others
@@ -46,7 +47,7 @@ def looked(feedback: Feedback, told: np.ndarray | None = None) -> tuple[Lost | N
 
 
 def at(lost: Lost, feature: int) -> float:
-    return float(lost.missed[feature] + lost.missed[-1])
+    return float(lost.missed[feature] + lost.missed[-2])
 
 
 def test_nothing_is_missed_where_nothing_fell() -> None:
@@ -106,6 +107,51 @@ def test_an_arm_drawn_as_an_heir_is_not_told_of_any_more() -> None:
     assert looked(shown)[1].told[5]
 
 
+def test_an_arm_that_earned_since_is_what_it_was() -> None:
+    earns = (20, 1, 5, 1.0, -1)
+    lucky = history(WANTED, OTHERS, FELL, earns, (1, 0, 5, 1.0, NODE))
+    assert looked(lucky)[1].told[5]
+
+
+def test_an_heir_is_the_heir_of_the_first_arm_that_it_was_found_for() -> None:
+    second = [(200, 2, 2, 1.0, -1), (60, 2, 2, 0.0, -1)]
+    found = [(1, 0, 5, 1.0, NODE), (30, 0, 5, 1.0, -1)]
+    feedback = history(WANTED, OTHERS, FELL, *found, *second, (1, 2, 5, 1.0, NODE))
+    standing = looked(feedback)[1]
+    assert standing.since[5] == standing.since[0] < standing.since[2]
+    assert standing.counted[feedback.arms == 5].all()
+
+
+def test_an_arm_that_fell_too_may_be_the_heir() -> None:
+    """What it earned before its own fall says nothing, though another arm had fallen by then."""
+    other = [(100, 1, 3, 1.0, -1), (60, 1, 3, 0.0, -1)]
+    lost, standing = looked(history(WANTED, OTHERS, FELL, *other))
+    assert standing.since[3] > standing.since[0]
+    assert lost is not None
+    assert lost.heirs[3] > 0.5
+
+
+def test_rewards_that_nobody_saw_say_nothing() -> None:
+    feedback = history(WANTED, OTHERS, FELL, (1, 0, 5, 1.0, NODE))
+    t = np.arange(len(feedback))[:, None]
+    unseen = (t % 5 > 0) & (t < 400) & (feedback.arms == 0)
+    rewards = np.where(unseen, np.nan, feedback.rewards)
+    partial = Feedback(feedback.contexts.csr(), feedback.arms, feedback.nodes, rewards)
+    lost, standing = looked(partial)
+    assert lost is not None
+    assert at(lost, 0) > 20 * abs(at(lost, 1))
+    assert not standing.told[5]
+
+
+@pytest.mark.parametrize("size", [0.4, 1e19])
+def test_rewards_of_any_size(size: float) -> None:
+    feedback = history((200, 0, 0, size, -1), OTHERS, (400, 0, 0, 0.0, -1), (1, 0, 5, size, NODE))
+    lost, standing = looked(feedback)
+    assert lost is not None
+    assert np.isfinite(lost.missed).all()
+    assert not standing.told[5]
+
+
 def test_only_the_arms_that_earned_most_are_looked_for() -> None:
     many = FALLEN + 4
     earned = [(30 + arm, arm % 3, arm, 1.0, -1) for arm in range(many)]
@@ -115,7 +161,7 @@ def test_only_the_arms_that_earned_most_are_looked_for() -> None:
     assert (standing.since > 0).all()
     arms, rate = _fallen(feedback, standing.since)
     mean = (30 + np.arange(many)) / standing.since
-    assert arms.tolist() == np.argsort(-mean)[:FALLEN].tolist()
+    assert arms.tolist() == list(range(many - 1, 3, -1))  # of those that earned as much, the latest fell first
     np.testing.assert_allclose(rate, mean[arms])
 
 
@@ -145,7 +191,7 @@ def test_a_node_promises_what_its_arms_do(drifted: Drifted) -> None:
     assert model.heirs is not None
     assert model.hope is not None
     for i in range(X.shape[0]):
-        missed = max(0.0, float((X[i] @ model.lost[:-1] + model.lost[-1]).item()))
+        missed = min(max(0.0, float((X[i] @ model.lost[:-2] + model.lost[-2]).item())), float(model.lost[-1]))
         found = search(model, as_rows(X[i]), 5, None, 5, EVERY_ARM)
         for node, promise, weight in zip(
             found.id[found.is_node], found.promise[found.is_node], found.weight[found.is_node], strict=True
@@ -158,10 +204,45 @@ def test_a_node_promises_what_its_arms_do(drifted: Drifted) -> None:
     np.testing.assert_array_equal(found.weight[single], found.promise[single])
 
 
+def test_only_arms_that_may_be_shown_count(drifted: Drifted) -> None:
+    model, _, X = drifted
+    assert model.lost is not None
+    assert model.heirs is not None
+    assert model.hope is not None
+    some = np.flatnonzero(np.arange(model.n_arms) % 3 == 0)
+    x = X[int((X @ model.lost[:-2]).argmax())]
+    missed = min(float((x @ model.lost[:-2] + model.lost[-2]).item()), float(model.lost[-1]))
+    found = search(model, as_rows(x), 5, None, 5, Eligible.of(model.tree, some))
+    for node, weight in zip(found.id[found.is_node], found.weight[found.is_node], strict=True):
+        below = model.tree.arms_below(int(node))
+        hope, heir = max(float(model.hope[below].mean()), 1e-5), missed * float(model.heirs[below].mean())
+        assert weight == pytest.approx(hope + heir * np.isin(below, some).sum(), rel=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1e10, 1e30, -1e30])
+def test_large_contexts_have_exact_propensities_too(drifted: Drifted, scale: float) -> None:
+    model, _, X = drifted
+    policy = treetop.Policy(k=1, explore=1, beam=5, strategy=Thrifty(zeal=20))
+    view = policy.explain(model, X[3] * scale)
+    assert np.isfinite(view.weight).all()
+    assert (view.probability > 0).all()
+
+
+def test_heirs_of_another_number_of_arms_are_refused(drifted: Drifted) -> None:
+    model: Any = drifted[0]
+    none = np.zeros(0, np.int32)
+    engine = Model.unlearned(model.tree, model.route_rows).engine
+    known = model.prior, model.trials, model.hope, none, none
+    with pytest.raises(ValueError, match="3 heirs for 300 arms"):
+        engine.start_from(*known, model.lost, np.ones(3, np.float32))
+    with pytest.raises(ValueError, match="5 weights of what was lost for 201 columns"):
+        engine.start_from(*known, np.ones(5, np.float32), model.heirs)
+
+
 def test_draws_are_as_likely_as_stated(drifted: Drifted) -> None:
     model, _, X = drifted
     assert model.lost is not None
-    most = int((X @ model.lost[:-1]).argmax())
+    most = int((X @ model.lost[:-2]).argmax())
     policy = treetop.Policy(k=1, explore=1, beam=5, strategy=Thrifty(zeal=20))
     view = policy.explain(model, X[most])
     n = 20_000
@@ -212,7 +293,7 @@ def test_new_arms_may_be_heirs(drifted: Drifted) -> None:
     [
         ({"lost": None}, "lost and heirs have None"),
         ({"heirs": np.ones(3, np.float32)}, "and 3 values"),
-        ({"lost": np.full(201, np.nan, np.float32)}, "a weight of lost is nan"),
+        ({"lost": np.full(202, np.nan, np.float32)}, "a weight of lost is nan"),
         ({"heirs": np.full(300, -1, np.float32)}, "heirs are -1"),
     ],
 )

@@ -23,8 +23,9 @@ struct Prior {
     std::vector<float> arms, nodes;  // means at evenly spaced values of slack(route), linear in between
     std::vector<float> doubt;        // of each arm, in tree order: 1 / (1 + trials)
     std::vector<float> below;        // of each node: what a draw through it brings later, the mean of the arms below
-    std::vector<float> lost;         // of each feature and the bias: what contexts got from arms that fell; or empty
-    std::vector<float> heirs;        // of each node: the chance that an arm below it took their place, the mean of them
+    std::vector<float> lost;         // of each feature and the bias: what a draw promises where arms that fell were wanted
+    std::vector<float> heirs;        // of each node: times what of that, the mean of the arms below
+    float most = 0;                  // that it promises anywhere
     std::vector<char> open;          // of each node: on the way to the hall, the leaf that every search ends with
     static constexpr double widest = 4;
     static constexpr float least = 1e-4f, lasting = 0.1f;
@@ -56,7 +57,7 @@ struct Prior {
         float sum = 0;
         if (!lost.empty())
             for (std::size_t j = 0; j < x.size(); ++j) sum += lost[x.index[j]] * x.value[j];
-        return std::max(sum, 0.0f);
+        return sum > 0 ? std::min(sum, most) : 0;
     }
 
     // What a draw through a node brings later in a context that misses so much, and its weight: arms apart are tried
@@ -103,7 +104,11 @@ inline Prior make_prior(const Layout& tree, std::span<const float> tables, std::
     for (const std::int32_t arm : tree.arm_at) prior.doubt.push_back(1.0f / (1.0f + static_cast<float>(trials[arm])));
     prior.below = means_below(tree, hope);
     if (!lost.empty()) {
-        prior.lost.assign(lost.begin(), lost.end());
+        if (heirs.size() != tree.arms())
+            throw std::invalid_argument(std::to_string(heirs.size()) + " heirs for " + std::to_string(tree.arms()) +
+                                        " arms");
+        prior.lost.assign(lost.begin(), lost.end() - 1);
+        prior.most = lost.back();
         prior.heirs = means_below(tree, heirs);
     }
     if (!hall.empty()) prior.open.assign(tree.nodes(), 0);

@@ -135,7 +135,7 @@ public:
             return next != places_.end() && *next < at(visit).end;
         };
         used_ = 0;
-        frontier_.assign(1, {0, 0, 0.0f, 0.0, 0.0, 0});
+        frontier_.assign(1, {0, 0, 0.0f, 0, 0.0, 0.0, 0});
         while (!places_.empty() && inner(frontier_)) {
             expand(x, {});
             frontier_.clear();
@@ -154,7 +154,7 @@ public:
     std::int32_t neighbourhood(const Row& x) {
         prepare(x);
         used_ = 0;
-        for (frontier_.assign(1, {0, 0, 0.0f, 0.0, 0.0, 0}); at(frontier_[0]).children > 0;) {
+        for (frontier_.assign(1, {0, 0, 0.0f, 0, 0.0, 0.0, 0}); at(frontier_[0]).children > 0;) {
             expand(x, {});
             if (labels_.empty()) break;  // no arm below any child
             found_.clear();
@@ -174,6 +174,7 @@ private:
         std::int32_t place;  // in the walk
         std::int32_t node;
         float score;
+        std::int32_t arms;   // eligible ones below
         double own;          // log routing score of the node itself
         double route;        // the same, summed along the path
         std::size_t scored;  // where the scores of the node's own block begin in slots_
@@ -213,7 +214,7 @@ private:
     bool search(const Row& x, const Width& width, const Eligible& eligible) {
         found_.clear();
         used_ = 0;
-        frontier_.assign(1, {0, 0, 0.0f, 0.0, 0.0, 0});
+        frontier_.assign(1, {0, 0, 0.0f, 0, 0.0, 0.0, 0});
         while (inner(frontier_)) {
             expand(x, eligible);
             if (width.beta < 0)
@@ -249,10 +250,11 @@ private:
             for (std::int32_t place = parent.child; place < parent.child + parent.children; ++place) {
                 const Node& child = nodes[place];
                 const float route = *routes++, reward = *rewards++;
-                if (eligible.below(child.id, child.begin, child.end) == 0) continue;
+                const std::int32_t arms = eligible.below(child.id, child.begin, child.end);
+                if (arms == 0) continue;
                 if (child.chunk >= 0) prefetch(&model_.index.entries[child.chunk]);
                 const double own = log_route(child.id, route);
-                labels_.push_back({place, child.id, reward, own, visit.route + own, visit.scored});
+                labels_.push_back({place, child.id, reward, arms, own, visit.route + own, visit.scored});
             }
         }
     }
@@ -303,7 +305,7 @@ private:
             return;
         }
         const float base = Prior::at(model_.prior.nodes, visit.route);
-        const Promise below = model_.prior.promise_below(visit.node, missed_, at(visit).end - at(visit).begin);
+        const Promise below = model_.prior.promise_below(visit.node, missed_, visit.arms);
         found_.push_back({visit.node, true, visit.score + base, visit.route, below.promise, below.weight});
     }
 

@@ -320,7 +320,7 @@ def first_draw(strategy: Any, candidates: Candidates, n_seen: int) -> Floats:
     array([0.25, 0.75])
     """
     scores = candidates.score.astype(np.float64)
-    if isinstance(strategy, Thrifty):
+    if type(strategy) is Thrifty:  # one of another kind is asked without, here as when it draws
         promise, weight = candidates.promise.astype(np.float64), candidates.weight.astype(np.float64)
         return checked(strategy.probabilities(scores, n_seen, promise, weight), len(scores))
     return checked(strategy.probabilities(scores, n_seen), len(scores))

@@ -195,8 +195,8 @@ class FlatPolicy:
 
 def _candidates(arms: Ints, scores: Singles) -> Candidates:
     single: Bools = np.zeros(len(arms), np.bool_)
-    alike = np.ones(len(arms), np.float32)
-    return Candidates(single, arms, np.ones(len(arms)), np.ascontiguousarray(scores[arms]), alike, alike)
+    nothing = np.zeros(len(arms), np.float32)
+    return Candidates(single, arms, np.ones(len(arms)), np.ascontiguousarray(scores[arms]), nothing, nothing)
 
 
 def _in_play(model: FlatModel, eligible: Arms | None, exclude: Arms | None) -> Ints:

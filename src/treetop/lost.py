@@ -14,18 +14,22 @@ from treetop.learn import Linear
 from treetop.settle import Standing
 from treetop.types import Bools, Feedback, Floats, Ints, Longs, Singles
 
-FALLEN, BEFORE = 16, 4096  # arms whose heirs are looked for; rounds before a fall that tell where one was wanted
+FALLEN, BEFORE = 32, 4096  # arms whose heirs are looked for; rounds before a fall that tell where one was wanted
 SURE = 3  # rewards where a fallen arm was wanted that it takes to be its heir, and half of what there was to have
 HEIRS = 1  # that a fallen arm has an heir counts as if so many had been looked for and found
 
 
 @dataclass(frozen=True, eq=False)
 class Lost:
-    """`missed`, a linear function of [x; 1], is what drawing an arm promises in a context, on average over all arms, by
-    the chance that it wanted fallen ones. `heirs` says how many times as much each arm promises."""
+    """What drawing arms promises where fallen ones were wanted.
+
+    `missed`, a linear function of [x; 1] and last the most that it says of any context, is that of an arm on average.
+    `heirs` says how many times as much each arm promises, `of_arm` how much that is in a usual context.
+    """
 
     missed: Singles
     heirs: Singles
+    of_arm: Floats
 
     @classmethod
     def of(cls, feedback: Feedback, standing: Standing, solver: Linear) -> tuple[Lost | None, Standing]:
@@ -49,32 +53,36 @@ class Lost:
         looked = (1 - left / many)[~seen.found].sum()
         share = (seen.found.sum() + HEIRS) / (looked + seen.found.sum() + HEIRS)  # of fallen arms that have one
         worth = np.where(seen.found, 0, rate * len(feedback) / 2 * share / many)  # of a draw, if none was tried yet
-        if not (worth * left).any():
+        mean = worth * left / n
+        if not mean.any():
             return None, standing
         heirs = np.full(n, worth.sum())
         heirs[seen.arms] = worth @ seen.unnoticed
         heirs *= n / heirs.sum()
-        return cls((worth * left / n @ wanted.weights).astype(np.float32), heirs.astype(np.float32)), standing
+        missed = np.append(mean @ wanted.weights, mean.sum())
+        return cls(missed.astype(np.float32), heirs.astype(np.float32), mean @ seen.wanted * heirs), standing
 
 
 def _fallen(feedback: Feedback, since: Longs) -> tuple[Ints, Floats]:
-    """The arms that earned most before they fell, and how much a round."""
+    """The arms that earned most before they fell, the latest first, and how much a round."""
     t, slot = np.nonzero(feedback.observed)
     arm = feedback.arms[t, slot]
     before = (t < since[arm]) & (t >= since[arm] - BEFORE)
-    arm, paid = arm[before], np.maximum(feedback.rewards[t, slot][before], 0)
+    arm, paid = arm[before], np.clip(feedback.rewards[t, slot][before], 0, 1)
     rate = np.bincount(arm, paid, len(since)) / np.clip(since, 1, BEFORE)
-    most = np.argsort(-rate, kind="stable")[:FALLEN]
+    most = np.argsort(-rate * since, kind="stable")[:FALLEN]
     most = most[rate[most] > 0]
     return most.astype(np.int32), rate[most]
 
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """`arms` that were shown since arms fell, and of each fallen one: (fallen, arms) the chance that these would have
-    gone `unnoticed` as its heir, 0 for one that earned; how many `earned`; whether the heir was `found`."""
+    """`arms` that were shown since arms fell, and of each fallen one: how often it was `wanted` since; the chance that
+    these would have gone `unnoticed` as its heir, (fallen, arms), 0 for one that earned; how many `earned`; whether the
+    heir was `found`."""
 
     arms: Ints
+    wanted: Floats
     unnoticed: Floats
     earned: Longs
     found: Bools
@@ -82,42 +90,54 @@ class _Seen:
 
 @dataclass(frozen=True, eq=False)
 class _Wanted:
-    """Fallen arms, since when, and linear functions of [x; 1] that say where each was wanted."""
+    """Fallen arms, since when, linear functions of [x; 1] that say where each was wanted, and what they say where it
+    was rewarded."""
 
     arms: Ints
     since: Longs
     weights: Floats  # (fallen, columns)
+    usual: Floats
 
     @classmethod
     def of(cls, feedback: Feedback, arms: Ints, since: Longs, solver: Linear) -> _Wanted:
         """Ridge regression of each arm's rewards in the rounds before it fell; 0 where it was not shown."""
-        rows = [np.arange(max(0, until - BEFORE), until, dtype=np.int32) for until in since.tolist()]
-        target = [
-            np.where(feedback.arms[some] == arm, np.nan_to_num(feedback.rewards[some]), 0).sum(axis=1)
-            for some, arm in zip(rows, arms, strict=True)
-        ]
-        start = np.concatenate([[0], np.cumsum([len(some) for some in rows])]).astype(np.int64)
-        fitted = solver.solve(feedback.contexts, start, np.concatenate(rows), np.concatenate(target).astype(np.float32))
-        return cls(arms, since, fitted.csr().toarray().astype(np.float64))
+        parts = [_before(feedback, int(arm), int(until)) for arm, until in zip(arms, since, strict=True)]
+        start = np.concatenate([[0], np.cumsum([len(rounds) for rounds, _ in parts])]).astype(np.int64)
+        rounds, paid = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        weights = solver.solve(feedback.contexts, start, rounds, paid).csr().toarray().astype(np.float64)
+        usual = []
+        for w, (some, reward) in zip(weights, parts, strict=True):
+            x = feedback.contexts.csr()[some[reward > 0]]
+            usual.append(float(np.average(x @ w[:-1] + w[-1], weights=reward[reward > 0])))
+        return cls(arms, since, weights, np.maximum(usual, 0.01))
 
     def by(self, feedback: Feedback, rounds: Longs) -> Floats:
-        """(rounds, fallen): the chance that each fallen arm was wanted; 0 before it fell."""
+        """(rounds, fallen): what each fallen arm would have brought, were it as before; 0 before it fell."""
         x = feedback.contexts.csr()[rounds]
         wanted = np.clip(x @ self.weights[:, :-1].T + self.weights[:, -1], 0, 1)
         return np.asarray(wanted * (rounds[:, None] >= self.since))
 
     def disowned(self, feedback: Feedback, standing: Standing) -> Standing:
-        """Arms that labels tell of, but that paid when drawn unseen where a fallen arm was wanted: labels are over."""
-        drawn = feedback.observed & (feedback.nodes >= 0) & (np.nan_to_num(feedback.rewards) > 0)
-        t, slot = np.nonzero(drawn & standing.told[np.maximum(feedback.arms, 0)])
-        wanted = self.by(feedback, t)
-        best = wanted.argmax(axis=1)
-        sure = wanted.max(axis=1, initial=0) > 0.5
-        return standing.anew(feedback, feedback.arms[t, slot][sure], self.since[best[sure]])
+        """Arms that labels tell of, but that paid when drawn unseen where a fallen arm was wanted: labels are over.
+
+        Not if they had earned since that fell: then they are what they were.
+        """
+        paid = feedback.observed & (np.nan_to_num(feedback.rewards) > 0)
+        t, slot = np.nonzero(paid & (feedback.nodes >= 0) & standing.told[np.maximum(feedback.arms, 0)])
+        wanted = self.by(feedback, t) / self.usual
+        sure = np.flatnonzero(wanted.max(axis=1, initial=0) > 0.5)
+        arm, first = np.unique(feedback.arms[t, slot][sure], return_index=True)
+        t, since = t[sure][first], self.since[wanted[sure][first].argmax(axis=1)]
+        same = [
+            not (paid[begun:now] & (feedback.arms[begun:now] == a)).any()
+            for a, begun, now in zip(arm, since, t, strict=True)
+        ]
+        return standing.anew(feedback, arm[same], since[same])
 
     def seen(self, feedback: Feedback, standing: Standing) -> _Seen:
+        """What the rounds since say of arms, as far as these count."""
         first = int(self.since.min())
-        t, slot = np.nonzero(feedback.observed[first:])
+        t, slot = np.nonzero(standing.counted[first:])
         arms, arm = np.unique(feedback.arms[first:][t, slot], return_inverse=True)
         reward = np.clip(feedback.rewards[first:][t, slot], 0, 1)
         wanted = self.by(feedback, np.arange(first, len(feedback)))
@@ -133,4 +153,14 @@ class _Wanted:
             earned.append(pays.sum())
             enough = (good >= SURE) & (good >= coming[begun, i] / 2)
             found.append((enough & ~standing.told[arms]).any())
-        return _Seen(arms.astype(np.int32), unnoticed, np.array(earned), np.array(found))
+        mean = wanted.sum(axis=0) / np.maximum(1, len(feedback) - self.since)
+        return _Seen(arms.astype(np.int32), mean, unnoticed, np.array(earned), np.array(found))
+
+
+def _before(feedback: Feedback, arm: int, until: int) -> tuple[Ints, Singles]:
+    """The rounds before an arm fell that tell where it was wanted, and its rewards in these."""
+    rounds = np.arange(max(0, until - BEFORE), until, dtype=np.int32)
+    here = feedback.arms[rounds] == arm
+    known = ~(here & ~feedback.observed[rounds]).any(axis=1)
+    paid = np.where(here, np.clip(np.nan_to_num(feedback.rewards[rounds]), 0, 1), 0).sum(axis=1)
+    return rounds[known], paid[known].astype(np.float32)

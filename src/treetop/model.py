@@ -63,7 +63,7 @@ class Model:
     home: Ints | None = None  # the leaf of each arm before any moved; None: none did
     hope: Singles | None = None  # what drawing each arm unseen would bring later
     hall: Ints | None = None  # the nodes on the way to the leaf that every search ends with, that leaf first
-    lost: Singles | None = None  # a linear function of [x; 1]: what a draw promises where arms that fell were wanted
+    lost: Singles | None = None  # a linear function of [x; 1]: what a draw promises where arms fell; last its most
     heirs: Singles | None = None  # how many times as much it does if it is of this arm
 
     def __post_init__(self) -> None:
@@ -102,10 +102,10 @@ class Model:
 
     def _check_lost(self) -> None:
         sizes = tuple(None if part is None else len(part) for part in (self.lost, self.heirs))
-        if self.lost is None or self.heirs is None or sizes != (self.route_rows.columns, self.n_arms):
+        if self.lost is None or self.heirs is None or sizes != (self.route_rows.columns + 1, self.n_arms):
             raise ValueError(
                 f"lost and heirs have {sizes[0]} and {sizes[1]} values; {self.n_features} features and {self.n_arms} "
-                f"arms need {self.route_rows.columns} and {self.n_arms}"
+                f"arms need {self.route_rows.columns + 1} and {self.n_arms}"
             )
         if not np.isfinite(self.lost).all():
             raise ValueError(f"a weight of lost is {self.lost[~np.isfinite(self.lost)][0]}; it must be finite")

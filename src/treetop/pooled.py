@@ -230,7 +230,7 @@ class Pooled:
             lost, standing = Lost.of(feedback, standing, self._solver())
         hope = Hope.of(feedback, standing)
         if self.known is not None:
-            model = standing.settled(model, feedback, hope.of_arm if lost is None else hope.of_arm + lost.heirs)
+            model = standing.settled(model, feedback, hope.of_arm if lost is None else hope.of_arm + lost.of_arm)
         x, tree = feedback.contexts, model.tree
         routes = self._routed.of(model, feedback, self.threads)
         t, slot = np.nonzero(standing.counted)
