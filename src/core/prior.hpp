@@ -23,10 +23,10 @@ struct Prior {
     std::vector<float> arms, nodes;  // means at evenly spaced values of slack(route), linear in between
     std::vector<float> doubt;        // of each arm, in tree order: 1 / (1 + trials)
     std::vector<float> below;        // of each node: what a draw through it brings later, the mean of the arms below
-    std::vector<float> lost;         // of each feature and the bias: what a draw promises where arms that fell were wanted
-    std::vector<float> heirs;        // of each node: times what of that, the mean of the arms below
-    float most = 0;                  // that it promises anywhere
-    std::vector<char> open;          // of each node: on the way to the hall, the leaf that every search ends with
+    std::vector<float> lost;   // of each feature and the bias: what a draw promises where arms that fell were wanted
+    std::vector<float> heirs;  // of each node: times what of that, the mean of the arms below
+    float most = 0;            // that it promises anywhere
+    std::vector<char> open;    // of each node: on the way to the hall, the leaf that every search ends with
     static constexpr double widest = 4;
     static constexpr float least = 1e-4f, lasting = 0.1f;
 
