@@ -46,6 +46,8 @@ IS_NODE = np.array([False, False, False, True, True])
 IDS = np.array([4, 7, 9, 2, 5], dtype=np.int32)
 SHUFFLED = np.array([3, 0, 4, 2, 1])  # the order in which the native code meets them
 
+INT64 = np.iinfo(np.int64)
+
 
 def choose(scores: Floats, k: int, explore: int, strategy: int, rate: float, key: int) -> tuple[Any, Any, Any]:
     """Slots as places in the canonical order of the five candidates above."""
@@ -322,3 +324,12 @@ def test_no_eligible_arm_is_an_error(nobody: Eligible) -> None:
         decide(SMALL, SMALL_X, keys, 2, 1, eligible=nobody)
     with pytest.raises(ValueError, match="none of the 12 arms is eligible"):
         engine(SMALL).search(*csr(SMALL_X), 1, 1, -1.0, nobody.kind, nobody.positions(SMALL.tree))
+
+
+@pytest.mark.parametrize("key", [INT64.min, -1, 0, INT64.max])
+@pytest.mark.parametrize("part", [INT64.min, -1, 0, INT64.max])
+def test_every_key_has_its_numbers(key: int, part: int) -> None:
+    assert 0 <= _core.uniform(key, part) < 1
+    assert len(set(_core.row_keys(key, part, 10).tolist())) == 10
+    with pytest.raises(ValueError, match="n is -1, outside"):
+        _core.row_keys(key, part, -1)

@@ -391,12 +391,3 @@ def test_scores_that_overflow_are_refused() -> None:
         model = engine(Model(MODEL.tree, np.full_like(MODEL.routing, routing), np.full_like(MODEL.rewards, 3.0)))
         with pytest.raises(ValueError, match=rf"the {what} \d is inf"):
             model.decide(**(DECIDE | wrong))
-
-
-@pytest.mark.parametrize("key", [INT64.min, -1, 0, INT64.max])
-@pytest.mark.parametrize("part", [INT64.min, -1, 0, INT64.max])
-def test_every_key_has_its_numbers(key: int, part: int) -> None:
-    assert 0 <= _core.uniform(key, part) < 1
-    assert len(set(_core.row_keys(key, part, 10).tolist())) == 10
-    with pytest.raises(ValueError, match="n is -1, outside"):
-        _core.row_keys(key, part, -1)

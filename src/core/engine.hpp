@@ -1,0 +1,304 @@
+// A model ready to decide as Python calls it: arrays in, arrays out. Knows nothing of names and signatures.
+#pragma once
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "asked.hpp"
+#include "decide.hpp"
+#include "probe.hpp"
+#include "python.hpp"
+
+namespace treetop {
+
+namespace nb = nanobind;
+
+// A single decision: what it needs, and the slots that it fills.
+struct One {
+    Ask ask;
+    Allowed allowed;
+    std::uint64_t key = 0;
+    In<std::int32_t> index;
+    In<float> value;
+    Row x;
+    std::unique_ptr<Slots> slots;
+
+    One(std::int64_t key_, std::int64_t k, std::int64_t explore, std::int64_t beam, double beta, std::int32_t strategy,
+        double rate, const Mask* mask)
+        : ask{k, explore, width_of(beam, beta), strategy_of(strategy, rate)},
+          allowed{0, {}, {}, mask},
+          key(static_cast<std::uint64_t>(key_)) {}
+
+    // arms, propensities, scores, explored, nodes
+    nb::object packed() {
+        const auto filled = static_cast<std::size_t>(std::ranges::count_if(slots->arms, [](auto a) { return a >= 0; }));
+        Slots& out = *slots;
+        const nb::capsule owner(slots.release(), [](void* p) noexcept { delete static_cast<Slots*>(p); });
+        return nb::make_tuple(Out<std::int32_t>(out.arms.data(), {filled}, owner),
+                              Out<double>(out.propensities.data(), {filled}, owner),
+                              Out<float>(out.scores.data(), {filled}, owner),
+                              Out<bool>(reinterpret_cast<bool*>(out.explored.data()), {filled}, owner),
+                              Out<std::int32_t>(out.nodes.data(), {filled}, owner));
+    }
+};
+
+// A model ready to decide. Read-only after construction, so that any number of threads may call it at once; each call
+// borrows scratch space from a pool.
+class Engine {
+public:
+    Engine(In<std::int32_t> parents, In<std::int32_t> leaf_of, In<std::int64_t> route_start,
+           In<std::int32_t> route_index, In<float> route_value, In<std::int64_t> reward_start,
+           In<std::int32_t> reward_index, In<float> reward_value, std::int64_t columns, bool geometric, int threads) {
+        const Rows routing = rows(route_start, route_index, route_value, columns);
+        const Rows rewards = rows(reward_start, reward_index, reward_value, columns);
+        const auto up = view(parents), leaves = view(leaf_of);
+        const nb::gil_scoped_release release;
+        model_ = make_model(up, leaves, routing, rewards, geometric, threads);
+    }
+
+    Engine(In<std::int32_t> parents, In<std::int32_t> leaf_of, In<std::int64_t> route_start,
+           In<std::int32_t> route_index, In<float> route_value, std::int64_t columns, bool geometric,
+           In<std::uint8_t> layout)
+        : mapped_(layout) {
+        const Rows routing = rows(route_start, route_index, route_value, columns);
+        const auto up = view(parents), leaves = view(leaf_of);
+        const auto bytes = std::as_bytes(view(layout));
+        const nb::gil_scoped_release release;
+        model_ = open_model(up, leaves, routing, geometric, bytes);
+    }
+
+    // To be called before the engine is shared: what scores start from, and how often each arm was tried.
+    void start_from(In<float> prior, In<std::int32_t> trials, In<float> hope, In<std::int32_t> hall,
+                    In<std::int32_t> beside, In<float> lost, In<float> heirs) {
+        if (lost.size() != 0 && static_cast<std::int64_t>(lost.size()) != model_.columns + 1)
+            throw std::invalid_argument(std::to_string(lost.size()) + " weights of what was lost for " +
+                                        std::to_string(model_.columns) + " columns and the most of it");
+        model_.prior = make_prior(model_.tree, view(prior), view(trials), view(hope), view(hall), view(beside),
+                                  view(lost), view(heirs));
+    }
+
+    // (n, k) log routing scores of the leaves of given arms; NaN where there is no arm (-1).
+    auto routes(In<std::int64_t> start, In<std::int32_t> index, In<float> value, In<std::int32_t> arms, std::int64_t k,
+                int threads) const {
+        const Rows contexts = rows(start, index, value, model_.columns - 1);
+        const auto asked = view(arms);
+        const std::size_t n = contexts.size();
+        within<std::int64_t>("k", k, 1, max_int);
+        if (asked.size() != n * static_cast<std::size_t>(k))
+            throw std::invalid_argument(std::to_string(asked.size()) + " arms for " + std::to_string(n) +
+                                        " contexts with " + std::to_string(k) + " each");
+        std::vector<double> out(asked.size());
+        {
+            const nb::gil_scoped_release release;
+            validate(contexts, "context");
+            for (const std::int32_t arm : asked)
+                within<std::int64_t>("an arm", arm, -1, static_cast<std::int64_t>(model_.tree.arms()) - 1);
+            std::vector<std::unique_ptr<Decider>> deciders(worker_count(threads, n));
+            for (auto& decider : deciders) decider = borrow();
+            parallel_for(n, threads, 16, [&](int worker, std::size_t i) {
+                const std::size_t at = i * static_cast<std::size_t>(k);
+                deciders[worker]->routes(contexts[i], asked.subspan(at, static_cast<std::size_t>(k)), out.data() + at);
+            });
+            for (auto& decider : deciders) give_back(std::move(decider));
+        }
+        return pack<Out2<double>>(std::move(out), n, k);
+    }
+
+    // The whole layout, as it is written to a file.
+    std::span<const std::byte> layout() const { return model_.index.arena.bytes(); }
+
+    auto decide(In<std::int64_t> start, In<std::int32_t> index, In<float> value, In<std::int64_t> keys, std::int64_t k,
+                std::int64_t explore, std::int64_t beam, double beta, std::int32_t strategy, double rate,
+                std::int32_t eligible_kind, In<std::int32_t> positions, In<std::int64_t> position_start, int threads,
+                const Mask* mask) const {
+        const Rows contexts = rows(start, index, value, model_.columns - 1);
+        const auto key = view(keys);
+        check_slots(k, explore);
+        const Ask ask{k, explore, width_of(beam, beta), strategy_of(strategy, rate)};
+        const Allowed allowed{eligible_kind, view(positions), view(position_start), mask};
+        const std::size_t n = contexts.size();
+        Slots slots(n, static_cast<std::size_t>(k));
+        {
+            const nb::gil_scoped_release release;
+            check(contexts, key.size(), allowed);
+            std::vector<std::unique_ptr<Decider>> deciders(worker_count(threads, n));
+            for (auto& decider : deciders) decider = borrow();
+            const auto order = reading_order(model_, contexts, deciders, threads);
+            parallel_for(n, threads, 16, [&](int worker, std::size_t o) {
+                const std::size_t i = order[o];
+                deciders[worker]->decide(contexts[i], ask, allowed[i], static_cast<std::uint64_t>(key[i]), i, slots);
+            });
+            for (auto& decider : deciders) give_back(std::move(decider));
+        }
+        return std::make_tuple(pack<Out2<std::int32_t>>(std::move(slots.arms), n, k),
+                               pack<Out2<std::int32_t>>(std::move(slots.nodes), n, k),
+                               pack<Out2<double>>(std::move(slots.propensities), n, k),
+                               pack<Out2<float>>(std::move(slots.scores), n, k),
+                               pack_bool<Out2<bool>>(std::move(slots.explored), n, k));
+    }
+
+    // Whether a context is right as it is; any other goes the long way, to be put in order or refused.
+    bool prepare(One& one, nb::handle start, nb::handle index, nb::handle value, std::int64_t columns) const {
+        std::size_t n = 0;
+        if (columns != model_.columns - 1 || !nb::try_cast(index, one.index, false) ||
+            !nb::try_cast(value, one.value, false) || !one_row(start, n) || n > one.index.size() ||
+            n > one.value.size())
+            return false;
+        one.x = {view(one.index).first(n), view(one.value).first(n)};
+        for (std::size_t j = 0; j < n; ++j) {
+            const bool in_order = one.x.index[j] > (j > 0 ? one.x.index[j - 1] : -1);
+            if (!in_order || one.x.index[j] >= columns || !std::isfinite(one.x.value[j])) return false;
+        }
+        check_slots(one.ask.k, one.ask.explore);
+        one.allowed.check(model_.tree, 1);
+        one.slots = std::make_unique<Slots>(1, static_cast<std::size_t>(one.ask.k));
+        return true;
+    }
+
+    // Fills the slots of a decision that was prepared.
+    void run(const One& one) const {
+        auto decider = borrow();
+        decider->decide(one.x, one.ask, one.allowed[0], one.key, 0, *one.slots);
+        give_back(std::move(decider));
+    }
+
+    auto search(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t wanted, std::int64_t beam,
+                double beta, std::int32_t eligible_kind, In<std::int32_t> positions, const Mask* mask) const {
+        const Rows contexts = rows(start, index, value, model_.columns - 1);
+        const Allowed allowed{eligible_kind, view(positions), {}, mask};
+        const Width width = width_of(beam, beta);
+        within<std::int64_t>("wanted", wanted, 0, max_int);
+        std::vector<std::uint8_t> is_node;
+        std::vector<std::int32_t> id;
+        std::vector<double> route;
+        std::vector<float> score, promise, weight;
+        {
+            const nb::gil_scoped_release release;
+            check(contexts, 1, allowed);
+            auto decider = borrow();
+            for (const Candidate& c :
+                 decider->search(contexts[0], width, static_cast<std::size_t>(wanted), allowed[0])) {
+                is_node.push_back(c.node);
+                id.push_back(c.id);
+                route.push_back(c.route);
+                score.push_back(c.score);
+                promise.push_back(c.promise);
+                weight.push_back(c.weight);
+            }
+            give_back(std::move(decider));
+        }
+        const std::size_t n = id.size();
+        return std::make_tuple(pack_bool<Out<bool>>(std::move(is_node), n), pack1(std::move(id)),
+                               pack1(std::move(route)), pack1(std::move(score)), pack1(std::move(promise)),
+                               pack1(std::move(weight)));
+    }
+
+    // A uniform eligible arm below `node`, and how many there are.
+    std::tuple<std::int32_t, std::int32_t> arm_below(std::int32_t node, std::int64_t key, std::int64_t slot,
+                                                     std::int32_t eligible_kind, In<std::int32_t> positions,
+                                                     const Mask* mask) const {
+        const Allowed allowed{eligible_kind, view(positions), {}, mask};
+        check_node(node);
+        within("eligible_kind", eligible_kind, 0, 2);
+        allowed.check_list(allowed.listed, model_.tree);
+        auto decider = borrow();
+        const std::int32_t below = decider->arms_below(node, allowed[0]);
+        if (below == 0) throw std::invalid_argument("no eligible arm below node " + std::to_string(node));
+        const std::int32_t arm = decider->arm_below(
+            node, allowed[0], derive(static_cast<std::uint64_t>(key), ~static_cast<std::uint64_t>(slot)));
+        give_back(std::move(decider));
+        return {arm, below};
+    }
+
+    Out<std::int64_t> lines(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t wanted,
+                            std::int64_t beam) const {
+        const Rows contexts = rows(start, index, value, model_.columns - 1);
+        within<std::int64_t>("wanted", wanted, 0, max_int);
+        check(contexts, 1, {});
+        auto decider = borrow();
+        auto found = lines_read(*decider, layout(), contexts[0], width_of(beam, -1), static_cast<std::size_t>(wanted));
+        give_back(std::move(decider));
+        return pack1(std::move(found));
+    }
+
+    auto touch(In<std::int64_t> numbers) const {
+        const auto last = static_cast<std::int64_t>(layout().size() / line_bytes) - 1;
+        for (const std::int64_t number : view(numbers)) within<std::int64_t>("line", number, 0, last);
+        const auto [seconds, sum] = treetop::touch(layout(), view(numbers));
+        return std::make_tuple(seconds, sum);
+    }
+
+    auto stages(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t key, std::int64_t k,
+                std::int64_t explore, std::int64_t beam, std::int32_t strategy, double rate) const {
+        const Rows contexts = rows(start, index, value, model_.columns - 1);
+        const Ask ask{k, explore, width_of(beam, -1), strategy_of(strategy, rate)};
+        check_slots(k, explore);
+        check(contexts, 1, {});
+        auto decider = borrow();
+        const auto [tree, leaves, choice] =
+            treetop::stages(*decider, contexts[0], ask, static_cast<std::uint64_t>(key));
+        give_back(std::move(decider));
+        return std::make_tuple(tree, leaves, choice);
+    }
+
+private:
+    // Whether the row pointers, of either width, are those of one row; and how long it is.
+    static bool one_row(nb::handle start, std::size_t& n) {
+        In<std::int32_t> narrow;
+        In<std::int64_t> wide;
+        std::int64_t first = -1, last = -1;
+        if (nb::try_cast(start, narrow, false) && narrow.size() == 2) {
+            first = narrow.data()[0];
+            last = narrow.data()[1];
+        } else if (nb::try_cast(start, wide, false) && wide.size() == 2) {
+            first = wide.data()[0];
+            last = wide.data()[1];
+        }
+        n = static_cast<std::size_t>(last);
+        return first == 0 && last >= 0;
+    }
+
+    void check_node(std::int32_t node) const {
+        if (node < 0 || node >= static_cast<std::int32_t>(model_.tree.nodes()))
+            throw std::invalid_argument("node " + std::to_string(node) + " is outside [0, " +
+                                        std::to_string(model_.tree.nodes()) + ")");
+    }
+
+    void check(const Rows& contexts, std::size_t keys, const Allowed& allowed) const {
+        if (contexts.size() != keys)
+            throw std::invalid_argument(std::to_string(contexts.size()) + " contexts, but " + std::to_string(keys) +
+                                        " keys");
+        validate(contexts, "context");
+        allowed.check(model_.tree, keys);
+    }
+
+    std::unique_ptr<Decider> borrow() const {
+        const std::lock_guard<std::mutex> lock(guard_);
+        if (idle_.empty()) return std::make_unique<Decider>(model_);
+        auto decider = std::move(idle_.back());
+        idle_.pop_back();
+        return decider;
+    }
+
+    void give_back(std::unique_ptr<Decider> decider) const {
+        const std::lock_guard<std::mutex> lock(guard_);
+        idle_.push_back(std::move(decider));
+    }
+
+    In<std::uint8_t> mapped_;  // keeps the memory of a borrowed layout
+    Model model_;
+    mutable std::mutex guard_;
+    mutable std::vector<std::unique_ptr<Decider>> idle_;
+};
+
+}  // namespace treetop
