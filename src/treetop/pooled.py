@@ -237,7 +237,7 @@ class Pooled:
         arm, reward, route = feedback.arms[t, slot], feedback.rewards[t, slot], routes[t, slot]
         through = reward[feedback.nodes[t, slot] >= 0]
         contexts = x
-        pooled = (t < settled(len(feedback))).astype(np.float64)
+        pooled = (t < pooled_rounds(len(feedback))).astype(np.float64)
         if self.known is not None:  # before the rounds, as it was
             known = self.known.without(standing.since > 0)
             contexts = as_rows(sp.vstack([known.contexts.csr(), x.csr()], format="csr"))
@@ -299,13 +299,13 @@ def leaves(beam: int) -> int:
     return beam * 7 // 5
 
 
-def settled(rounds: int) -> int:
+def pooled_rounds(rounds: int) -> int:
     """How many rounds, the first ones, the pooled means are made of: they hold still until there are twice as many.
 
     Meanwhile what is left to explain of old samples is the same at every refit, and an arm without new ones keeps its
     weights to the bit. It depends on the number of rounds alone, so that a refit knows nothing of those before it.
 
-    >>> settled(0), settled(1), settled(1023), settled(1024)
+    >>> pooled_rounds(0), pooled_rounds(1), pooled_rounds(1023), pooled_rounds(1024)
     (0, 1, 512, 1024)
     """
     return 1 << (rounds.bit_length() - 1) if rounds else 0
