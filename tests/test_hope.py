@@ -71,15 +71,6 @@ def test_the_few_best_arms_do_not_raise_what_is_hoped() -> None:
     assert found == pytest.approx(UNTOLD * n / 2 * (1 / n) ** 2)
 
 
-def test_rewards_of_fallen_arms_and_their_heirs_are_no_finds() -> None:
-    """They say nothing of arms without labels."""
-    feedback = history([0] * 20 + [1] * 20, [1.0] * 40)
-    standing = Standing.of(feedback, np.arange(5) < 2)
-    again = standing.anew(feedback, np.array([1]), np.array([20]))
-    assert not again.told[1]
-    assert Hope.of(feedback, again).of_arm[3] <= 2 * Hope.of(feedback, standing).of_arm[3]
-
-
 def test_new_arms_that_are_found_more_often_than_old_ones_would_be_are_hoped_more_of() -> None:
     told = [0, 0, 0, 3, 3]
     bad = history([0] + [3] * 9, [1.0] + [0.0] * 9, [-1] + [7] * 9, appeared=told)

@@ -44,7 +44,7 @@ class Hope:
         trials = np.bincount(shown[standing.counted], minlength=arms)
         drawn = feedback.observed & (feedback.nodes >= 0)
         of_new = new[shown]
-        found = paid[(feedback.nodes < 0) & ~standing.labelled[shown] & ~of_new].sum()
+        found = paid[(feedback.nodes < 0) & ~standing.told[shown] & ~of_new].sum()
         first = UNTOLD * n / 2 * _usual(rate[standing.told & ~new] ** 2)
         worth = (DRAWS * first + found / 2) / (DRAWS + (drawn & ~of_new).sum())
         hope = worth / (1.0 + trials // SOME) ** 2

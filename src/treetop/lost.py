@@ -14,7 +14,7 @@ from treetop.learn import Linear
 from treetop.settle import Standing
 from treetop.types import Bools, Feedback, Floats, Ints, Longs, Singles
 
-FALLEN, BEFORE = 32, 4096  # arms whose heirs are looked for; rounds before a fall that tell where one was wanted
+FALLEN, BEFORE = 16, 4096  # arms whose heirs are looked for; rounds before a fall that tell where one was wanted
 SURE = 3  # rewards where a fallen arm was wanted that it takes to be its heir, and half of what there was to have
 HEIRS = 1  # that a fallen arm has an heir counts as if so many had been looked for and found
 
@@ -120,7 +120,7 @@ class _Wanted:
     def disowned(self, feedback: Feedback, standing: Standing) -> Standing:
         """Arms that labels tell of, but that paid when drawn unseen where a fallen arm was wanted: labels are over.
 
-        Not if they had earned since that fell: then they are what they were.
+        Not if they were shown by their score and earned since that fell: then they are what they were.
         """
         paid = feedback.observed & (np.nan_to_num(feedback.rewards) > 0)
         t, slot = np.nonzero(paid & (feedback.nodes >= 0) & standing.told[np.maximum(feedback.arms, 0)])
@@ -128,8 +128,9 @@ class _Wanted:
         sure = np.flatnonzero(wanted.max(axis=1, initial=0) > 0.5)
         arm, first = np.unique(feedback.arms[t, slot][sure], return_index=True)
         t, since = t[sure][first], self.since[wanted[sure][first].argmax(axis=1)]
+        shown = paid & (feedback.nodes < 0)
         same = [
-            not (paid[begun:now] & (feedback.arms[begun:now] == a)).any()
+            not (shown[begun:now] & (feedback.arms[begun:now] == a)).any()
             for a, begun, now in zip(arm, since, t, strict=True)
         ]
         return standing.anew(feedback, arm[same], since[same])
