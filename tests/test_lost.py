@@ -111,6 +111,8 @@ def test_an_arm_that_earned_since_is_what_it_was() -> None:
     earns = (20, 1, 5, 1.0, -1)
     lucky = history(WANTED, OTHERS, FELL, earns, (1, 0, 5, 1.0, NODE))
     assert looked(lucky)[1].told[5]
+    drawn = history(WANTED, OTHERS, FELL, (1, 1, 5, 1.0, NODE), (1, 0, 5, 1.0, NODE))  # never by its score
+    assert not looked(drawn)[1].told[5]
 
 
 def test_an_heir_is_the_heir_of_the_first_arm_that_it_was_found_for() -> None:
