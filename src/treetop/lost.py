@@ -52,7 +52,7 @@ class Lost:
         left = seen.unnoticed.sum(axis=1) + n - len(seen.arms)  # so many of them as good as untried
         looked = (1 - left / many)[~seen.found].sum()
         share = (seen.found.sum() + HEIRS) / (looked + seen.found.sum() + HEIRS)  # of fallen arms that have one
-        worth = np.where(seen.found, 0, rate * len(feedback) / 2 * share / many)  # of a draw, if none was tried yet
+        worth = np.where(seen.found, 0, rate * wanted.since / 2 * share / many)  # of a draw, if none was tried yet
         mean = worth * left / n
         if not mean.any():
             return None, standing
