@@ -192,6 +192,7 @@ def test_a_node_promises_what_its_arms_do(drifted: Drifted) -> None:
     assert model.lost is not None
     assert model.heirs is not None
     assert model.hope is not None
+    assert model.trials is not None
     for i in range(X.shape[0]):
         missed = min(max(0.0, float((X[i] @ model.lost[:-2] + model.lost[-2]).item())), float(model.lost[-1]))
         found = search(model, as_rows(X[i]), 5, None, 5, EVERY_ARM)
@@ -202,8 +203,11 @@ def test_a_node_promises_what_its_arms_do(drifted: Drifted) -> None:
             hope, heir = max(float(model.hope[below].mean()), 1e-5), missed * float(model.heirs[below].mean())
             assert promise == pytest.approx(hope + heir, rel=1e-4)
             assert weight == pytest.approx(hope + heir * len(below), rel=1e-4)
-    single = ~found.is_node
-    np.testing.assert_array_equal(found.weight[single], found.promise[single])
+        single = ~found.is_node
+        np.testing.assert_array_equal(found.weight[single], found.promise[single])
+        arms = found.id[single]
+        own = 0.1 * np.maximum(found.score[single], 1e-4) / (1 + model.trials[arms])
+        np.testing.assert_allclose(found.promise[single], own + missed * model.heirs[arms], rtol=1e-4)
 
 
 def test_only_arms_that_may_be_shown_count(drifted: Drifted) -> None:

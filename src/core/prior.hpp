@@ -25,8 +25,9 @@ struct Prior {
     std::vector<float> below;        // of each node: what a draw through it brings later, the mean of the arms below
     std::vector<float> lost;   // of each feature and the bias: what a draw promises where arms that fell were wanted
     std::vector<float> heirs;  // of each node: times what of that, the mean of the arms below
-    float most = 0;            // that it promises anywhere
-    std::vector<char> open;    // of each node: on the way to the hall, the leaf that every search ends with
+    std::vector<float> suspected;  // the same of each arm, in tree order
+    float most = 0;                // that it promises anywhere
+    std::vector<char> open;        // of each node: on the way to the hall, the leaf that every search ends with
     static constexpr double widest = 4;
     static constexpr float least = 1e-4f, lasting = 0.1f;
 
@@ -110,6 +111,7 @@ inline Prior make_prior(const Layout& tree, std::span<const float> tables, std::
         prior.lost.assign(lost.begin(), lost.end() - 1);
         prior.most = lost.back();
         prior.heirs = means_below(tree, heirs);
+        for (const std::int32_t arm : tree.arm_at) prior.suspected.push_back(heirs[arm]);
     }
     if (!hall.empty()) prior.open.assign(tree.nodes(), 0);
     for (const std::int32_t node : hall) prior.open.at(node) = 1;

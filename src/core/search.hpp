@@ -328,7 +328,8 @@ private:
             const float base = Prior::at(model_.prior.arms, leaf.route);
             eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
                 const float score = scores[p - begin] + base;
-                const float promise = Prior::promise(score, model_.prior.doubt[p]);
+                float promise = Prior::promise(score, model_.prior.doubt[p]);
+                if (missed_ > 0) promise += missed_ * model_.prior.suspected[p];
                 found_.push_back({model_.tree.arm_at[p], false, score, leaf.route, promise, promise});
             });
         }
