@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 from postgres import Server, binaries
 from running import Running, running, small_bandit
+from scipy.stats import chisquare
 
 import treetop
 
@@ -108,3 +109,21 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return str(tmp_path / "log.sqlite")
     return new_schema(request.getfixturevalue("server"))
+
+
+def check_drawn_as_explained(policy: treetop.Policy, model: treetop.Model, row: sp.csr_matrix) -> float:
+    """One slot, drawn many times: as often and with the propensities that `explain` says. The share through nodes."""
+    n, view = 20_000, policy.explain(model, row)
+    drawn = policy.decide_batch(model, row[np.zeros(n, int)], event_ids=range(n))
+    through = drawn.nodes[:, 0] >= 0
+    keys = np.where(through, drawn.nodes[:, 0] + model.n_arms, drawn.arms[:, 0])
+    names = view.id + np.where(view.is_node, model.n_arms, 0)
+    counts = np.array([(keys == name).sum() for name in names])
+    likely = view.probability * n >= 5
+    seen = np.append(counts[likely], counts[~likely].sum())
+    want = np.append(view.probability[likely], view.probability[~likely].sum()) * n
+    assert chisquare(seen[want > 0], want[want > 0]).pvalue > 1e-4
+    chance = dict(zip(names.tolist(), view.probability.tolist(), strict=True))
+    below = np.where(through, model.tree.sizes[np.maximum(drawn.nodes[:, 0], 0)], 1)
+    np.testing.assert_allclose(drawn.propensities[:, 0] * below, [chance[key] for key in keys.tolist()], rtol=1e-5)
+    return float(through.mean())

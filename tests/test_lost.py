@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy.stats import chisquare
+from conftest import check_drawn_as_explained
 
 import treetop
 from treetop.datasets import load
@@ -250,22 +250,7 @@ def test_draws_are_as_likely_as_stated(drifted: Drifted) -> None:
     assert model.lost is not None
     most = int((X @ model.lost[:-2]).argmax())
     policy = treetop.Policy(k=1, explore=1, beam=5, strategy=Thrifty(zeal=20))
-    view = policy.explain(model, X[most])
-    n = 20_000
-    drawn = policy.decide_batch(model, X[np.full(n, most)], event_ids=range(n))
-    through = drawn.nodes[:, 0] >= 0
-    assert through.mean() > 0.1
-    keys = np.where(through, drawn.nodes[:, 0] + model.n_arms, drawn.arms[:, 0])
-    names = view.id + np.where(view.is_node, model.n_arms, 0)
-    counts = np.array([(keys == name).sum() for name in names])
-    likely = view.probability * n >= 5
-    seen = np.append(counts[likely], counts[~likely].sum())
-    want = np.append(view.probability[likely], view.probability[~likely].sum()) * n
-    assert chisquare(seen[want > 0], want[want > 0]).pvalue > 1e-4
-    size = model.tree.sizes
-    chance = dict(zip(names.tolist(), view.probability.tolist(), strict=True))
-    one = [chance[key] / (size[key - model.n_arms] if key >= model.n_arms else 1) for key in keys.tolist()]
-    np.testing.assert_allclose(drawn.propensities[:, 0], one, rtol=1e-5)
+    assert check_drawn_as_explained(policy, model, X[most]) > 0.1
 
 
 def test_greedy_does_not_care(drifted: Drifted) -> None:

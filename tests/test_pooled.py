@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
-from conftest import Problem
-from scipy.stats import chisquare
+from conftest import Problem, check_drawn_as_explained
 from sklearn.isotonic import IsotonicRegression
 from typer.testing import CliRunner
 
@@ -189,21 +188,7 @@ def test_thrifty_gives_up_no_more_than_it_promises() -> None:
 def test_thrifty_draws_what_it_says(problem: Problem, pooled: Model) -> None:
     policy = treetop.Policy(k=1, explore=1, beam=3, strategy=Thrifty(zeal=50))
     row = problem.feedback(600).contexts.csr()[5]
-    view = policy.explain(pooled, row)
-    n = 20_000
-    drawn = policy.decide_batch(pooled, row[np.zeros(n, int)], event_ids=range(n))
-    through = drawn.nodes[:, 0] >= 0
-    keys = np.where(through, drawn.nodes[:, 0] + pooled.n_arms, drawn.arms[:, 0])
-    names = view.id + np.where(view.is_node, pooled.n_arms, 0)
-    counts = np.array([(keys == name).sum() for name in names])
-    likely = view.probability * n >= 5
-    seen = np.append(counts[likely], counts[~likely].sum())
-    want = np.append(view.probability[likely], view.probability[~likely].sum()) * n
-    keep = want > 0
-    assert chisquare(seen[keep], want[keep]).pvalue > 1e-4
-    chance = dict(zip(names.tolist(), view.probability.tolist(), strict=True))
-    single = ~through
-    np.testing.assert_allclose(drawn.propensities[single, 0], [chance[k] for k in keys[single].tolist()], rtol=1e-6)
+    check_drawn_as_explained(policy, pooled, row)
 
 
 def test_thrifty_without_promise_is_the_same_natively_and_not() -> None:

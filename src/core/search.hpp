@@ -13,10 +13,8 @@
 #include <vector>
 
 #include "eligible.hpp"
-#include "index.hpp"
-#include "prior.hpp"
+#include "model.hpp"
 #include "rows.hpp"
-#include "tree.hpp"
 
 namespace treetop {
 
@@ -43,64 +41,6 @@ struct Width {
     double beta = -1;
 };
 
-struct Model {
-    Layout tree;
-    Index index;
-    Prior prior;
-    bool geometric = false;
-    Geometry geometry;
-    std::int64_t columns = 0;  // features and the bias
-};
-
-inline void set_geometry(Model& model, const Rows& routing) {
-    model.geometry = make_geometry(routing);
-    for (std::size_t node = 0; node < model.geometry.radius.size(); ++node)
-        if (model.geometry.radius[node] < 0)
-            throw std::invalid_argument("routing row " + std::to_string(node) + ": radius " +
-                                        std::to_string(model.geometry.radius[node]) + " is negative");
-}
-
-inline Model make_model(std::span<const std::int32_t> parents, std::span<const std::int32_t> leaf_of,
-                        const Rows& routing, const Rows& rewards, bool geometric, int threads) {
-    Model model;
-    model.tree = make_layout(parents, leaf_of);
-    const Layout& tree = model.tree;
-    if (routing.size() != tree.nodes() || rewards.size() != tree.nodes() + tree.arms() ||
-        routing.columns != rewards.columns)
-        throw std::invalid_argument("a tree of " + std::to_string(tree.nodes()) + " nodes and " +
-                                    std::to_string(tree.arms()) + " arms does not fit routing of shape (" +
-                                    std::to_string(routing.size()) + ", " + std::to_string(routing.columns) +
-                                    ") and rewards of shape (" + std::to_string(rewards.size()) + ", " +
-                                    std::to_string(rewards.columns) + ")");
-    if (routing.columns < 1) throw std::invalid_argument("routing and rewards lack the column of the bias");
-    validate(routing, "routing");
-    validate(rewards, "rewards");
-    model.columns = routing.columns;
-    model.geometric = geometric;
-    if (geometric) set_geometry(model, routing);
-    model.index = make_index(tree, routing, rewards, geometric, threads);
-    return model;
-}
-
-// From a layout that was written before. The routing rows are looked at only if routing is geometric.
-inline Model open_model(std::span<const std::int32_t> parents, std::span<const std::int32_t> leaf_of,
-                        const Rows& routing, bool geometric, std::span<const std::byte> layout) {
-    Model model;
-    model.tree = make_layout(parents, leaf_of);
-    if (routing.columns < 1) throw std::invalid_argument("routing lacks the column of the bias");
-    model.columns = routing.columns;
-    model.geometric = geometric;
-    model.index = open_index(model.tree, routing.columns, geometric, layout);
-    if (geometric) {
-        validate(routing, "routing");
-        if (routing.size() != model.tree.nodes())
-            throw std::invalid_argument(std::to_string(routing.size()) + " routing rows for " +
-                                        std::to_string(model.tree.nodes()) + " nodes");
-        set_geometry(model, routing);
-    }
-    return model;
-}
-
 class Searcher {
 public:
     explicit Searcher(const Model& model) : model_(model), kernels_(chosen_kernels()), scatter_(model.columns) {}
@@ -109,6 +49,7 @@ public:
     // search is repeated twice as wide until there are enough or all are single arms.
     const std::vector<Candidate>& operator()(const Row& x, Width width, std::size_t wanted, const Eligible& eligible) {
         prepare(x);
+        missed_ = model_.prior.missed(x);
         const auto widest = static_cast<std::int64_t>(model_.tree.nodes());  // beyond it a beam is no wider
         width.beam = std::min(width.beam, widest);
         for (int attempt = 1;; ++attempt) {
@@ -188,7 +129,6 @@ private:
 
     void prepare(const Row& x) {
         square_ = 0;
-        missed_ = model_.prior.missed(x);
         scattered_.clear();
         for (const std::int32_t f : x.index) scattered_.push_back(scatter_(f));
         if (model_.geometric)
