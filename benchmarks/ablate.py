@@ -35,7 +35,7 @@ from treetop.scenario import SCENARIOS, Scenario
 from treetop.settle import Standing
 from treetop.simulate import Run, begin, run
 from treetop.tree import Tree
-from treetop.types import Bools, Feedback, Floats, as_rows
+from treetop.types import Feedback, Floats, Ints, as_rows
 
 MOST = 2**22  # samples of an arm, more than any run here has
 
@@ -50,18 +50,18 @@ def from_zero() -> Iterator[None]:
 @contextmanager
 def means_of_rounds_too() -> Iterator[None]:
     """The pooled means are of labels and rounds together: the samples of the rounds come after the labelled ones."""
-    labelled, means, without = 0, pooled.pooled_means, Labelled.without
+    labelled, means, passed = 0, pooled.pooled_means, Labelled.passed
 
-    def counted(known: Labelled, gone: Bools) -> Labelled:
+    def counted(known: Labelled, to: Ints) -> Labelled:
         nonlocal labelled
-        kept = without(known, gone)
+        kept = passed(known, to)
         labelled = len(kept.arm)
         return kept
 
     def of_all(slack: Floats, reward: Floats, weight: Floats) -> Floats:
         return means(slack, reward, np.concatenate([weight[:labelled], np.ones(len(weight) - labelled)]))
 
-    with patch.object(Labelled, "without", counted), patch.object(pooled, "pooled_means", of_all):
+    with patch.object(Labelled, "passed", counted), patch.object(pooled, "pooled_means", of_all):
         yield
 
 
@@ -83,10 +83,7 @@ def nobody_moves() -> Iterator[None]:
 def nobody_falls() -> Iterator[None]:
     """All rewards of an arm count, whatever became of it."""
 
-    def steady(feedback: Feedback, labelled: Bools) -> Standing:
-        return Standing(np.zeros(len(labelled), np.int64), labelled, feedback.observed, labelled)
-
-    with patch.object(Standing, "of", steady):
+    with patch.object(Standing, "of", Standing.steady):
         yield
 
 
@@ -100,7 +97,7 @@ def new_as_old() -> Iterator[None]:
 @contextmanager
 def no_heirs() -> Iterator[None]:
     """What fallen arms brought is not sought elsewhere."""
-    with patch.object(Lost, "of", lambda feedback, standing, solver: (None, standing)):
+    with patch.object(Lost, "of", lambda feedback, standing, solver: (None, [])):
         yield
 
 

@@ -1,6 +1,6 @@
 """Heirs of fallen arms: where they are sought, among which arms, and when the search is over."""
 
-import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,20 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import check_drawn_as_explained
+from scipy.stats import chisquare
 
 import treetop
 from treetop.datasets import load
 from treetop.explore import Greedy, Thrifty
 from treetop.grow import grow
 from treetop.learn import Epochs, Linear
-from treetop.lost import BEFORE, FALLEN, Lost, _fallen
+from treetop.lost import BEFORE, FALLEN, HASTE, Lost, _fallen
 from treetop.model import Model
+from treetop.modelfile import read_manifest, write_array, write_signed
 from treetop.next_model import begun
 from treetop.pooled import Labelled, Pooled
 from treetop.scenario import Scenario
 from treetop.search import EVERY_ARM, Eligible, search
-from treetop.settle import Standing
+from treetop.settle import Heir, Standing
 from treetop.simulate import begin, run
 from treetop.types import Feedback, as_rows
 
@@ -41,7 +42,7 @@ WANTED, OTHERS = (200, 0, 0, 1.0, -1), (200, 1, 1, 1.0, -1)  # arm 0 earns in co
 FELL = (60, 0, 0, 0.0, -1)
 
 
-def looked(feedback: Feedback, told: np.ndarray | None = None) -> tuple[Lost | None, Standing]:
+def looked(feedback: Feedback, told: np.ndarray | None = None) -> tuple[Lost | None, list[Heir]]:
     labelled = np.ones(ARMS, np.bool_) if told is None else told
     return Lost.of(feedback, Standing.of(feedback, labelled), Linear())
 
@@ -50,87 +51,204 @@ def at(lost: Lost, feature: int) -> float:
     return float(lost.missed[feature] + lost.missed[-2])
 
 
+def ruled(*parts: tuple[int, int, int, float, int]) -> list[int]:
+    lost, _ = looked(history(WANTED, OTHERS, FELL, *parts))
+    return [] if lost is None else lost.ruled.tolist()
+
+
+def heirs(*parts: tuple[int, int, int, float, int]) -> list[tuple[int, int]]:
+    return [(heir.of, heir.arm) for heir in looked(history(WANTED, OTHERS, FELL, *parts))[1]]
+
+
 def test_nothing_is_missed_where_nothing_fell() -> None:
-    assert looked(history(WANTED, OTHERS))[0] is None
-    assert looked(history((5, 0, 0, 0.0, -1)))[0] is None
-    nobody = Feedback.none(3, 1)
-    assert looked(nobody)[0] is None
+    assert looked(history(WANTED, OTHERS)) == (None, [])
+    assert looked(history((5, 0, 0, 0.0, -1))) == (None, [])
+    assert looked(Feedback.none(3, 1)) == (None, [])
 
 
 def test_what_is_missed_is_missed_where_it_was_wanted() -> None:
-    feedback = history(WANTED, OTHERS, FELL)
-    lost, standing = looked(feedback)
+    lost, found = looked(history(WANTED, OTHERS, FELL))
     assert lost is not None
-    assert standing.since[0] == 400
-    assert at(lost, 0) > 20 * abs(at(lost, 1))
-    # half of the rounds wanted it; arm 0 failed 60 times, arm 1 may be the heir: it has not earned since
-    worth = 0.5 * 400 / 2  # as much as it brought before it fell, halved
-    assert at(lost, 0) == pytest.approx(worth / ARMS * (7 / 8) / (1 + 1 / 8), rel=0.02)
+    assert at(lost, 0) == pytest.approx(HASTE, abs=0.04)  # a part of what it brought
+    assert abs(at(lost, 1)) < 0.04
+    assert lost.missed[-1] == HASTE
+    assert found == []
 
 
 def test_arms_that_failed_or_earned_are_not_sought() -> None:
-    tried = (20, 0, 3, 0.0, NODE)
+    tried = (1, 0, 3, 0.0, NODE)
     earns = (20, 1, 1, 1.0, -1)
     elsewhere = (20, 1, 4, 0.0, -1)  # says nothing of contexts that wanted arm 0
-    lost, _ = looked(history(WANTED, OTHERS, FELL, tried, earns, elsewhere))
-    assert lost is not None
-    assert lost.heirs.mean() == pytest.approx(1)
-    assert lost.heirs[[0, 1, 3]].max() < 1e-3
-    np.testing.assert_allclose(lost.heirs[[2, 4, 5, 6, 7]], 8 / 5, rtol=0.05)
+    assert ruled() == [0, -1]
+    assert ruled(tried, earns, elsewhere) == [0, 1, 3, -1]
 
 
-def test_looking_in_vain_makes_less_of_it() -> None:
-    """An arm that was tried where the fallen one was wanted is one less, and speaks against there being an heir."""
-    promised = []
-    for tried in range(1, 7):
-        parts = [(20, 0, arm, 0.0, NODE) for arm in range(2, 2 + tried)]
-        lost, _ = looked(history(WANTED, OTHERS, FELL, *parts))
-        promised.append(0.0 if lost is None else at(lost, 0) * float(lost.heirs[1]))
-    assert all(a > b for a, b in itertools.pairwise(promised))
+def test_the_search_ends_when_all_were_tried() -> None:
+    parts = [(1, 0, arm, 0.0, NODE) for arm in range(1, ARMS)]
+    assert ruled(*parts[:-1]) == [*range(ARMS - 1), -1]
+    assert ruled(*parts) == []
 
 
-def test_an_heir_that_was_found_ends_the_search() -> None:
-    told = np.arange(ARMS) != 5
-    once = history(WANTED, OTHERS, FELL, (1, 0, 5, 1.0, NODE))
-    assert looked(once, told)[0] is not None
-    assert looked(history(WANTED, OTHERS, FELL, (1, 0, 5, 1.0, NODE), (30, 0, 5, 1.0, -1)), told)[0] is None
-    rare = history(WANTED, OTHERS, FELL, (5, 0, 5, 1.0, NODE), (30, 0, 0, 0.0, -1))  # of what there was to have, a few
-    assert looked(rare, told)[0] is not None
+def test_no_search_among_too_many() -> None:
+    """Arm 0 would be wanted 100 times in half as many rounds: among 190 arms its heir is sought, among 300 not."""
+    feedback = history(WANTED, OTHERS, FELL)
+    assert looked(feedback, np.ones(190, np.bool_))[0] is not None
+    assert looked(feedback, np.ones(300, np.bool_))[0] is None
 
 
-def test_an_arm_drawn_as_an_heir_is_not_told_of_any_more() -> None:
-    feedback = history(WANTED, OTHERS, FELL, (1, 0, 5, 1.0, NODE), (1, 1, 6, 1.0, NODE))
-    _, standing = looked(feedback)
-    assert np.flatnonzero(~standing.told).tolist() == [0, 5]  # arm 6 paid where arm 0 was not wanted
-    assert standing.since[5] == standing.since[0]
-    shown = history(WANTED, OTHERS, FELL, (1, 0, 5, 1.0, -1))  # by its score, as ever
-    assert looked(shown)[1].told[5]
+def test_looking_in_vain_speaks_against_heirs() -> None:
+    """Of many fallen arms no heir was found though all were looked for: then the next one is not sought as long."""
+    fallen = [(200, 2, arm, 1.0, -1) for arm in (2,)] + [(60, 2, 2, 0.0, -1)]
+    few = np.ones(60, np.bool_)
+    tried = [(1, 2, arm, 0.0, NODE) for arm in range(3, 58)]
+    lists = {}
+    for name, parts in (("new", fallen), ("tried", [*fallen, *tried])):
+        lost, _ = looked(history(WANTED, OTHERS, FELL, *parts), few)
+        assert lost is not None
+        lists[name] = lost.ruled.tolist()
+    assert lists["new"].count(-1) == lists["tried"].count(-1) == 2
+    assert len(lists["tried"]) > len(lists["new"]) + 50
 
 
-def test_an_arm_that_earned_since_is_what_it_was() -> None:
-    earns = (20, 1, 5, 1.0, -1)
-    lucky = history(WANTED, OTHERS, FELL, earns, (1, 0, 5, 1.0, NODE))
-    assert looked(lucky)[1].told[5]
-    drawn = history(WANTED, OTHERS, FELL, (1, 1, 5, 1.0, NODE), (1, 0, 5, 1.0, NODE))  # never by its score
-    assert not looked(drawn)[1].told[5]
+def test_one_reward_makes_an_heir_and_some_more_end_the_search() -> None:
+    once = (1, 0, 5, 1.0, NODE)
+    assert heirs(once) == [(0, 5)]
+    assert ruled(once) == [0, 5, -1]  # which is not sought any more itself
+    assert heirs(once, (30, 0, 5, 1.0, -1)) == [(0, 5)]
+    assert ruled(once, (30, 0, 5, 1.0, -1)) == []
+    assert heirs(once, (30, 1, 5, 0.0, -1)) == [(0, 5)]  # not where arm 0 was wanted
 
 
-def test_an_heir_is_the_heir_of_the_first_arm_that_it_was_found_for() -> None:
+@pytest.mark.parametrize("reward", [0.15, 0.4])
+def test_an_heir_need_not_bring_more_than_the_fallen_arm(reward: float) -> None:
+    """One that brings as much stays, one that brings a fifth does not; a fifth at first sight is not enough either."""
+    fell, once = [(200, 0, 0, reward, -1), OTHERS, (400, 0, 0, 0.0, -1)], (1, 0, 5, reward, NODE)
+    for part, stays in ((1.0, True), (0.2, False)):
+        later = (3000, 0, 5, reward * part, -1)
+        assert bool(looked(history(*fell, once, later))[1]) == stays
+    assert looked(history(*fell, (1, 0, 5, reward / 10, NODE)))[1] == []
+
+
+def test_an_heir_that_fails_is_none() -> None:
+    assert heirs((1, 0, 5, 1.0, NODE), (1, 0, 5, 0.0, -1)) == [(0, 5)]
+    assert heirs((1, 0, 5, 1.0, NODE), (3, 0, 5, 0.0, -1)) == []
+    assert heirs((1, 0, 5, 1.0, NODE), (3, 0, 5, 0.0, -1), (1, 0, 6, 1.0, NODE)) == [(0, 6)]
+
+
+def test_who_earns_anyway_is_no_heir() -> None:
+    drawn = (1, 0, 5, 1.0, NODE)
+    assert heirs((1, 1, 5, 1.0, NODE)) == []  # where arm 0 was not wanted
+    assert heirs((1, 0, 5, 1.0, -1)) == []  # by its score, as ever
+    assert heirs((20, 1, 5, 1.0, -1), drawn) == []
+    assert looked(history(WANTED, (20, 1, 5, 1.0, -1), FELL, drawn))[1] == [Heir(0, 5, 220)]  # before the fall
+
+
+def test_an_heir_is_the_heir_of_one_arm() -> None:
     second = [(200, 2, 2, 1.0, -1), (60, 2, 2, 0.0, -1)]
     found = [(1, 0, 5, 1.0, NODE), (30, 0, 5, 1.0, -1)]
-    feedback = history(WANTED, OTHERS, FELL, *found, *second, (1, 2, 5, 1.0, NODE))
-    standing = looked(feedback)[1]
-    assert standing.since[5] == standing.since[0] < standing.since[2]
-    assert standing.counted[feedback.arms == 5].all()
+    assert heirs(*found, *second, (1, 2, 5, 1.0, NODE)) == [(0, 5)]
+    assert sorted(heirs(*found, *second, (1, 2, 6, 1.0, NODE))) == [(0, 5), (2, 6)]
+
+
+def test_an_older_fall_does_not_hide_the_heir_of_a_later_one() -> None:
+    """Arm 5 earned between the two falls: it may be the heir of the second arm all the same."""
+    earns, second = (20, 1, 5, 1.0, -1), [(200, 2, 2, 1.0, -1), (60, 2, 2, 0.0, -1)]
+    assert heirs(earns, *second, (1, 2, 5, 1.0, NODE)) == [(2, 5)]
 
 
 def test_an_arm_that_fell_too_may_be_the_heir() -> None:
     """What it earned before its own fall says nothing, though another arm had fallen by then."""
     other = [(100, 1, 3, 1.0, -1), (60, 1, 3, 0.0, -1)]
-    lost, standing = looked(history(WANTED, OTHERS, FELL, *other))
-    assert standing.since[3] > standing.since[0]
+    lost, _ = looked(history(WANTED, OTHERS, FELL, *other))
     assert lost is not None
-    assert lost.heirs[3] > 0.5
+    of_first = lost.ruled.tolist()[: lost.ruled.tolist().index(-1)]
+    assert 0 in of_first
+    assert 3 not in of_first
+    assert heirs(*other, (1, 0, 3, 1.0, NODE)) == [(0, 3)]
+
+
+def test_an_heir_that_fell_itself_is_not_what_it_was() -> None:
+    """Arm 3 fell after the arm that it inherits from: what it earned in between is over as well."""
+    feedback = history(WANTED, OTHERS, FELL, (100, 1, 3, 1.0, -1), (60, 1, 3, 0.0, -1), (1, 0, 3, 1.0, NODE))
+    before = Standing.of(feedback, np.ones(ARMS, np.bool_))
+    _, found = Lost.of(feedback, before, Linear())
+    assert found == [Heir(0, 3, 400)]
+    passed, standing = before.inherited(feedback, found)
+    mine = (passed.arms == 3) & standing.counted
+    assert passed.rewards[mine].sum() == 201
+    assert np.flatnonzero(mine.any(axis=1))[:200].tolist() == list(range(200))
+
+
+def test_no_search_where_nobody_is_left() -> None:
+    """Every arm has earned since: none is a suspect, and nothing divides by nothing."""
+    earned = [(3, 1, arm, 1.0, -1) for arm in range(1, ARMS)] + [(3, 2, 0, 1.0, -1)]
+    with np.errstate(all="raise"):
+        assert ruled(*earned) == []
+
+
+def test_many_rewards_through_nodes_are_looked_at_once() -> None:
+    """A strategy that draws all the time: arms that are rewarded elsewhere are what they were."""
+    many = [(50, 1, arm, 1.0, NODE) for arm in range(1, ARMS)] * 20
+    assert heirs(*many, (1, 0, 5, 1.0, NODE)) == []
+
+
+def test_an_arm_that_earns_again_is_its_own_heir() -> None:
+    feedback = history(WANTED, OTHERS, FELL, (1, 0, 0, 1.0, NODE), (30, 0, 0, 1.0, -1))
+    standing = Standing.of(feedback, np.ones(ARMS, np.bool_))
+    _, found = Lost.of(feedback, standing, Linear())
+    assert found == [Heir(0, 0, 400)]
+    passed, standing = standing.inherited(feedback, found)
+    assert standing.told.all()
+    np.testing.assert_array_equal(standing.passed, np.arange(ARMS))
+    np.testing.assert_array_equal(passed.arms, feedback.arms)
+    assert standing.counted[feedback.arms == 0].sum() == 200 + 60 + 31
+
+
+def test_arms_that_swapped_inherit_from_each_other() -> None:
+    swapped = [(60, 1, 1, 0.0, -1), (1, 0, 1, 1.0, NODE), (1, 1, 0, 1.0, NODE)]
+    feedback = history(WANTED, OTHERS, FELL, *swapped)
+    before = Standing.of(feedback, np.ones(ARMS, np.bool_))
+    _, found = Lost.of(feedback, before, Linear())
+    assert sorted((heir.of, heir.arm) for heir in found) == [(0, 1), (1, 0)]
+    passed, standing = before.inherited(feedback, found)
+    assert standing.passed.tolist() == [1, 0, *range(2, ARMS)]
+    for arm, partner in ((0, 1), (1, 0)):
+        mine = (passed.arms == arm) & standing.counted
+        theirs = np.flatnonzero(feedback.arms == partner)[:200]
+        np.testing.assert_array_equal(np.flatnonzero(mine.any(axis=1))[:200], theirs)
+        assert passed.rewards[mine].sum() == 201
+    assert standing.told[:2].all()
+
+
+def test_an_heir_takes_the_place_of_the_fallen_arm() -> None:
+    """Its leaf, its labels, its rewards: what is expected of it is what was expected of the other one."""
+    X = np.eye(4, dtype=np.float32)
+    rows = np.tile(X, (20, 1))
+    tree = treetop.Tree(parents=np.array([-1, 0, 0, 0], np.int32), leaf_of=np.array([1, 1, 2, 2, 3], np.int32))
+    Y = np.eye(4, 5, dtype=np.float32)[np.tile(np.arange(4), 20)]
+    model = Model.initial(tree, rows, Y)
+    learner = Pooled(known=Labelled.of(tree, rows, Y, beam=2))
+    earns, fails, drawn = (200, 0, 0, 1.0, -1), (60, 0, 0, 0.0, -1), (1, 0, 4, 1.0, 3)
+
+    def played(*parts: tuple[int, int, int, float, int]) -> Model:
+        feedback = history(*parts)
+        return learner.learn(model, Feedback(np.pad(feedback.contexts.csr().toarray(), ((0, 0), (0, 1))), feedback.arms,
+                                             feedback.nodes, feedback.rewards))  # fmt: skip
+
+    was, fell, now = played(earns), played(earns, fails), played(earns, fails, drawn)
+    assert fell.tree.leaf_of[0] == 3
+    assert now.tree.leaf_of.tolist() == [3, 1, 2, 2, 1]
+    x = as_rows(X[:1])
+
+    def score(of: Model, arm: int) -> float:
+        found = search(of, x, 5, None, 5, EVERY_ARM)
+        return float(found.score[~found.is_node & (found.id == arm)][0])
+
+    assert score(was, 0) > 0.9
+    assert score(now, 4) == pytest.approx(score(was, 0), abs=0.02)
+    assert score(now, 0) < 0.2
+    gone = played(earns, fails, drawn, (5, 0, 4, 0.0, -1))  # which is not true of it
+    assert score(gone, 4) < 0.5
 
 
 def test_rewards_that_nobody_saw_say_nothing() -> None:
@@ -139,19 +257,19 @@ def test_rewards_that_nobody_saw_say_nothing() -> None:
     unseen = (t % 5 > 0) & (t < 400) & (feedback.arms == 0)
     rewards = np.where(unseen, np.nan, feedback.rewards)
     partial = Feedback(feedback.contexts.csr(), feedback.arms, feedback.nodes, rewards)
-    lost, standing = looked(partial)
+    lost, found = looked(partial)
     assert lost is not None
     assert at(lost, 0) > 20 * abs(at(lost, 1))
-    assert not standing.told[5]
+    assert [heir.arm for heir in found] == [5]
 
 
 @pytest.mark.parametrize("size", [0.4, 1e19])
 def test_rewards_of_any_size(size: float) -> None:
     feedback = history((200, 0, 0, size, -1), OTHERS, (400, 0, 0, 0.0, -1), (1, 0, 5, size, NODE))
-    lost, standing = looked(feedback)
+    lost, found = looked(feedback)
     assert lost is not None
     assert np.isfinite(lost.missed).all()
-    assert not standing.told[5]
+    assert [heir.arm for heir in found] == [5]
 
 
 def test_only_the_arms_that_earned_most_are_looked_for() -> None:
@@ -169,60 +287,136 @@ def test_only_the_arms_that_earned_most_are_looked_for() -> None:
 
 def test_what_was_wanted_long_ago_is_not_missed() -> None:
     long = history((BEFORE, 0, 0, 1.0, -1), (BEFORE, 1, 1, 1.0, -1), FELL)
-    assert looked(long)[1].since[0] == 2 * BEFORE
+    assert Standing.of(long, np.ones(ARMS, np.bool_)).since[0] == 2 * BEFORE
     assert looked(long)[0] is None
 
 
 @pytest.fixture(scope="module")
 def drifted() -> Drifted:
-    """A model of a stream in which a fifth of the arms swapped rewards, at a refit that misses something."""
+    """A model of a stream in which a fifth of the arms swapped rewards, that misses three arms; made up: which."""
     data = load(SMALL)
-    scenario = Scenario.of("drift", data.n_arms, 4000, 0)
-    stream, model = begin(data, 400, 4000, 10, 0, scenario=scenario, apart=True)
+    scenario = Scenario.of("drift", data.n_arms, 2500, 0)
+    stream, model = begin(data, 400, 2500, 10, 0, scenario=scenario, apart=True)
     learner = Pooled(known=Labelled.of(model.tree, stream.X_init, stream.Y_init, beam=5))
     policy = treetop.Policy(k=5, explore=3, beam=5, strategy=Thrifty())
     played = run(stream, begun(model, learner), policy, epochs=Epochs.geometric(256, 1.1), regressor=learner,
                  scenario=scenario)  # fmt: skip
     assert played.model.lost is not None
-    return played.model, policy, stream.X.csr()[:200]
+    rng = np.random.default_rng(0)
+    lost = np.column_stack([rng.normal(0, 0.3, (3, 200)), rng.normal(0, 0.1, 3), np.full(3, HASTE)])
+    lists = [np.append(rng.choice(data.n_arms, many, replace=False), -1) for many in (100, 250, 0)]
+    made = replace(played.model, lost=lost.astype(np.float32).ravel(), ruled=np.concatenate(lists).astype(np.int32))
+    return made, policy, stream.X.csr()[:200]
+
+
+def missed(model: Model, x: sp.csr_matrix) -> tuple[float, np.ndarray]:
+    """The twin of the core: what a suspect promises in a context, and which arms are suspects."""
+    assert model.lost is not None
+    assert model.ruled is not None
+    lists = np.split(model.ruled, np.flatnonzero(model.ruled < 0) + 1)[:-1]
+    weights = model.lost.reshape(len(lists), -1).astype(float)
+    promises = np.clip(x @ weights[:, :-2].T + weights[:, -2], 0, weights[:, -1]).ravel()
+    i = int(promises.argmax())
+    out = lists[i][:-1] if promises[i] > 0 else np.arange(model.n_arms)
+    return float(promises[i]), np.setdiff1d(np.arange(model.n_arms), out)
+
+
+def longing(model: Model, X: sp.csr_matrix) -> sp.csr_matrix:
+    """The context that misses most."""
+    return X[int(np.argmax([missed(model, X[i])[0] for i in range(X.shape[0])]))]
 
 
 def test_a_node_promises_what_its_arms_do(drifted: Drifted) -> None:
     model, _, X = drifted
-    assert model.lost is not None
-    assert model.heirs is not None
     assert model.hope is not None
     assert model.trials is not None
+    some = 0
     for i in range(X.shape[0]):
-        missed = min(max(0.0, float((X[i] @ model.lost[:-2] + model.lost[-2]).item())), float(model.lost[-1]))
+        promised, suspects = missed(model, X[i])
         found = search(model, as_rows(X[i]), 5, None, 5, EVERY_ARM)
         for node, promise, weight in zip(
             found.id[found.is_node], found.promise[found.is_node], found.weight[found.is_node], strict=True
         ):
             below = model.tree.arms_below(int(node))
-            hope, heir = max(float(model.hope[below].mean()), 1e-5), missed * float(model.heirs[below].mean())
-            assert promise == pytest.approx(hope + heir, rel=1e-4)
-            assert weight == pytest.approx(hope + heir * len(below), rel=1e-4)
+            hope, each = max(float(model.hope[below].mean()), 1e-5), promised * np.isin(below, suspects).sum()
+            assert weight == pytest.approx(hope + each, rel=1e-4)
+            assert promise == pytest.approx((hope * hope + each * promised) / (hope + each), rel=1e-4)
+            some += each > 0
         single = ~found.is_node
         np.testing.assert_array_equal(found.weight[single], found.promise[single])
         arms = found.id[single]
         own = 0.1 * np.maximum(found.score[single], 1e-4) / (1 + model.trials[arms])
-        np.testing.assert_allclose(found.promise[single], own + missed * model.heirs[arms], rtol=1e-4)
+        np.testing.assert_allclose(found.promise[single], own + promised * np.isin(arms, suspects), rtol=1e-4)
+    assert some > 100, "the case has lost its point"
 
 
-def test_only_arms_that_may_be_shown_count(drifted: Drifted) -> None:
+@pytest.mark.parametrize(
+    "eligible",
+    [
+        lambda model, some: Eligible.of(model.tree, some),
+        lambda model, some: Eligible.listed(model.tree, some, None),
+        lambda model, some: Eligible.listed(model.tree, None, np.setdiff1d(np.arange(model.n_arms), some)),
+    ],
+    ids=["mask", "only", "except"],
+)
+def test_arms_that_may_not_be_shown_do_not_count(drifted: Drifted, eligible: Callable[..., Eligible]) -> None:
+    """Where not all arms are eligible, suspects among them count, but one is drawn like another."""
     model, _, X = drifted
-    assert model.lost is not None
-    assert model.heirs is not None
     assert model.hope is not None
     some = np.flatnonzero(np.arange(model.n_arms) % 3 == 0)
-    x = X[int((X @ model.lost[:-2]).argmax())]
-    missed = min(float((x @ model.lost[:-2] + model.lost[-2]).item()), float(model.lost[-1]))
-    found = search(model, as_rows(x), 5, None, 5, Eligible.of(model.tree, some))
-    for node, weight in zip(found.id[found.is_node], found.weight[found.is_node], strict=True):
+    x = longing(model, X)
+    promised, suspects = missed(model, x)
+    found = search(model, as_rows(x), 5, None, 5, eligible(model, some))
+    chosen = {}
+    for node, promise, weight in zip(
+        found.id[found.is_node], found.promise[found.is_node], found.weight[found.is_node], strict=True
+    ):
         below = model.tree.arms_below(int(node))
-        hope, heir = max(float(model.hope[below].mean()), 1e-5), missed * float(model.heirs[below].mean())
-        assert weight == pytest.approx(hope + heir * np.isin(below, some).sum(), rel=1e-4)
+        hope, may = max(float(model.hope[below].mean()), 1e-5), below[np.isin(below, some)]
+        each = promised * np.isin(may, suspects).sum()
+        assert weight == pytest.approx(hope + each, rel=1e-4)
+        assert promise == pytest.approx(hope + each / len(may), rel=1e-4)
+        chosen[int(node)] = len(may)
+    policy = treetop.Policy(k=1, explore=1, beam=5, strategy=Thrifty(zeal=20))
+    view = policy.explain(model, x, eligible=some)
+    chance = {int(node): p for node, p, at in zip(view.id, view.probability, view.is_node, strict=True) if at}
+    drawn = policy.decide_batch(model, x[np.zeros(500, int)], event_ids=range(500), eligible=some)
+    through = drawn.nodes[:, 0] >= 0
+    assert through.sum() > 50
+    assert np.isin(drawn.arms, some).all()
+    for node, p in zip(drawn.nodes[through, 0].tolist(), drawn.propensities[through, 0].tolist(), strict=True):
+        assert p == pytest.approx(chance[node] / chosen[node], rel=1e-5)
+
+
+@pytest.mark.parametrize("many", [50, 200, 300])
+def test_suspects_are_drawn_as_often_as_stated(drifted: Drifted, many: int) -> None:
+    """Arm by arm, also those below one node: suspects and others."""
+    model, _, X = drifted
+    assert model.hope is not None
+    x = next(x for x in X if len(missed(model, x)[1]) == many and missed(model, x)[0] > 0.2)
+    promised, suspects = missed(model, x)
+    policy = treetop.Policy(k=1, explore=1, beam=5, strategy=Thrifty(zeal=20))
+    view = policy.explain(model, x)
+    chance = np.zeros(model.n_arms)
+    for name, p, is_node in zip(view.id, view.probability, view.is_node, strict=True):
+        if not is_node:
+            chance[name] += p
+            continue
+        below = model.tree.arms_below(int(name))
+        may = np.isin(below, suspects)
+        hope, each = max(float(model.hope[below].mean()), 1e-5), promised * may.sum()
+        part = min(each / (hope + each), 0.999)
+        chance[below] += p * ((1 - part) / len(below) + part * may / max(1, may.sum()))
+    assert chance.sum() == pytest.approx(1)
+    assert (chance > 0).all()
+    n = 40_000
+    drawn = policy.decide_batch(model, x[np.zeros(n, int)], event_ids=range(n))
+    np.testing.assert_allclose(drawn.propensities[:, 0], chance[drawn.arms[:, 0]], rtol=1e-4)
+    counts = np.bincount(drawn.arms[:, 0], minlength=model.n_arms)
+    likely = chance * n >= 5
+    seen, want = (np.append(v[likely], v[~likely].sum()) for v in (counts, chance * n))
+    assert likely.sum() > many / 2
+    assert chisquare(seen[want > 0], (want * seen.sum() / want.sum())[want > 0]).pvalue > 1e-4
 
 
 @pytest.mark.parametrize("scale", [1e10, 1e30, -1e30])
@@ -234,29 +428,28 @@ def test_large_contexts_have_exact_propensities_too(drifted: Drifted, scale: flo
     assert (view.probability > 0).all()
 
 
-def test_heirs_of_another_number_of_arms_are_refused(drifted: Drifted) -> None:
+def test_the_core_refuses_what_does_not_fit(drifted: Drifted) -> None:
     model: Any = drifted[0]
     none = np.zeros(0, np.int32)
     engine = Model.unlearned(model.tree, model.route_rows).engine
     known = model.prior, model.trials, model.hope, none, none
-    with pytest.raises(ValueError, match="3 heirs for 300 arms"):
-        engine.start_from(*known, model.lost, np.ones(3, np.float32))
-    with pytest.raises(ValueError, match="5 weights of what was lost for 201 columns"):
-        engine.start_from(*known, np.ones(5, np.float32), model.heirs)
-
-
-def test_draws_are_as_likely_as_stated(drifted: Drifted) -> None:
-    model, _, X = drifted
-    assert model.lost is not None
-    most = int((X @ model.lost[:-2]).argmax())
-    policy = treetop.Policy(k=1, explore=1, beam=5, strategy=Thrifty(zeal=20))
-    assert check_drawn_as_explained(policy, model, X[most]) > 0.1
+    each = np.zeros(202, np.float32)
+    for lost, lists, words in (
+        (np.ones(5, np.float32), [-1], "5 weights of what was lost and 1 lists of arms do not fit 201 columns"),
+        (each, [-1, -1], "202 weights of what was lost and 2 lists"),
+        (each, [3], "202 weights of what was lost and 0 lists"),
+        (each, [300, -1], "arm 300 is not an heir; there are arms 0 to 299"),
+        (each, [3, 3, -1], "an arm is twice not the heir"),
+        (np.zeros(202 * 65, np.float32), [-1] * 65, "65 lists"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            engine.start_from(*known, lost, np.array(lists, np.int32))
 
 
 def test_greedy_does_not_care(drifted: Drifted) -> None:
     model, policy, X = drifted
     greedy = replace(policy, strategy=Greedy())
-    without = replace(model, lost=None, heirs=None)
+    without = replace(model, lost=None, ruled=None)
     first, second = (greedy.decide_batch(m, X, seed=0).arms for m in (model, without))
     np.testing.assert_array_equal(first, second)
 
@@ -270,22 +463,40 @@ def test_a_saved_model_misses_the_same(drifted: Drifted, tmp_path: Path) -> None
     np.testing.assert_array_equal(first.propensities, second.propensities)
 
 
+def test_an_older_model_does_without(drifted: Drifted, tmp_path: Path) -> None:
+    """Models were saved with a promise of each arm instead of lists of suspects; they are still read."""
+    model, policy, X = drifted
+    model.save(tmp_path / "m")
+    manifest = read_manifest(tmp_path / "m")
+    (tmp_path / "m" / "ruled.npy").unlink()
+    (tmp_path / "m" / "serving.bin").unlink()
+    del manifest["files"]["ruled"], manifest["serving"]
+    manifest["files"]["heirs"] = write_array(tmp_path / "m" / "heirs.npy", np.ones(model.n_arms, np.float32))
+    write_signed(tmp_path / "m", manifest)
+    again = Model.load(tmp_path / "m")
+    assert again.lost is None
+    without = replace(model, lost=None, ruled=None)
+    first, second = (policy.decide_batch(m, X, seed=3).arms for m in (without, again))
+    np.testing.assert_array_equal(first, second)
+    again.save(tmp_path / "m")
+    assert not (tmp_path / "m" / "heirs.npy").exists()
+
+
 def test_new_arms_may_be_heirs(drifted: Drifted) -> None:
-    model = drifted[0]
+    model, _, X = drifted
     grown = grow(model, 7, max_leaf=10)
-    assert model.heirs is not None
-    assert grown.heirs is not None
-    np.testing.assert_array_equal(grown.heirs, np.append(model.heirs, np.ones(7)))
-    np.testing.assert_array_equal(grown.lost, model.lost)
+    x = longing(model, X)
+    assert np.setdiff1d(missed(grown, x)[1], missed(model, x)[1]).tolist() == list(range(300, 307))
 
 
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"lost": None}, "lost and heirs have None"),
-        ({"heirs": np.ones(3, np.float32)}, "and 3 values"),
-        ({"lost": np.full(202, np.nan, np.float32)}, "a weight of lost is nan"),
-        ({"heirs": np.full(300, -1, np.float32)}, "heirs are -1"),
+        ({"lost": None}, "lost and ruled come together"),
+        ({"ruled": np.array([3], np.int32)}, "lost has [0-9]+ values; 0 fallen arms need 202 each"),
+        ({"ruled": np.array([-1] * 9, np.int32)}, "9 fallen arms need 202 each"),
+        ({"lost": np.full(202, np.nan, np.float32), "ruled": np.array([-1], np.int32)}, "a weight of lost is nan"),
+        ({"lost": np.zeros(202, np.float32), "ruled": np.array([300, -1], np.int32)}, "arms -1 to 300 are ruled out"),
     ],
 )
 def test_bad_parts_are_refused(drifted: Drifted, changed: dict[str, object], words: str) -> None:

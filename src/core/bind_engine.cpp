@@ -104,7 +104,7 @@ void treetop::bind_engine(nb::module_& m) {
             },
             "The serving layout as it is written to a file; memory of the engine.")
         .def("start_from", &Engine::start_from, "prior"_a.noconvert(), "trials"_a.noconvert(), "hope"_a.noconvert(),
-             "hall"_a.noconvert(), "beside"_a.noconvert(), "lost"_a.noconvert(), "heirs"_a.noconvert(),
+             "hall"_a.noconvert(), "beside"_a.noconvert(), "lost"_a.noconvert(), "ruled"_a.noconvert(),
              "What scores start from; to be called before the engine is shared.")
         .def("routes", &Engine::routes, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
              "arms"_a.noconvert(), "k"_a, "threads"_a, "Log routing scores of the leaves of given arms.")

@@ -79,12 +79,9 @@ public:
 
     // To be called before the engine is shared: what scores start from, and how often each arm was tried.
     void start_from(In<float> prior, In<std::int32_t> trials, In<float> hope, In<std::int32_t> hall,
-                    In<std::int32_t> beside, In<float> lost, In<float> heirs) {
-        if (lost.size() != 0 && static_cast<std::int64_t>(lost.size()) != model_.columns + 1)
-            throw std::invalid_argument(std::to_string(lost.size()) + " weights of what was lost for " +
-                                        std::to_string(model_.columns) + " columns and the most of it");
-        model_.prior = make_prior(model_.tree, view(prior), view(trials), view(hope), view(hall), view(beside),
-                                  view(lost), view(heirs));
+                    In<std::int32_t> beside, In<float> lost, In<std::int32_t> ruled) {
+        model_.prior = make_prior(model_.tree, view(prior), view(trials), view(hope), view(hall), view(beside));
+        add_fallen(model_.prior, model_.tree, model_.columns, view(lost), view(ruled));
     }
 
     // (n, k) log routing scores of the leaves of given arms; NaN where there is no arm (-1).

@@ -132,7 +132,7 @@ private:
     // average and promises `gain`: epsilon is large where it costs less than `zeal` times what it promises, and soon
     // nothing.
     Drawn draw_thrifty(std::span<const Candidate> all, std::int32_t best, double zeal, Stream& stream) {
-        constexpr double rare = 1e-3, often = 0.5;
+        constexpr double rare = 1e-3, often = 0.9;
         if (weighed_against_ < 0) weigh_promise(all);
         const double top = score_[place_[best]];
         double total = 0, lost = 0, gain = 0;

@@ -20,7 +20,7 @@ inline std::size_t last_fall(std::span<const float> rewards) {
         const double mean = std::clamp((total + 0.1) / static_cast<double>(i - begin + 1), 1e-3, 0.95);
         odds += (1 - reward) * std::log((1 - mean / fall) / (1 - mean)) - reward * std::log(fall);
         total += reward;
-        if (odds <= 0 || (odds > alarm && low == begin)) {
+        if (odds <= 0 || (odds > alarm && (low == begin || total == 0))) {  // nothing falls from nothing
             odds = 0;
             low = i + 1;
         } else if (odds > alarm) {

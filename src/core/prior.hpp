@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -9,13 +10,29 @@
 #include <string>
 #include <vector>
 
+#include "eligible.hpp"
 #include "rows.hpp"
 #include "tree.hpp"
 
 namespace treetop {
 
+// An arm that stopped earning: what drawing its heir promises at most, and which arms are known not to be that.
+struct Fallen {
+    float most = 0;
+    std::vector<std::int32_t> ruled;  // positions, ascending
+
+    Eligible suspects() const { return {Eligible::Kind::except, ruled, nullptr}; }
+    bool suspects(std::int32_t position) const { return suspects().count(position, position + 1) > 0; }
+};
+
+// What drawing a suspect promises in a context, and whose heir that may be: of the arm which it misses most.
+struct Missed {
+    float promise = 0;
+    const Fallen* arm = nullptr;
+};
+
 struct Promise {
-    float promise = 0, weight = 0;  // as of a Candidate
+    float promise = 0, weight = 0, heirs = 0;  // as of a Candidate
 };
 
 // The mean reward by routing score, pooled over all arms and over all pruned nodes. Empty: everything starts from 0.
@@ -23,13 +40,12 @@ struct Prior {
     std::vector<float> arms, nodes;  // means at evenly spaced values of slack(route), linear in between
     std::vector<float> doubt;        // of each arm, in tree order: 1 / (1 + trials)
     std::vector<float> below;        // of each node: what a draw through it brings later, the mean of the arms below
-    std::vector<float> lost;   // of each feature and the bias: what a draw promises where arms that fell were wanted
-    std::vector<float> heirs;  // of each node: times what of that, the mean of the arms below
-    std::vector<float> suspected;  // the same of each arm, in tree order
-    float most = 0;                // that it promises anywhere
-    std::vector<char> open;        // of each node: on the way to the hall, the leaf that every search ends with
+    std::vector<Fallen> fallen;
+    std::vector<float> lost;  // of each feature and the bias, one for each fallen arm: what drawing its heir promises
+    std::vector<char> open;   // of each node: on the way to the hall, the leaf that every search ends with
+    static constexpr std::size_t most_fallen = 64;
     static constexpr double widest = 4;
-    static constexpr float least = 1e-4f, lasting = 0.1f;
+    static constexpr float least = 1e-4f, lasting = 0.1f, mostly = 0.999f;
 
     bool empty() const { return arms.empty(); }
 
@@ -54,19 +70,32 @@ struct Prior {
     static float promise(float mean, float doubt) { return lasting * std::max(mean, least) * doubt; }
 
     // What a context misses since arms fell.
-    float missed(const Row& x) const {
-        float sum = 0;
-        if (!lost.empty())
-            for (std::size_t j = 0; j < x.size(); ++j) sum += lost[x.index[j]] * x.value[j];
-        return sum > 0 ? std::min(sum, most) : 0;
+    Missed missed(const Row& x) const {
+        Missed found;
+        if (fallen.empty()) return found;
+        std::array<float, most_fallen> sums{};
+        for (std::size_t j = 0; j < x.size(); ++j) {
+            const float* weights = lost.data() + static_cast<std::size_t>(x.index[j]) * fallen.size();
+            for (std::size_t i = 0; i < fallen.size(); ++i) sums[i] += weights[i] * x.value[j];
+        }
+        for (std::size_t i = 0; i < fallen.size(); ++i) {
+            const float promise = std::min(sums[i], fallen[i].most);
+            if (promise > found.promise) found = {promise, &fallen[i]};
+        }
+        return found;
     }
 
-    // What a draw through a node brings later in a context that misses so much, and its weight: arms apart are tried
-    // node by node, as they were put together, but heirs may be anywhere, and a node counts for every arm below it.
-    Promise promise_below(std::int32_t node, float missed, std::int32_t count) const {
+    // What a draw through a node brings later if each of so many suspects among the `count` eligible arms below it
+    // promises so much; its weight: arms apart are tried node by node, as they were put together, but suspects are
+    // everywhere, and each counts; and the part of the draws that is of suspects, where these may be told from the
+    // others.
+    Promise promise_below(std::int32_t node, float missed, std::int32_t suspects, std::int32_t count, bool told) const {
         if (empty()) return {};
-        const float hope = std::max(below[node], lasting * least), heir = missed > 0 ? missed * heirs[node] : 0;
-        return {hope + heir, hope + heir * static_cast<float>(count)};
+        const float hope = std::max(below[node], lasting * least), heirs = missed * static_cast<float>(suspects);
+        if (heirs == 0) return {hope, hope, 0};
+        const float weight = hope + heirs;
+        if (!told) return {hope + heirs / static_cast<float>(count), weight, 0};
+        return {(hope * hope + heirs * missed) / weight, weight, std::min(heirs / weight, mostly)};
     }
 };
 
@@ -82,12 +111,40 @@ inline std::vector<float> means_below(const Layout& tree, std::span<const float>
     return means;
 }
 
+// `lost`: of each fallen arm as many weights as there are columns, and the most that they promise; `ruled`: the arms
+// that are not its heir, and -1.
+inline void add_fallen(Prior& prior, const Layout& tree, std::int64_t columns, std::span<const float> lost,
+                       std::span<const std::int32_t> ruled) {
+    const auto each = static_cast<std::size_t>(columns) + 1, many = lost.size() / each;
+    const auto lists = static_cast<std::size_t>(std::count(ruled.begin(), ruled.end(), -1));
+    if (lost.size() != many * each || lists != many || many > Prior::most_fallen || (many > 0 && ruled.back() != -1))
+        throw std::invalid_argument(std::to_string(lost.size()) + " weights of what was lost and " +
+                                    std::to_string(lists) + " lists of arms do not fit " + std::to_string(columns) +
+                                    " columns");
+    prior.fallen.resize(many);
+    prior.lost.resize(many * (each - 1));
+    auto next = ruled.begin();
+    for (std::size_t i = 0; i < many; ++i) {
+        for (std::size_t j = 0; j + 1 < each; ++j) prior.lost[j * many + i] = lost[i * each + j];
+        prior.fallen[i].most = lost[i * each + each - 1];
+        for (; *next != -1; ++next) {
+            if (*next < 0 || *next >= static_cast<std::int32_t>(tree.arms()))
+                throw std::invalid_argument("arm " + std::to_string(*next) + " is not an heir; there are arms 0 to " +
+                                            std::to_string(tree.arms() - 1));
+            prior.fallen[i].ruled.push_back(tree.position_of[*next]);
+        }
+        ++next;
+        std::ranges::sort(prior.fallen[i].ruled);
+        if (std::ranges::adjacent_find(prior.fallen[i].ruled) != prior.fallen[i].ruled.end())
+            throw std::invalid_argument("an arm is twice not the heir of a fallen one");
+    }
+}
+
 // `tables`: as many means for arms, then for nodes; `trials` and `hope`, which is what a draw through a node brings
 // later if it is this arm: of each arm by id. All empty: no prior.
 inline Prior make_prior(const Layout& tree, std::span<const float> tables, std::span<const std::int32_t> trials,
                         std::span<const float> hope, std::span<const std::int32_t> hall,
-                        std::span<const std::int32_t> beside, std::span<const float> lost,
-                        std::span<const float> heirs) {
+                        std::span<const std::int32_t> beside) {
     Prior prior;
     if (tables.empty() && trials.empty()) return prior;
     if (tables.size() < 4 || trials.size() != tree.arms() || hope.size() != tree.arms())
@@ -104,15 +161,6 @@ inline Prior make_prior(const Layout& tree, std::span<const float> tables, std::
     prior.doubt.reserve(tree.arms());
     for (const std::int32_t arm : tree.arm_at) prior.doubt.push_back(1.0f / (1.0f + static_cast<float>(trials[arm])));
     prior.below = means_below(tree, hope);
-    if (!lost.empty()) {
-        if (heirs.size() != tree.arms())
-            throw std::invalid_argument(std::to_string(heirs.size()) + " heirs for " + std::to_string(tree.arms()) +
-                                        " arms");
-        prior.lost.assign(lost.begin(), lost.end() - 1);
-        prior.most = lost.back();
-        prior.heirs = means_below(tree, heirs);
-        for (const std::int32_t arm : tree.arm_at) prior.suspected.push_back(heirs[arm]);
-    }
     if (!hall.empty()) prior.open.assign(tree.nodes(), 0);
     for (const std::int32_t node : hall) prior.open.at(node) = 1;
     for (const std::int32_t node : beside) prior.open.at(node) = 2;

@@ -26,6 +26,8 @@ struct Candidate {
     double route;       // log of the product of routing scores down to the leaf or node
     float promise = 0;  // what showing it brings later, by what it teaches
     float weight = 0;   // in proportion to which draws that go by promise are made
+    float heirs =
+        0;  // of draws through a node, the part that is of suspects: arms that may be the heir of a fallen one
 };
 
 // Better: a higher score; on a tie single arms before nodes, then the lower id.
@@ -50,6 +52,7 @@ public:
     const std::vector<Candidate>& operator()(const Row& x, Width width, std::size_t wanted, const Eligible& eligible) {
         prepare(x);
         missed_ = model_.prior.missed(x);
+        eligible_ = eligible.kind == Eligible::Kind::all ? nullptr : &eligible;
         const auto widest = static_cast<std::int64_t>(model_.tree.nodes());  // beyond it a beam is no wider
         width.beam = std::min(width.beam, widest);
         for (int attempt = 1;; ++attempt) {
@@ -103,6 +106,9 @@ public:
         }
         return at(frontier_[0]).begin;
     }
+
+    // What the last context misses since arms fell.
+    const Missed& missed() const { return missed_; }
 
     // Notes every cache line of the layout that is read from here on; nullptr stops it.
     void trace(std::vector<const std::byte*>* lines) { trace_ = lines; }
@@ -245,8 +251,21 @@ private:
             return;
         }
         const float base = Prior::at(model_.prior.nodes, visit.route);
-        const Promise below = model_.prior.promise_below(visit.node, missed_, visit.arms);
-        found_.push_back({visit.node, true, visit.score + base, visit.route, below.promise, below.weight});
+        const Promise below =
+            model_.prior.promise_below(visit.node, missed_.promise, suspects(visit), visit.arms, !eligible_);
+        found_.push_back({visit.node, true, visit.score + base, visit.route, below.promise, below.weight, below.heirs});
+    }
+
+    // How many eligible arms below a node may be the heir of the fallen arm that the context misses.
+    std::int32_t suspects(const Visit& visit) const {
+        if (!missed_.arm) return 0;
+        const std::int32_t begin = at(visit).begin, end = at(visit).end;
+        if (!eligible_) return missed_.arm->suspects().count(begin, end);
+        std::int32_t ruled = 0;
+        for (auto p = std::ranges::lower_bound(missed_.arm->ruled, begin); p != missed_.arm->ruled.end() && *p < end;
+             ++p)
+            ruled += eligible_->count(*p, *p + 1);
+        return visit.arms - ruled;
     }
 
     // The eligible arms of the surviving leaves.
@@ -269,7 +288,7 @@ private:
             eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
                 const float score = scores[p - begin] + base;
                 float promise = Prior::promise(score, model_.prior.doubt[p]);
-                if (missed_ > 0) promise += missed_ * model_.prior.suspected[p];
+                if (missed_.arm && missed_.arm->suspects(p)) promise += missed_.promise;
                 found_.push_back({model_.tree.arm_at[p], false, score, leaf.route, promise, promise});
             });
         }
@@ -330,8 +349,9 @@ private:
     const Model& model_;
     const Kernels& kernels_;
     Scatter scatter_;
-    double square_ = 0;  // |x|^2, for geometric routing
-    float missed_ = 0;   // of the context, since arms fell
+    double square_ = 0;                   // |x|^2, for geometric routing
+    Missed missed_;                       // of the context, since arms fell
+    const Eligible* eligible_ = nullptr;  // where not all arms are
     std::vector<std::uint32_t> scattered_;
     std::vector<float> slots_;  // scores by slot of all chunks so far, `used_` of them, and room
     std::size_t used_ = 0;

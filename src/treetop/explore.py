@@ -180,8 +180,8 @@ class Thrifty:
     """The best, but for draws that cost less than they promise. Beyond the paper.
 
     A draw is in proportion to an arm's promise, which is what showing it brings later by what it teaches (see
-    `Pooled`); where heirs of fallen arms are sought, a node counts for all arms below it. Its chance is the fourth
-    power of `zeal` times the promise over the cost, both as a draw has them on average, within 0.001 to 0.5: where the
+    `Pooled`); where heirs of fallen arms are sought, a node counts for all that may be one. Its chance is the fourth
+    power of `zeal` times the promise over the cost, both as a draw has them on average, within 0.001 to 0.9: where the
     next best is worth little, as in the last slots of many a screen, there is room to try. Without a promise (a model
     of the faithful learner) a draw is rare, and all in play are alike.
 
@@ -204,7 +204,7 @@ class Thrifty:
         weight = promise if weight is None else np.maximum(weight, 1e-9)
         drawn = weight / weight.sum()
         cost, gain = float(drawn @ (scores[best] - scores)), self.zeal * float(drawn @ promise)
-        epsilon = 0.5 if gain >= cost else min(max((gain / cost) ** 4, 1e-3), 0.5)
+        epsilon = 0.9 if gain >= cost else min(max((gain / cost) ** 4, 1e-3), 0.9)
         p: Floats = epsilon * drawn
         p[best] += 1 - epsilon
         return p

@@ -147,10 +147,9 @@ class _Places:
         nodes, arms = tree.n_nodes - old.tree.n_nodes, tree.n_arms - old.n_arms
         trials = None if old.trials is None else np.concatenate([old.trials, np.zeros(arms, np.int32)])
         hope = None if old.hope is None else np.concatenate([old.hope, np.full(arms, _hope(old), np.float32)])
-        heirs = None if old.heirs is None else np.concatenate([old.heirs, np.ones(arms, np.float32)])
         return Model(
             tree, _with_open_nodes(old, nodes), _with_empty_rows(old, nodes, arms), old.epoch, old.n_seen,
-            old.geometric, old.prior, trials, self._home(tree), hope, old.hall, old.lost, heirs,
+            old.geometric, old.prior, trials, self._home(tree), hope, old.hall, old.lost, old.ruled,
         )  # fmt: skip
 
     def _home(self, tree: Tree) -> Ints | None:

@@ -1,7 +1,8 @@
-"""What contexts miss since an arm that they wanted fell, and which arms may bring it now.
+"""What contexts miss since an arm that they wanted fell, and which arm may bring it now.
 
 A fall says that something changed: what the arm brought may be had of another one, its heir. It is worth looking for
-where the fallen arm was wanted, among all arms that have not earned since.
+where the fallen arm was wanted, among all arms that have not earned since: each is tried there once. One that is
+rewarded takes over what is known of the fallen arm, and keeps it as long as that is true of it.
 """
 
 from __future__ import annotations
@@ -10,57 +11,58 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from treetop.learn import Linear
-from treetop.settle import Standing
+from treetop.learn import Linear, by_group
+from treetop.settle import Heir, Standing
 from treetop.types import Bools, Feedback, Floats, Ints, Longs, Singles
 
 FALLEN, BEFORE = 16, 4096  # arms whose heirs are looked for; rounds before a fall that tell where one was wanted
-SURE = 3  # rewards where a fallen arm was wanted that it takes to be its heir, and half of what there was to have
-HEIRS = 1  # that a fallen arm has an heir counts as if so many had been looked for and found
+RULED = 0.5  # an arm that would have gone unnoticed as the heir by no more than this chance is not tried again
+HEIRS = 4  # that a fallen arm has an heir counts as if so many had been looked for and found
+FEW = 2  # an heir is sought if it would be wanted once for so many suspects
+HASTE = 0.75  # the part of what the fallen arm brought that trying one suspect is worth then
+MAYBE = 0.2  # the part of what a fallen arm usually brought that a context must promise for a reward there to matter
+SURE = 3  # rewards after which the search is over
 
 
 @dataclass(frozen=True, eq=False)
 class Lost:
-    """What drawing arms promises where fallen ones were wanted.
-
-    `missed`, a linear function of [x; 1] and last the most that it says of any context, is that of an arm on average.
-    `heirs` says how many times as much each arm promises, `of_arm` how much that is in a usual context.
-    """
+    """Of each fallen arm whose heir is sought `missed` has a linear function of [x; 1], what trying a suspect is worth,
+    and the most that it says; `ruled` has the arms that are not suspects, and -1."""
 
     missed: Singles
-    heirs: Singles
-    of_arm: Floats
+    ruled: Ints
 
     @classmethod
-    def of(cls, feedback: Feedback, standing: Standing, solver: Linear) -> tuple[Lost | None, Standing]:
-        """None if nothing is missed; and the standing of arms: those drawn as heirs are not told of any more.
+    def of(cls, feedback: Feedback, standing: Standing, solver: Linear) -> tuple[Lost | None, list[Heir]]:
+        """None if no heir is sought; and the heirs that were found.
+
+        The search takes half as many draws as there are suspects. If it is worth it at all, haste is: a draw costs the
+        same today or tomorrow, but to do without costs every day.
 
         >>> X, shown = np.ones((90, 1), np.float32), np.zeros((90, 1), np.int32)
         >>> feedback = Feedback(X, shown, None, np.repeat([1.0, 0.0], [60, 30])[:, None])  # arm 0 earns, then no more
-        >>> lost, _ = Lost.of(feedback, Standing.of(feedback, np.ones(3, bool)), Linear())
-        >>> lost.heirs.round(2).tolist()  # arm 0 was seen to fail, the others never tried
-        [0.0, 1.5, 1.5]
+        >>> Lost.of(feedback, Standing.of(feedback, np.ones(3, bool)), Linear())[0].ruled.tolist()  # it is not its heir
+        [0, -1]
         """
         arms, rate = _fallen(feedback, standing.since)
         if not len(arms):
-            return None, standing
+            return None, []
         wanted = _Wanted.of(feedback, arms, standing.since[arms], solver)
-        standing = wanted.disowned(feedback, standing)
-        seen = wanted.seen(feedback, standing)
-        n = len(standing.told)
-        many = np.maximum(1, n - seen.earned)  # arms that may be the heir
-        left = seen.unnoticed.sum(axis=1) + n - len(seen.arms)  # so many of them as good as untried
-        looked = (1 - left / many)[~seen.found].sum()
-        share = (seen.found.sum() + HEIRS) / (looked + seen.found.sum() + HEIRS)  # of fallen arms that have one
-        worth = np.where(seen.found, 0, rate * wanted.since / 2 * share / many)  # of a draw, if none was tried yet
-        mean = worth * left / n
-        if not mean.any():
-            return None, standing
-        heirs = np.full(n, worth.sum())
-        heirs[seen.arms] = worth @ seen.unnoticed
-        heirs *= n / heirs.sum()
-        missed = np.append(mean @ wanted.weights, mean.sum())
-        return cls(missed.astype(np.float32), heirs.astype(np.float32), mean @ seen.wanted * heirs), standing
+        heirs, sure = wanted.heirs(feedback, standing)
+        out, earned = wanted.ruled(feedback, standing)
+        many = np.maximum(1, len(standing.told) - earned)  # arms that could be the heir when it fell
+        left = len(standing.told) - np.array([len(ruled) for ruled in out])
+        looked = 1 - left / many
+        share = (sure.sum() + HEIRS) / (looked[~sure].sum() + sure.sum() + HEIRS)  # of fallen arms that have one
+        chance = share * (1 - looked) / np.maximum(1 - share * looked, 1e-9)  # that it is among those left
+        often = rate / wanted.usual * wanted.since / 2  # it would be wanted, in half as many rounds as there were
+        tries = np.maximum(1, -np.log(RULED) / wanted.usual)  # that it takes to rule one out
+        sought = np.flatnonzero(~sure & (left > 0) & (FEW * often * chance > left * tries))
+        if not len(sought):
+            return None, heirs
+        missed = HASTE * np.column_stack([wanted.weights[sought], np.ones(len(sought))])
+        ruled = np.concatenate([np.append(out[i], -1) for i in sought])
+        return cls(missed.astype(np.float32).ravel(), ruled.astype(np.int32)), heirs
 
 
 def _fallen(feedback: Feedback, since: Longs) -> tuple[Ints, Floats]:
@@ -73,19 +75,6 @@ def _fallen(feedback: Feedback, since: Longs) -> tuple[Ints, Floats]:
     most = np.argsort(-rate * since, kind="stable")[:FALLEN]
     most = most[rate[most] > 0]
     return most.astype(np.int32), rate[most]
-
-
-@dataclass(frozen=True, eq=False)
-class _Seen:
-    """`arms` that were shown since arms fell, and of each fallen one: how often it was `wanted` since; the chance that
-    these would have gone `unnoticed` as its heir, (fallen, arms), 0 for one that earned; how many `earned`; whether the
-    heir was `found`."""
-
-    arms: Ints
-    wanted: Floats
-    unnoticed: Floats
-    earned: Longs
-    found: Bools
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,45 +106,49 @@ class _Wanted:
         wanted = np.clip(x @ self.weights[:, :-1].T + self.weights[:, -1], 0, 1)
         return np.asarray(wanted * (rounds[:, None] >= self.since))
 
-    def disowned(self, feedback: Feedback, standing: Standing) -> Standing:
-        """Arms that labels tell of, but that paid when drawn unseen where a fallen arm was wanted: labels are over.
+    def heirs(self, feedback: Feedback, standing: Standing) -> tuple[list[Heir], Bools]:
+        """Arms whose first reward since an arm fell came of a draw where that was wanted, each for one at most; and of
+        which fallen arms somebody surely brings what they did. Who brings less than half of it is no heir."""
+        t, slot = np.nonzero(standing.counted)
+        arm, reward = feedback.arms[t, slot], np.clip(feedback.rewards[t, slot], 0, 1)
+        drawn = np.flatnonzero((feedback.nodes[t, slot] >= 0) & (reward > 0) & (t >= self.since.min()))
+        near = drawn[(self.by(feedback, t[drawn]) > MAYBE * self.usual).any(axis=1)]
+        start, order = by_group(arm, len(standing.told))
+        found, sure = [], np.zeros(len(self.arms), np.bool_)
+        for a in np.unique(arm[near]).tolist():
+            mine = order[start[a] : start[a + 1]]
+            when, paid, wanted = t[mine], reward[mine], self.by(feedback, t[mine])
+            for i, since in enumerate(self.since.tolist()):
+                rewarded = np.flatnonzero((when >= since) & (paid > 0))[:1]
+                if not len(rewarded) or feedback.nodes[when[rewarded[0]], slot[mine[rewarded[0]]]] < 0:
+                    continue
+                first, later = int(rewarded[0]), slice(int(rewarded[0]) + 1, None)
+                where = float(wanted[first, i] / self.usual[i] * min(1, paid[first] / self.usual[i]))
+                brought, half = float(wanted[later, i] @ paid[later]), float(wanted[later, i] @ wanted[later, i]) / 2
+                if where > MAYBE and brought + 1 >= half:
+                    found.append((brought - half + where, Heir(int(self.arms[i]), a, since)))
+                    sure[i] |= brought >= SURE
+        taken: dict[int, Heir] = {}
+        for _, heir in sorted(found, key=lambda each: -each[0]):
+            if heir.of not in taken and heir.arm not in {other.arm for other in taken.values()}:
+                taken[heir.of] = heir
+        return list(taken.values()), sure
 
-        Not if they were shown by their score and earned since that fell: then they are what they were.
-        """
-        paid = feedback.observed & (np.nan_to_num(feedback.rewards) > 0)
-        t, slot = np.nonzero(paid & (feedback.nodes >= 0) & standing.told[np.maximum(feedback.arms, 0)])
-        wanted = self.by(feedback, t) / self.usual
-        sure = np.flatnonzero(wanted.max(axis=1, initial=0) > 0.5)
-        arm, first = np.unique(feedback.arms[t, slot][sure], return_index=True)
-        t, since = t[sure][first], self.since[wanted[sure][first].argmax(axis=1)]
-        shown = paid & (feedback.nodes < 0)
-        same = [
-            not (shown[begun:now] & (feedback.arms[begun:now] == a)).any()
-            for a, begun, now in zip(arm, since, t, strict=True)
-        ]
-        return standing.anew(feedback, arm[same], since[same])
-
-    def seen(self, feedback: Feedback, standing: Standing) -> _Seen:
-        """What the rounds since say of arms, as far as these count."""
+    def ruled(self, feedback: Feedback, standing: Standing) -> tuple[list[Ints], Longs]:
+        """Of each fallen arm, the arms that are not its heir: they earned since, or would have been noticed where it
+        was wanted; and how many earned."""
         first = int(self.since.min())
         t, slot = np.nonzero(standing.counted[first:])
         arms, arm = np.unique(feedback.arms[first:][t, slot], return_inverse=True)
         reward = np.clip(feedback.rewards[first:][t, slot], 0, 1)
         wanted = self.by(feedback, np.arange(first, len(feedback)))
-        coming = wanted[::-1].cumsum(axis=0)[::-1]  # (rounds, fallen): how often each was wanted from there on
-        begun = np.full(len(arms), len(wanted) - 1)  # the round of the first reward
-        np.minimum.at(begun, arm[reward > 0], t[reward > 0])
-        unnoticed, earned, found = np.ones((len(self.arms), len(arms))), [], []
+        out, earned = [], []
         for i, since in enumerate(self.since - first):
-            bad, good = (np.bincount(arm, wanted[t, i] * part, len(arms)) for part in (1 - reward, reward))
-            late = t >= since
-            pays = np.bincount(arm[late], reward[late], len(arms)) > 0
-            unnoticed[i] = np.where(pays, 0, np.exp(-bad))
+            pays = np.bincount(arm, reward * (t >= since), len(arms)) > 0
+            missed = np.bincount(arm, wanted[t, i] * (1 - reward), len(arms)) >= -np.log(RULED)
+            out.append(arms[pays | missed].astype(np.int32))
             earned.append(pays.sum())
-            enough = (good >= SURE) & (good >= coming[begun, i] / 2)
-            found.append((enough & ~standing.told[arms]).any())
-        mean = wanted.sum(axis=0) / np.maximum(1, len(feedback) - self.since)
-        return _Seen(arms.astype(np.int32), mean, unnoticed, np.array(earned), np.array(found))
+        return out, np.array(earned)
 
 
 def _before(feedback: Feedback, arm: int, until: int) -> tuple[Ints, Singles]:

@@ -88,11 +88,14 @@ class Labelled:
 
     def without(self, gone: Bools) -> Labelled:
         """The same without the samples of some arms, of which `gone` has one flag each."""
-        if not gone.any():
-            return self
-        kept = ~gone[self.arm]
+        return self.passed(np.where(gone, -1, np.arange(len(gone), dtype=np.int32))) if gone.any() else self
+
+    def passed(self, to: Ints) -> Labelled:
+        """The same with the samples of each arm as those of another one, or of none (-1)."""
+        arm = to[self.arm]
+        kept = arm >= 0
         return Labelled(
-            self.contexts, self.row[kept], self.arm[kept], self.reward[kept], self.route[kept], self.weight[kept]
+            self.contexts, self.row[kept], arm[kept], self.reward[kept], self.route[kept], self.weight[kept]
         )
 
 
@@ -227,10 +230,11 @@ class Pooled:
         standing = Standing.of(feedback, np.ones(arms, np.bool_) if self.known is None else self.known.told(arms))
         lost = None
         if self.known is not None:
-            lost, standing = Lost.of(feedback, standing, self._solver())
+            lost, heirs = Lost.of(feedback, standing, self._solver())
+            feedback, standing = standing.inherited(feedback, heirs)
         hope = Hope.of(feedback, standing)
         if self.known is not None:
-            model = standing.settled(model, feedback, hope.of_arm if lost is None else hope.of_arm + lost.of_arm)
+            model = standing.settled(model, feedback, hope.of_arm)
         x, tree = feedback.contexts, model.tree
         routes = self._routed.of(model, feedback, self.threads)
         t, slot = np.nonzero(standing.counted)
@@ -239,7 +243,7 @@ class Pooled:
         contexts = x
         pooled = (t < pooled_rounds(len(feedback))).astype(np.float64)
         if self.known is not None:  # before the rounds, as it was
-            known = self.known.without(standing.since > 0)
+            known = self.known.passed(standing.passed)
             contexts = as_rows(sp.vstack([known.contexts.csr(), x.csr()], format="csr"))
             t = np.concatenate([known.row, t + len(known.contexts)])
             arm, reward = np.concatenate([known.arm, arm]), np.concatenate([known.reward, reward])
@@ -265,7 +269,7 @@ class Pooled:
             model, reward_rows=rewards, epoch=model.epoch + 1, n_seen=len(feedback),
             prior=np.concatenate([means, nodes, [hope.new]]).astype(np.float32), trials=trials.astype(np.int32),
             hope=hope.of_arm.astype(np.float32),
-            lost=None if lost is None else lost.missed, heirs=None if lost is None else lost.heirs,
+            lost=lost.missed if lost else None, ruled=lost.ruled if lost else None,
         )  # fmt: skip
 
 

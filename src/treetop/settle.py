@@ -24,17 +24,28 @@ VOTES, NEAR = 16, 5  # rewards that say where an arm belongs, and how many leave
 HALL, PROVEN = 64, 8  # arms that the hall holds at most, and rewards that it takes to get there
 
 
+@dataclass(frozen=True)
+class Heir:
+    """An arm that brings what the fallen one did that it is the heir `of`, not any more what it did before `since`."""
+
+    of: int
+    arm: int
+    since: int
+
+
 @dataclass(frozen=True, eq=False)
 class Standing:
     """`since` which round the rewards of each arm count, and whether it is `told` of: `labelled`, and that still holds.
 
-    `counted` (rounds, slots): rewards that were observed and still count.
+    `counted` (rounds, slots): rewards that were observed and still count. `passed`: the arm that the labels of each arm
+    tell of, itself unless it fell; -1 for none.
     """
 
     since: Longs
     told: Bools
     counted: Bools
     labelled: Bools
+    passed: Ints
 
     @classmethod
     def of(cls, feedback: Feedback, labelled: Bools) -> Standing:
@@ -50,8 +61,17 @@ class Standing:
         start, order = by_group(arm, len(labelled))
         falls = _core.last_falls(start, np.ascontiguousarray(feedback.rewards[t, slot][order]))
         fell = np.flatnonzero(falls)
-        steady = cls(np.zeros(len(labelled), np.int64), labelled, feedback.observed, labelled)
-        return steady.anew(feedback, fell, t[order[start[fell] + falls[fell]]])
+        return cls.steady(feedback, labelled).anew(feedback, fell, t[order[start[fell] + falls[fell]]])
+
+    @classmethod
+    def steady(cls, feedback: Feedback, labelled: Bools) -> Standing:
+        """All arms are as they always were.
+
+        >>> Standing.steady(Feedback.none(features=1, k=1), np.ones(2, bool)).passed
+        array([0, 1], dtype=int32)
+        """
+        n = len(labelled)
+        return cls(np.zeros(n, np.int64), labelled, feedback.observed, labelled, np.arange(n, dtype=np.int32))
 
     def anew(self, feedback: Feedback, arms: Ints | Longs, since: Longs) -> Standing:
         """The same, but what was known of these arms before round `since` is not true any more.
@@ -62,11 +82,36 @@ class Standing:
         """
         if not len(arms):
             return self
-        begins, told = self.since.copy(), self.told.copy()
-        begins[arms], told[arms] = since, False
+        begins, told, passed = self.since.copy(), self.told.copy(), self.passed.copy()
+        begins[arms], told[arms], passed[arms] = since, False, -1
         rounds = np.arange(len(feedback))[:, None]
         counted = feedback.observed & (rounds >= begins[np.maximum(feedback.arms, 0)])
-        return Standing(begins, told, counted, self.labelled)
+        return Standing(begins, told, counted, self.labelled, passed)
+
+    def inherited(self, feedback: Feedback, heirs: list[Heir]) -> tuple[Feedback, Standing]:
+        """The history and standing in which heirs are what fallen arms were: rewards and labels are passed on.
+
+        >>> feedback = Feedback(np.ones((3, 1)), [[0], [0], [1]], None, [[1.0], [0.0], [1.0]])
+        >>> fell = Standing.of(feedback, np.array([True, False])).anew(feedback, np.array([0]), np.array([1]))
+        >>> passed, standing = fell.inherited(feedback, [Heir(of=0, arm=1, since=1)])
+        >>> passed.arms.ravel(), standing.told, standing.passed
+        (array([1, 0, 1], dtype=int32), array([False,  True]), array([ 1, -1], dtype=int32))
+        """
+        if not heirs:
+            return feedback, self
+        begins, told, passed = self.since.copy(), self.told.copy(), self.passed.copy()
+        shown, rewards, rounds = feedback.arms.copy(), feedback.rewards.copy(), np.arange(len(feedback))[:, None]
+        for heir in heirs:  # what they were themselves is over
+            over = max(heir.since, int(self.since[heir.arm]))
+            rewards[(feedback.arms == heir.arm) & (rounds < over)] = np.nan
+            passed[heir.arm] = -1
+        for heir in heirs:
+            before = (feedback.arms == heir.of) & (rounds < self.since[heir.of])
+            shown[before], rewards[before] = heir.arm, feedback.rewards[before]
+            begins[heir.arm], told[heir.arm], passed[heir.of] = 0, self.labelled[heir.of], heir.arm
+        feedback = replace(feedback, arms=shown, rewards=rewards)
+        counted = feedback.observed & (rounds >= begins[np.maximum(shown, 0)])
+        return feedback, Standing(begins, told, counted, self.labelled, passed)
 
     def earned(self, feedback: Feedback) -> tuple[Ints, Longs]:
         """Arms that are not told of and the rounds of their rewards, as long as these count."""
@@ -90,6 +135,8 @@ class Standing:
         found |= self._leaves(routing, feedback, arm[alone], t[alone])
         leaf_of = tree.leaf_of.copy()
         leaf_of[list(found)] = list(found.values())
+        passed = np.flatnonzero(self.labelled & (self.passed >= 0))
+        leaf_of[self.passed[passed]] = tree.leaf_of[passed]
         if len(rooms):
             apart = ~self.told & (np.isin(tree.leaf_of, rooms) | (self.since > 0))
             apart[list(found)] = False
