@@ -20,9 +20,10 @@ namespace treetop {
 struct Fallen {
     float most = 0;
     std::vector<std::int32_t> ruled;  // positions, ascending
+    std::vector<bool> out;            // the same, one flag a position
 
     Eligible suspects() const { return {Eligible::Kind::except, ruled, nullptr}; }
-    bool suspects(std::int32_t position) const { return suspects().count(position, position + 1) > 0; }
+    bool suspects(std::int32_t position) const { return !out[position]; }
 };
 
 // What drawing a suspect promises in a context, and whose heir that may be: of the arm which it misses most.
@@ -135,6 +136,8 @@ inline void add_fallen(Prior& prior, const Layout& tree, std::int64_t columns, s
         }
         ++next;
         std::ranges::sort(prior.fallen[i].ruled);
+        prior.fallen[i].out.assign(tree.arms(), false);
+        for (const std::int32_t position : prior.fallen[i].ruled) prior.fallen[i].out[position] = true;
         if (std::ranges::adjacent_find(prior.fallen[i].ruled) != prior.fallen[i].ruled.end())
             throw std::invalid_argument("an arm is twice not the heir of a fallen one");
     }
