@@ -159,7 +159,7 @@ def test_fallen_arms_are_not_forgotten(ground: Any, model: treetop.Model, known:
 
 def test_heirs_are_not_sought(ground: Any, model: treetop.Model, known: Labelled) -> None:
     arm = int(np.flatnonzero(known.told(model.n_arms))[0])
-    feedback = shown(ground, arm, [1.0] * 300 + [0.0] * 30)
+    feedback = shown(ground, arm, [1.0] * 600 + [0.0] * 30)
     with ROWS["heirs"].switched():
         assert Pooled(known=known).learn(model, feedback).lost is None
     assert Pooled(known=known).learn(model, feedback).lost is not None

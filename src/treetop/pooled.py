@@ -91,7 +91,14 @@ class Labelled:
         return self.passed(np.where(gone, -1, np.arange(len(gone), dtype=np.int32))) if gone.any() else self
 
     def passed(self, to: Ints) -> Labelled:
-        """The same with the samples of each arm as those of another one, or of none (-1)."""
+        """The same with the samples of each arm as those of another one, or of none (-1).
+
+        >>> from treetop.tree import Tree
+        >>> X = Y = np.eye(2, dtype=np.float32)
+        >>> known = Labelled.of(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, Y, beam=1)
+        >>> known.passed(np.array([-1, 0], np.int32)).told(2)
+        array([ True, False])
+        """
         arm = to[self.arm]
         kept = arm >= 0
         return Labelled(
