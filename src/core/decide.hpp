@@ -93,7 +93,7 @@ public:
             if (!candidate.node) continue;
             const std::uint64_t own = derive(key, ~static_cast<std::uint64_t>(s));
             out.nodes[at] = candidate.id;
-            if (ask.strategy.kind == Kind::thrifty && candidate.heirs > 0 && eligible.kind == Eligible::Kind::all) {
+            if (ask.strategy.kind == Kind::thrifty && candidate.heirs > 0) {
                 const Drawn drawn = suspect_below(candidate, own);
                 out.arms[at] = drawn.arm;
                 out.propensities[at] *= drawn.probability;

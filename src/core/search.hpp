@@ -26,8 +26,7 @@ struct Candidate {
     double route;       // log of the product of routing scores down to the leaf or node
     float promise = 0;  // what showing it brings later, by what it teaches
     float weight = 0;   // in proportion to which draws that go by promise are made
-    float heirs =
-        0;  // of draws through a node, the part that is of suspects: arms that may be the heir of a fallen one
+    float heirs = 0;    // of draws through a node the part that is of suspects; 0 where not all arms are eligible
 };
 
 // Better: a higher score; on a tie single arms before nodes, then the lower id.

@@ -126,7 +126,7 @@ class _Wanted:
                 where = float(wanted[first, i] / self.usual[i] * min(1, paid[first] / self.usual[i]))
                 brought, half = float(wanted[later, i] @ paid[later]), float(wanted[later, i] @ wanted[later, i]) / 2
                 if where > MAYBE and brought + 1 >= half:
-                    found.append((brought - half + where, Heir(int(self.arms[i]), a, since)))
+                    found.append((brought - half + where, Heir(int(self.arms[i]), a)))
                     sure[i] |= brought >= SURE
         taken: dict[int, Heir] = {}
         for _, heir in sorted(found, key=lambda each: -each[0]):

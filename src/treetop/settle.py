@@ -26,11 +26,10 @@ HALL, PROVEN = 64, 8  # arms that the hall holds at most, and rewards that it ta
 
 @dataclass(frozen=True)
 class Heir:
-    """An arm that brings what the fallen one did that it is the heir `of`, not any more what it did before `since`."""
+    """An arm that brings what the fallen one did that it is the heir `of`, and not any more what it did until then."""
 
     of: int
     arm: int
-    since: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,16 +83,14 @@ class Standing:
             return self
         begins, told, passed = self.since.copy(), self.told.copy(), self.passed.copy()
         begins[arms], told[arms], passed[arms] = since, False, -1
-        rounds = np.arange(len(feedback))[:, None]
-        counted = feedback.observed & (rounds >= begins[np.maximum(feedback.arms, 0)])
-        return Standing(begins, told, counted, self.labelled, passed)
+        return Standing(begins, told, _counted(feedback, begins), self.labelled, passed)
 
     def inherited(self, feedback: Feedback, heirs: list[Heir]) -> tuple[Feedback, Standing]:
         """The history and standing in which heirs are what fallen arms were: rewards and labels are passed on.
 
         >>> feedback = Feedback(np.ones((3, 1)), [[0], [0], [1]], None, [[1.0], [0.0], [1.0]])
         >>> fell = Standing.of(feedback, np.array([True, False])).anew(feedback, np.array([0]), np.array([1]))
-        >>> passed, standing = fell.inherited(feedback, [Heir(of=0, arm=1, since=1)])
+        >>> passed, standing = fell.inherited(feedback, [Heir(of=0, arm=1)])
         >>> passed.arms.ravel(), standing.told, standing.passed
         (array([1, 0, 1], dtype=int32), array([False,  True]), array([ 1, -1], dtype=int32))
         """
@@ -102,7 +99,7 @@ class Standing:
         begins, told, passed = self.since.copy(), self.told.copy(), self.passed.copy()
         shown, rewards, rounds = feedback.arms.copy(), feedback.rewards.copy(), np.arange(len(feedback))[:, None]
         for heir in heirs:  # what they were themselves is over
-            over = max(heir.since, int(self.since[heir.arm]))
+            over = max(self.since[heir.of], self.since[heir.arm])
             rewards[(feedback.arms == heir.arm) & (rounds < over)] = np.nan
             passed[heir.arm] = -1
         for heir in heirs:
@@ -110,8 +107,7 @@ class Standing:
             shown[before], rewards[before] = heir.arm, feedback.rewards[before]
             begins[heir.arm], told[heir.arm], passed[heir.of] = 0, self.labelled[heir.of], heir.arm
         feedback = replace(feedback, arms=shown, rewards=rewards)
-        counted = feedback.observed & (rounds >= begins[np.maximum(shown, 0)])
-        return feedback, Standing(begins, told, counted, self.labelled, passed)
+        return feedback, Standing(begins, told, _counted(feedback, begins), self.labelled, passed)
 
     def earned(self, feedback: Feedback) -> tuple[Ints, Longs]:
         """Arms that are not told of and the rounds of their rewards, as long as these count."""
@@ -170,6 +166,11 @@ class Standing:
             votes = leaf[np.searchsorted(rounds, mine)].tolist()
             found[a] = max(dict.fromkeys(votes), key=votes.count)
         return found
+
+
+def _counted(feedback: Feedback, begins: Longs) -> Bools:
+    """(rounds, slots): what was observed of arms since the rounds in which they begin to count."""
+    return np.asarray(feedback.observed & (np.arange(len(feedback))[:, None] >= begins[np.maximum(feedback.arms, 0)]))
 
 
 def _path(tree: Tree, leaf: int) -> Ints:
