@@ -24,18 +24,20 @@ import numpy as np
 import scipy.sparse as sp
 from cells import Cells, table
 
-from treetop import pooled, settle
-from treetop.datasets import Dataset, Stream, load
-from treetop.experiment import Settings
+from treetop.arrays import Floats, Ints, as_rows
+from treetop.bandit.promotion import begun
+from treetop.data.datasets import Dataset, Stream, load
+from treetop.experiments.execute import Settings
+from treetop.learning import placement as settle
+from treetop.learning import pooled
+from treetop.learning.placement import Standing
+from treetop.learning.pooled import KNOTS, Labelled
 from treetop.lost import Lost
-from treetop.model import Model
-from treetop.next_model import begun
-from treetop.pooled import KNOTS, Labelled
-from treetop.scenario import SCENARIOS, Scenario
-from treetop.settle import Standing
-from treetop.simulate import Run, begin, run
-from treetop.tree import Tree
-from treetop.types import Feedback, Floats, Ints, as_rows
+from treetop.model.model import Model
+from treetop.records import Feedback
+from treetop.simulation.play import Run, begin, run
+from treetop.simulation.scenario import SCENARIOS, Scenario
+from treetop.tree.tree import Tree
 
 MOST = 2**22  # samples of an arm, more than any run here has
 

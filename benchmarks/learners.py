@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from treetop import Feedback, Labelled, Linear, Model, Policy, Pooled, Thrifty, load, refit, run
-from treetop.experiment import EPOCHS
-from treetop.learn import Epochs
-from treetop.simulate import begin
-from treetop.types import Rows
+from treetop.arrays import Rows
+from treetop.experiments.execute import EPOCHS
+from treetop.learning.linear import Epochs
+from treetop.simulation.play import begin
 
 CONTEXTS, TURNS = 500, 20  # decided in each of so many turns
 

@@ -25,10 +25,10 @@ import scipy.sparse as sp
 
 import treetop
 from treetop import _core
+from treetop.arrays import Rows, as_rows
 from treetop.bench.shape import SHAPES, default_cache, made
 from treetop.bench.table import markdown
 from treetop.bench.timing import TURNS, commit, load_average, machine
-from treetop.types import Rows, as_rows
 
 TIMES = ("decision_us", "replay_us")
 

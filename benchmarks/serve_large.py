@@ -24,19 +24,20 @@ from pathlib import Path
 
 import numpy as np
 
-from treetop.answers import Shown, same
-from treetop.bandit import Bandit
-from treetop.bench import knock
+from treetop.arrays import Rows
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.config import Config, Deciding, Learning, Refitting
+from treetop.bandit.results import Shown, same
+from treetop.bandit.snapshot import tree_id
+from treetop.bench import http_load as knock
 from treetop.bench.shape import CONTEXTS, SHAPES, Made, Shape, default_cache, log, made
 from treetop.bench.table import markdown
 from treetop.bench.timing import Row, commit, load_average, machine
 from treetop.client import Client
-from treetop.config import Config, Deciding, Learning, Refitting
-from treetop.live import tree_id
-from treetop.log import Event, Reward
-from treetop.synthetic import generate
-from treetop.tree import Tree
-from treetop.types import Feedback, Rows
+from treetop.data.synthetic import generate
+from treetop.log.records import Event, Reward
+from treetop.records import Feedback
+from treetop.tree.tree import Tree
 
 BATCH = 2048  # rounds that are written to the log at a time
 SECONDS = 3.0  # of requests on one connection that stays open, for the times

@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 from cells import Cell, Cells, table
 
-from treetop.datasets import load
-from treetop.experiment import Plan, Record, Settings, beginning, execute
-from treetop.scenario import SCENARIOS
-from treetop.types import Floats
+from treetop.arrays import Floats
+from treetop.data.datasets import load
+from treetop.experiments.execute import Plan, Record, Settings, beginning, execute
+from treetop.simulation.scenario import SCENARIOS
 
 SHORT, LONG = "nonzeros=8,labels=3", "nonzeros=200,labels=5"
 FLAT, HEAVY = "zipf=0.3", "zipf=1.3"  # the middle, 1, is what other experiments have

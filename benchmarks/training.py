@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 
 import treetop
-from treetop import datasets, simulate, synthetic
-from treetop.learn import EXACT_UP_TO, samples
-from treetop.simulate import Labels
-from treetop.types import Rows
+from treetop.arrays import Rows
+from treetop.data import datasets, synthetic
+from treetop.learning.linear import EXACT_UP_TO, samples
+from treetop.simulation import play as simulate
+from treetop.simulation.play import Labels
 
 ARMS, LEAVES = 2_812_281, 2**15
 

@@ -24,8 +24,10 @@ from typing import Any
 import numpy as np
 
 from treetop.bench import machine
-from treetop.log import Event, Log, Reward, open_log
+from treetop.log.base import Log
+from treetop.log.open import open_log
 from treetop.log.pack import pack_context, pack_slots
+from treetop.log.records import Event, Reward
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from postgres import Server, binaries

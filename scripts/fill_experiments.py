@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from treetop.claims import by_dataset, sheet
-from treetop.report import Chapter, Sheet
-from treetop.reproduce import TARGETS
+from treetop.paper.claims import by_dataset, sheet
+from treetop.paper.reproduce import TARGETS
+from treetop.report.tables import Chapter, Sheet
 
 SHARED = ("flat-vs-tree", "realizable")  # chapters whose tables come from all folders
 JOINED = ("datasets", "cells", "variants")  # lists in a chapter's data: one entry a dataset, or a pair on all of them

@@ -11,7 +11,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from logs import event
 
-from treetop.log import Log, Reward, open_log
+from treetop.log.base import Log
+from treetop.log.open import open_log
+from treetop.log.records import Reward
 
 say = threading.Lock()
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from treetop.log import Conflict, Event, Log, Mark, Outcome, Reward, Samples, Status
+from treetop.errors import EventConflict
+from treetop.log.base import Log
+from treetop.log.records import Event, Mark, Outcome, Reward, Samples, Status
 
 ARMS = 1000
 
@@ -90,8 +92,8 @@ class Twin:
     )
     forgotten: int = 0
 
-    def append(self, events: Sequence[Event]) -> list[Event | Conflict]:
-        answers: list[Event | Conflict] = []
+    def append(self, events: Sequence[Event]) -> list[Event | EventConflict]:
+        answers: list[Event | EventConflict] = []
         for e in events:
             if e.event_id not in self.events:
                 self.clock += 1
@@ -99,7 +101,7 @@ class Twin:
                 self.ever["decisions"] += 1
                 self.ever["slots"] += len(e)
             stored = self.events[e.event_id]
-            answers.append(stored if stored.request == e.request else Conflict(stored))
+            answers.append(stored if stored.request == e.request else EventConflict(stored))
         return answers
 
     def reward(self, rewards: Sequence[Reward]) -> list[Outcome]:

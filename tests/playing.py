@@ -13,8 +13,8 @@ from logs import check_whole
 from running import Running, named
 
 import treetop
-from treetop.answers import Shown
-from treetop.bandit import Bandit
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.results import Shown
 from treetop.log.records import Stored
 
 X, Y = topics()

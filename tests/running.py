@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import treetop
-from treetop import config
-from treetop.bandit import Bandit
+from treetop.bandit import config
+from treetop.bandit.bandit import Bandit
 
-COMMAND = [sys.executable, "-c", "import sys; from treetop.cli import main; sys.argv[0] = 'treetop'; main()"]
+COMMAND = [sys.executable, "-c", "import sys; from treetop.cli.main import main; sys.argv[0] = 'treetop'; main()"]
 # A sanitizer that is preloaded is for Python and our core: others' programs do not start, or do not end, with it.
 PLAIN = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 START = 60.0  # seconds that a busy machine may take

@@ -11,14 +11,14 @@ import pytest
 from test_targets import script
 
 import treetop
+from treetop.bandit.promotion import begun
 from treetop.bench.timing import commit as treetop_commit
-from treetop.experiment import EPOCHS, Plan, Settings, execute
-from treetop.next_model import begun
-from treetop.pooled import KNOTS, STEPS, Labelled, Pooled, leaves
-from treetop.search import Eligible, search
-from treetop.settle import Standing
-from treetop.synthetic import parse
-from treetop.types import Feedback
+from treetop.data.synthetic import parse
+from treetop.experiments.execute import EPOCHS, Plan, Settings, execute
+from treetop.learning.placement import Standing
+from treetop.learning.pooled import KNOTS, STEPS, Labelled, Pooled, leaves
+from treetop.policy.search import Eligible, search
+from treetop.records import Feedback
 
 cells = script("cells")
 ablate = script("ablate")

@@ -10,8 +10,9 @@ from conftest import Problem
 
 import treetop
 from treetop import _core
-from treetop.search import EVERY_ARM, Eligible
-from treetop.types import Decision, Rows, as_rows
+from treetop.arrays import Rows, as_rows
+from treetop.policy.search import EVERY_ARM, Eligible
+from treetop.records import Decision
 
 FIELDS = ("arms", "nodes", "propensities", "scores", "explored")
 

@@ -13,7 +13,7 @@ from test_cli import call, shell
 from test_presets import NEWER, OLDER, parts
 from writers import Parts, row_text
 
-from treetop.presets import PRESETS
+from treetop.data.presets import PRESETS
 
 # What the archives are called, and what they hold beside the two parts.
 DOWNLOADS = {

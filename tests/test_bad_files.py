@@ -17,7 +17,7 @@ from test_bad_settings import TYPE, VALUE, Call, Table, table
 
 import treetop
 from treetop import Dataset, Model, ModelFileError, Stream
-from treetop.types import as_rows
+from treetop.arrays import as_rows
 
 ARRAYS = (
     "parents", "leaf_of", "routing_start", "routing_index", "routing_value",
@@ -229,7 +229,7 @@ def test_a_save_that_fails_leaves_the_old_model(
             return works(*words)
 
         monkeypatch.setattr(os, broken, fail)
-        monkeypatch.setattr("treetop.modelfile._exchanged", lambda a, b: False)  # a system without that call
+        monkeypatch.setattr("treetop.model.storage._exchanged", lambda a, b: False)  # a system without that call
         with pytest.raises(OSError, match="No space left on device"):
             problem.model.save(saved)
         monkeypatch.setattr(os, broken, works)

@@ -11,7 +11,7 @@ from conftest import Problem
 
 import treetop
 from treetop import FlatModel, FlatPolicy, Policy
-from treetop.types import Rows
+from treetop.arrays import Rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:the feedback has .* rounds, the model has seen")  # a few rounds will do
 

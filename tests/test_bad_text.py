@@ -13,7 +13,8 @@ from strategies import few, many
 from writers import SPARSE, SVMLIGHT, XMC, cut, run, whole_text
 
 import treetop
-from treetop import _core, read
+from treetop import _core
+from treetop.data import readers as read
 
 # ------------------------------------------------------------------------------------------------- malformed
 

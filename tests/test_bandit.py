@@ -12,15 +12,22 @@ from conftest import topics
 from running import settings, small_bandit
 
 import treetop
-from treetop import config
-from treetop.answers import Differs, NotShown, UnknownEvent, same
-from treetop.bandit import Bandit
-from treetop.catalogue import UnknownArm
-from treetop.files import InUse
-from treetop.home import Superseded
-from treetop.live import NoArms
-from treetop.log import Conflict
-from treetop.next_model import BadModel, NothingToLearn, checked
+from treetop.bandit import config
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.promotion import checked
+from treetop.bandit.results import same
+from treetop.errors import (
+    ArmNotShown,
+    EventConflict,
+    FolderInUse,
+    InvalidModel,
+    ModelSuperseded,
+    NoEligibleArm,
+    NothingToLearn,
+    RewardConflict,
+    UnknownArm,
+    UnknownEvent,
+)
 
 X, Y = topics()
 REWARDS = Y.toarray()
@@ -73,16 +80,16 @@ def test_decisions_and_rewards_are_kept(folder: Path) -> None:
         bandit.reward("x", {one.arms[0]: 0.5})
     with Bandit.open(folder) as bandit:
         assert bandit.decide({"f1": 1.0}, event_id="x", k=2) == one
-        with pytest.raises(Conflict, match="decided for another request"):
+        with pytest.raises(EventConflict, match="decided for another request"):
             bandit.decide({"f1": 1.0}, event_id="x", k=3)
         bandit.reward("x", {one.arms[0]: 0.5})
-        with pytest.raises(Differs, match=r"has the reward 0\.5, not 1") as caught:
+        with pytest.raises(RewardConflict, match=r"has the reward 0\.5, not 1") as caught:
             bandit.reward("x", {one.arms[0]: 1})
         assert caught.value.stored == {one.arms[0]: 0.5}
         with pytest.raises(UnknownEvent):
             bandit.reward("y", {"a1": 1})
         other = next(f"a{i}" for i in range(9) if f"a{i}" not in one.arms)
-        with pytest.raises(NotShown, match=f"did not show arm '{other}'"):
+        with pytest.raises(ArmNotShown, match=f"did not show arm '{other}'"):
             bandit.reward("x", {other: 1})
         for wrong in (1.5, -1, float("nan"), "1"):
             with pytest.raises((ValueError, TypeError), match="reward of arm"):
@@ -171,7 +178,7 @@ def test_removed_arms_are_never_shown_again(folder: Path) -> None:
         assert set(bandit.decide(X[0], k=60, event_id="all").arms) == {f"a{i}" for i in range(60)} - gone
         assert set(bandit.decide(X[0], eligible=["a0", "a3"], event_id="few").arms) == {"a3"}
         assert set(bandit.decide(X[0], exclude=["a3", "a2"], k=60, event_id="less").arms).isdisjoint({"a3", *gone})
-        with pytest.raises(NoArms):
+        with pytest.raises(NoEligibleArm):
             bandit.decide(X[0], eligible=["a0", "a2"])
         bandit.reward("before", {"a0": 1.0})  # what was shown can still be rewarded
         bandit.refit()
@@ -220,7 +227,7 @@ def test_a_rollback_to_before_new_arms_brings_them_back_with_the_next_refit(fold
         bandit.reward("n", {"new": 1.0})
         assert shown.arms == ["new"]
         assert bandit.roll_back() == "000000"
-        with pytest.raises(NoArms):
+        with pytest.raises(NoEligibleArm):
             bandit.decide(X[0], eligible=["new"])
         assert bandit.refit().model == "000002"
         assert bandit.decide(X[0], eligible=["new"]).arms == ["new"]
@@ -251,18 +258,18 @@ def test_one_model_is_made_at_a_time_and_none_undoes_another(folder: Path, monke
         play(bandit, 5)
         bandit.refit()
         with bandit.home.making_a_model():
-            with pytest.raises(InUse):
+            with pytest.raises(FolderInUse):
                 other.refit()
             other.remove_arms(["a9"])  # what is out of stock does not wait for a refit
         assert "a9" not in other.decide(X[0], k=60).arms
-        original = treetop.next_model.checked
+        original = treetop.bandit.promotion.checked
 
         def rolled_back_meanwhile(*given: Any) -> None:
             original(*given)
             other.roll_back()
 
-        monkeypatch.setattr("treetop.bandit.checked", rolled_back_meanwhile)
-        with pytest.raises(Superseded, match="became current while one was made"):
+        monkeypatch.setattr("treetop.bandit.bandit.checked", rolled_back_meanwhile)
+        with pytest.raises(ModelSuperseded, match="became current while one was made"):
             bandit.refit()
         assert bandit.home.models() == ["000000", "000001"]
         assert bandit.home.state().model == "000000"
@@ -320,7 +327,7 @@ def test_a_model_that_cannot_decide_must_not_serve(learned: treetop.Model, probl
     large = treetop.Model.from_weights(
         learned.tree, learned.routing, learned.rewards * np.float32(1e37), learned.epoch, learned.n_seen
     )
-    with pytest.raises((BadModel, ValueError), match=r"finite|nan"):
+    with pytest.raises((InvalidModel, ValueError), match=r"finite|nan"):
         checked(
             large,
             problem.model,
@@ -330,7 +337,7 @@ def test_a_model_that_cannot_decide_must_not_serve(learned: treetop.Model, probl
     smaller = treetop.Model.from_weights(
         treetop.Tree(np.array([-1], np.int32), np.array([0], np.int32)), np.zeros((1, 41)), np.zeros((2, 41))
     )
-    with pytest.raises(BadModel, match="1 arms and 40 features; 60 and 40 are needed"):
+    with pytest.raises(InvalidModel, match="1 arms and 40 features; 60 and 40 are needed"):
         checked(smaller, problem.model, feedback, policy)
 
 

@@ -17,22 +17,19 @@ from test_datasets import folder
 
 import treetop
 from treetop import _core
-from treetop.bench.child import in_child
-from treetop.bench.peers import Peer, PeerError, runner, save_rows, take, to_pecos
-from treetop.bench.reference import (
-    Disagreement,
-    check_decisions,
-    check_ranking,
-    check_ridge,
-    check_routing,
-    check_tree,
-)  # fmt: skip
+from treetop.arrays import Rows, as_rows
+from treetop.bench.peers import Peer, runner, save_rows, take, to_pecos
+from treetop.bench.reference import check_decisions, check_ranking, check_ridge, check_routing, check_tree
 from treetop.bench.serve import App, whole
 from treetop.bench.setting import Setting
 from treetop.bench.shape import CONTEXTS, SHAPES, Shape, learned_from_nothing, made, shape_of
 from treetop.bench.subjects import SUBJECTS, compared, run
+from treetop.bench.subprocesses import in_child
 from treetop.bench.table import markdown, tables
-from treetop.types import Rows, as_rows
+from treetop.errors import (
+    Disagreement,  # fmt: skip
+    PeerError,
+)
 
 TINY = Shape(arms=300, features=120, nonzeros=9, labels=3, init=200, rounds=400, max_leaf=10)
 PEERS = runner()

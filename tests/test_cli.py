@@ -16,9 +16,10 @@ from test_datasets import folder
 from typer.testing import CliRunner
 
 import treetop
-from treetop import page, story
-from treetop.cli import app
-from treetop.explore import STRATEGIES
+from treetop.cli.main import app
+from treetop.paper import results_folder as story
+from treetop.policy.strategies import STRATEGIES
+from treetop.report import html as page
 
 COMMANDS = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
 
@@ -30,7 +31,7 @@ def call(*words: str) -> Any:
 
 
 def shell(*words: str) -> subprocess.CompletedProcess[str]:
-    code = "import sys; from treetop.cli import main; sys.argv[0] = 'treetop'; main()"
+    code = "import sys; from treetop.cli.main import main; sys.argv[0] = 'treetop'; main()"
     return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=300)
 
 

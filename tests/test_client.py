@@ -14,7 +14,7 @@ from running import running
 
 import treetop
 from treetop import client
-from treetop.client import Unreachable
+from treetop.errors import ServiceUnreachable
 
 DECISION = {
     "event_id": "x", "epoch": 0,
@@ -114,7 +114,7 @@ def test_what_was_refused_is_an_error_at_once(flaky: Flaky) -> None:
 def test_it_gives_up(flaky: Flaky) -> None:
     flaky.plan = ["drop"] * 10
     with treetop.Client(flaky.url, retries=2, pause=0.001) as client:
-        with pytest.raises(Unreachable, match="does not answer"):
+        with pytest.raises(ServiceUnreachable, match="does not answer"):
             client.decide({"f": 1.0})
         assert len(flaky.heard) == 3
         assert not client.ready()

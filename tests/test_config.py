@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from running import settings
 
-from treetop import config
+from treetop.bandit import config
 
 
 def test_settings_are_read_as_they_are_written_and_mistakes_named(tmp_path: Path) -> None:

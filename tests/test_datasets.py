@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from conftest import topics
 
 import treetop
-from treetop.types import as_rows
+from treetop.arrays import as_rows
 
 
 def folder(path: Path, n: int = 200) -> Path:

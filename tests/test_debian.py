@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from treetop import debian
+from treetop.data import debian
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "src" / "treetop" / "data"

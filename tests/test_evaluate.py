@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treetop.evaluate import (
+from treetop.experiments.comparison import (
     LEVEL,
     Tally,
     bakeoff,

@@ -15,14 +15,15 @@ from test_datasets import folder
 from test_simulate import made_up
 
 import treetop
-from treetop import store
-from treetop.experiment import Plan, Record, Settings, execute, read
-from treetop.simulate import History, begin
+from treetop.experiments import run_folder as store
+from treetop.experiments.execute import Plan, Record, Settings, execute, read
+from treetop.simulation.observation import Position
+from treetop.simulation.play import History, Labels, Progress, begin
 
 COMMON = {"init": 100, "horizon": 2000, "max_leaf": 4, "first_epoch": 64}
 CHILD = """
 import sys
-from treetop.experiment import Plan, execute
+from treetop.experiments.execute import Plan, execute
 
 def bar(name, total, done=0):
     return lambda now, mean: print(name, now, flush=True)
@@ -105,7 +106,7 @@ def test_what_is_finished_is_not_played_again(tmp_path: Path) -> None:
     stamp = (tmp_path / store.RUNS).stat().st_mtime_ns
     shown: list[tuple[str, int, int]] = []
 
-    def bar(name: str, total: int, done: int = 0) -> treetop.simulate.Progress:
+    def bar(name: str, total: int, done: int = 0) -> Progress:
         shown.append((name, total, done))
         return lambda now, mean: None
 
@@ -183,7 +184,7 @@ def test_a_record_says_what_was_played(tmp_path: Path) -> None:
     stream, model = begin(data, 100, 2000, 4, 0)
     played = treetop.run(
         stream, model, treetop.Policy(strategy=treetop.Boltzmann()), epochs=treetop.Epochs.doubling(64),
-        feedback=treetop.feedback.Position(0.5),
+        feedback=Position(0.5),
     )  # fmt: skip
     collected = played.history.collected()
     assert (record.mean_reward, record.checkpoints) == (played.mean_reward, played.checkpoints)
@@ -265,7 +266,7 @@ def test_a_plan_without_runs_is_refused() -> None:
 
 def test_rewards_of_another_world_need_its_name() -> None:
     with pytest.raises(ValueError, match="the plan's world is 'labels', but worlds is"):
-        execute(None, small(), dataset=made_up(600), worlds=lambda seed: treetop.simulate.Labels(made_up(600).Y))
+        execute(None, small(), dataset=made_up(600), worlds=lambda seed: Labels(made_up(600).Y))
 
 
 def test_fractional_rewards_sum_the_same_in_pieces(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from scipy.stats import binomtest
 from test_simulate import made_up
 
 import treetop
-from treetop.feedback import OBSERVERS, All, Cascade, Each, Observer, Position, describe, parse, uniforms
-from treetop.simulate import begin
-from treetop.types import Bools
+from treetop.arrays import Bools
+from treetop.simulation.observation import OBSERVERS, All, Cascade, Each, Observer, Position, describe, parse, uniforms
+from treetop.simulation.play import begin
 
 N, K = 20_000, 5
 

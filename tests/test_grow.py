@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import treetop
-from treetop.grow import grow
+from treetop.bandit.growth import grow
 
 
 def leaf_sizes(tree: treetop.Tree) -> list[int]:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from treetop import Labelled, Model, Pooled, Tree
-from treetop.grow import grow
-from treetop.hope import DRAWS, FINDS, NEW, UNTOLD, Hope
-from treetop.settle import Standing
-from treetop.types import Feedback
+from treetop.bandit.growth import grow
+from treetop.learning.exploration_value import DRAWS, FINDS, NEW, UNTOLD, Hope
+from treetop.learning.placement import Standing
+from treetop.records import Feedback
 
 TOLD = np.array([True, True, False, False, False])
 

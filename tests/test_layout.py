@@ -171,7 +171,7 @@ def test_masks_over_many_words() -> None:
 def test_a_mask_of_another_tree_is_refused(problem: Problem, learned: treetop.Model) -> None:
     tree = problem.tree
     other = _core.Mask(tree.begin[:3].copy(), tree.end[:3].copy(), np.array([1], np.int32), tree.n_arms, True)
-    x = treetop.types.as_rows(problem.X[0])
+    x = treetop.arrays.as_rows(problem.X[0])
     with pytest.raises(ValueError, match="the mask is for 60 arms and 3 nodes, the model has 60 and"):
         learned.engine.search(x.start, x.index, x.value, 1, 1, -1.0, ALL, NOBODY, other)
     for wrong, why in (([60], "position 60 is outside"), ([-1], "position -1 is outside"), ([3, 3], "rise strictly")):
@@ -188,7 +188,7 @@ def test_the_quick_way_decides_like_the_long_one(problem: Problem, learned: tree
         x = problem.X[i]
         assert x.nnz > 1
         backwards = sp.csr_matrix((x.data[::-1].copy(), x.indices[::-1].copy(), x.indptr), shape=x.shape)
-        ways = (x, sp.csr_array(x), treetop.types.as_rows(x), backwards, x.astype(np.float64), x.toarray(), x.tocoo())
+        ways = (x, sp.csr_array(x), treetop.arrays.as_rows(x), backwards, x.astype(np.float64), x.toarray(), x.tocoo())
         some = treetop.Eligible.of(problem.tree, range(0, 60, 2))
         for allowed in (None, some):
             first, *others = (policy.decide(learned, way, event_id=i, eligible=allowed) for way in ways)
@@ -205,7 +205,7 @@ def test_reading_order_is_invisible(threads: int) -> None:
     assert len(serving.layout()) > 32 << 20
     X: Any = sp.random(2100, made[8] - 1, 0.002, "csr", dtype=np.float32, random_state=rng)
     X.sort_indices()
-    rows = treetop.types.as_rows(X)
+    rows = treetop.arrays.as_rows(X)
     keys = np.arange(2100, dtype=np.int64)
     ask: Any = 5, 3, 1, -1.0, 1, 100.0, ALL, NOBODY, ONE_LIST, threads
     together: Any = serving.decide(rows.start, rows.index, rows.value, keys, *ask)
@@ -371,7 +371,7 @@ def test_a_forged_layout_of_another_model_is_refused(saved: Path) -> None:
 
 
 def test_lines_are_those_of_the_layout(problem: Problem, learned: treetop.Model) -> None:
-    x = treetop.types.as_rows(problem.X[0])
+    x = treetop.arrays.as_rows(problem.X[0])
     lines = learned.engine.lines(x.start, x.index, x.value, 5, 3)
     assert len(set(lines.tolist())) == len(lines) > 0
     data = learned.engine.layout().view(np.uint64)
@@ -383,7 +383,7 @@ def test_lines_are_those_of_the_layout(problem: Problem, learned: treetop.Model)
 
 
 def test_the_stages_of_a_decision_are_timed(problem: Problem, learned: treetop.Model) -> None:
-    x, igw = treetop.types.as_rows(problem.X[0]), treetop.IGW().native(10)
+    x, igw = treetop.arrays.as_rows(problem.X[0]), treetop.IGW().native(10)
     assert all(seconds > 0 for seconds in learned.engine.stages(x.start, x.index, x.value, 7, 5, 3, 3, *igw))
     with pytest.raises(ValueError, match="explore is 6, outside"):
         learned.engine.stages(x.start, x.index, x.value, 7, 5, 6, 3, *igw)

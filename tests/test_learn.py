@@ -7,7 +7,7 @@ from conftest import Problem
 from sklearn.linear_model import Ridge
 
 import treetop
-from treetop.learn import samples
+from treetop.learning.linear import samples
 
 
 def test_reward_models_are_ridge_on_the_right_samples(problem: Problem, learned: treetop.Model) -> None:

@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 from logs import check_whole, event, joined, same, same_samples
 
-from treetop.log import Conflict, Counts, Event, Log, LogError, Outcome, Reward, Status, gather, open_log
+from treetop.errors import EventConflict, LogError
 from treetop.log import group as grouping
+from treetop.log.base import Log
+from treetop.log.open import open_log
+from treetop.log.records import Counts, Event, Outcome, Reward, Status, gather
 from treetop.log.sqlite import SqliteLog
 
 
@@ -71,7 +74,7 @@ def test_the_same_id_for_another_request_is_a_conflict_and_the_rest_is_written(l
     log.append([first])
     other, b = event("a", request="other"), event("b")
     conflict, written = log.append([other, b])
-    assert isinstance(conflict, Conflict)
+    assert isinstance(conflict, EventConflict)
     assert same(conflict.stored, first)
     assert "'a'" in str(conflict)
     assert written is b
@@ -83,7 +86,7 @@ def test_the_same_id_twice_in_one_call(log: Log) -> None:
     answers = log.append([first, again, other])
     assert answers[0] is first
     assert answers[1] is first
-    assert isinstance(answers[2], Conflict)
+    assert isinstance(answers[2], EventConflict)
     assert log.counts().decisions == 1
 
 
@@ -293,7 +296,7 @@ def test_threads_that_write_the_same_and_different_ids(log: Log) -> None:
     assert (counts.decisions, counts.rewards, counts.observed) == (40 + 320, 40, 40)
     outcomes = [a.status for a in answers if isinstance(a, Outcome)]
     assert (outcomes.count(Status.STORED), outcomes.count(Status.SAME)) == (40, 280)
-    assert not any(isinstance(a, Conflict) for a in answers)
+    assert not any(isinstance(a, EventConflict) for a in answers)
 
 
 def test_one_commit_serves_many_callers(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,10 @@ from conftest import new_schema
 from logs import check_whole, event, same
 from postgres import Server
 
-from treetop.log import Log, LogError, Reward, open_log
+from treetop.errors import LogError
+from treetop.log.base import Log
+from treetop.log.open import open_log
+from treetop.log.records import Reward
 
 HERE = Path(__file__).parent
 LIMIT = 400_000  # bytes of a file in the test of the full disk
@@ -133,7 +136,8 @@ FULL = f"""
 import resource, sys
 sys.path.insert(0, {str(HERE)!r})
 from logs import check_whole, event
-from treetop.log import LogError, open_log
+from treetop.log.open import open_log
+from treetop.errors import LogError
 
 log = open_log(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, ({LIMIT}, resource.RLIM_INFINITY))
@@ -171,7 +175,9 @@ def test_a_full_disk_is_an_error_that_passes(tmp_path: Path) -> None:
 
 READ_ONLY = """
 import os, pwd, sys
-from treetop.log import LogError, open_log, sqlite
+from treetop.log import sqlite
+from treetop.log.open import open_log
+from treetop.errors import LogError
 if os.getuid() == 0:  # root may write anywhere
     user = pwd.getpwnam("nobody")
     os.setgroups([])

@@ -14,7 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from logs import Twin, check_whole, event, same
 
-from treetop.log import Conflict, Event, Log, Outcome, Reward, open_log
+from treetop.errors import EventConflict
+from treetop.log.base import Log
+from treetop.log.open import open_log
+from treetop.log.records import Event, Outcome, Reward
 
 NAMES = [f"e{i}" for i in range(8)]
 names = st.sampled_from(NAMES)
@@ -74,9 +77,9 @@ def _step(log: Log, twin: Twin, what: str, with_: Any) -> None:
     assert {name: found[name] for name in twin.counts()} == twin.counts()
 
 
-def _same_answer(answer: Event | Conflict, expected: Event | Conflict) -> None:
+def _same_answer(answer: Event | EventConflict, expected: Event | EventConflict) -> None:
     assert type(answer) is type(expected)
-    one, two = (a.stored if isinstance(a, Conflict) else a for a in (answer, expected))
+    one, two = (a.stored if isinstance(a, EventConflict) else a for a in (answer, expected))
     assert same(one, two)
 
 

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from logs import check_whole, event, joined
 
-from treetop.log import Log, Mark, Reward, open_log, sample, schema, series
+from treetop.log import sample, schema, series
+from treetop.log.base import Log
+from treetop.log.open import open_log
+from treetop.log.records import Mark, Reward
 from treetop.log.series import Series
 
 

@@ -11,8 +11,9 @@ from conftest import new_schema
 from logs import check_whole, event, same_samples
 from test_cli import shell
 
-from treetop.log import Counts, Log, Reward, open_log
-from treetop.log.records import Snapshot
+from treetop.log.base import Log
+from treetop.log.open import open_log
+from treetop.log.records import Counts, Reward, Snapshot
 from treetop.log.transfer import export_log, import_log
 
 KINDS = ["sqlite", "postgres"]

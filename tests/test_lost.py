@@ -4,18 +4,19 @@ import numpy as np
 import pytest
 
 import treetop
-from treetop.datasets import load
-from treetop.explore import Thrifty
-from treetop.learn import Epochs, Linear
+from treetop.arrays import as_rows
+from treetop.bandit.promotion import begun
+from treetop.data.datasets import load
+from treetop.learning.linear import Epochs, Linear
+from treetop.learning.placement import Heir, Standing
+from treetop.learning.pooled import Labelled, Pooled
 from treetop.lost import BEFORE, FALLEN, HASTE, Lost, _fallen
-from treetop.model import Model
-from treetop.next_model import begun
-from treetop.pooled import Labelled, Pooled
-from treetop.scenario import Scenario
-from treetop.search import EVERY_ARM, search
-from treetop.settle import Heir, Standing
-from treetop.simulate import begin, run
-from treetop.types import Feedback, as_rows
+from treetop.model.model import Model
+from treetop.policy.search import EVERY_ARM, search
+from treetop.policy.strategies import Thrifty
+from treetop.records import Feedback
+from treetop.simulation.play import begin, run
+from treetop.simulation.scenario import Scenario
 
 SMALL = "synthetic:arms=300,features=200,rows=3000,init=400"
 ARMS, NODE = 8, 1  # arms of the made-up histories, and a node that some are drawn through

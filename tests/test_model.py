@@ -12,7 +12,7 @@ from conftest import Problem
 from sklearn.svm import LinearSVC
 
 import treetop
-from treetop.routing import fit_routing, geometric_routing
+from treetop.model.routing import fit_routing, geometric_routing
 
 
 def test_routing_is_one_against_siblings_with_liblinears_weights(problem: Problem) -> None:

@@ -10,7 +10,7 @@ from conftest import Problem
 from scipy.stats import chisquare
 
 import treetop
-from treetop.types import Floats
+from treetop.arrays import Floats
 
 ALL_STRATEGIES = [
     treetop.Greedy(),

@@ -16,17 +16,18 @@ from sklearn.isotonic import IsotonicRegression
 from typer.testing import CliRunner
 
 import treetop
-from treetop.ceiling import full_information
-from treetop.cli import app
-from treetop.datasets import Stream, load
-from treetop.experiment import Plan, Settings, execute
-from treetop.explore import Thrifty, choose, first_draw
-from treetop.model import Model
-from treetop.pooled import KNOTS, WIDEST, Labelled, Pooled, _Routed, interpolate, pooled_means
-from treetop.scenario import Scenario, Shifting
-from treetop.search import Eligible, search
-from treetop.simulate import Labels, begin, run
-from treetop.types import Candidates, Feedback, Floats, Longs, as_rows
+from treetop.arrays import Floats, Longs, as_rows
+from treetop.cli.main import app
+from treetop.data.datasets import Stream, load
+from treetop.experiments.execute import Plan, Settings, execute
+from treetop.experiments.full_information import full_information
+from treetop.learning.pooled import KNOTS, WIDEST, Labelled, Pooled, _Routed, interpolate, pooled_means
+from treetop.model.model import Model
+from treetop.policy.search import Eligible, search
+from treetop.policy.strategies import Thrifty, choose, first_draw
+from treetop.records import Candidates, Feedback
+from treetop.simulation.play import Labels, begin, run
+from treetop.simulation.scenario import Scenario, Shifting
 
 SMALL = "synthetic:arms=300,features=200,rows=3000,init=400"
 

@@ -13,7 +13,7 @@ from test_read import same
 from writers import FOLDERS, Parts, npz_folder, pair_folder, sparse_folder
 
 import treetop
-from treetop.presets import PRESETS
+from treetop.data.presets import PRESETS
 
 # Dataset: initialisation size, time horizon, arms, leaf size, as the paper prints them.
 TABLE_1 = """

@@ -33,7 +33,7 @@ from writers import (
 )
 
 import treetop
-from treetop import read
+from treetop.data import readers as read
 
 
 def parts() -> Parts:

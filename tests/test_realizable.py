@@ -11,10 +11,11 @@ from sklearn.linear_model import Ridge
 from test_simulate import made_up
 
 import treetop
-from treetop import experiment, realizable
-from treetop.realizable import Noisy, Realizable
-from treetop.simulate import Progress, begin
-from treetop.types import Rows, as_rows
+from treetop.arrays import Rows, as_rows
+from treetop.experiments import execute as experiment
+from treetop.experiments import realizable
+from treetop.experiments.realizable import Noisy, Realizable
+from treetop.simulation.play import Progress, begin
 
 K = 5
 EASY: dict[str, Any] = {"k": K, "explore": 2, "init": 200, "horizon": 3000, "max_leaf": 4, "first_epoch": 64}
@@ -29,7 +30,7 @@ def world(truth: Realizable, sigma: float = 0.1, seed: int = 0) -> Noisy:
     return Noisy(truth, truth.best(K), sigma, seed)
 
 
-def dense(truth: Realizable) -> treetop.types.Floats:
+def dense(truth: Realizable) -> treetop.arrays.Floats:
     """Every mean reward, the plain way."""
     X = truth.dataset.X.csr().toarray().astype(np.float64)
     return np.asarray(np.hstack([X, np.ones((len(X), 1))]) @ truth.weights)

@@ -22,9 +22,9 @@ from strategies import csr, dense, few, seeds
 
 import treetop
 from treetop import Feedback, Linear, Model, _core
-from treetop.experiment import Plan, execute
-from treetop.learn import samples
-from treetop.types import Fitted, Rows
+from treetop.arrays import Fitted, Rows
+from treetop.experiments.execute import Plan, execute
+from treetop.learning.linear import samples
 
 EARLIER, LATE = 250, 520
 
@@ -97,7 +97,7 @@ def group_arrays(groups: list[list[int]], target: Callable[[int, int], float]) -
 
 
 def test_only_what_changed_is_solved_again(problem: Problem) -> None:
-    contexts = treetop.types.as_rows(problem.X[:100])
+    contexts = treetop.arrays.as_rows(problem.X[:100])
 
     def reward(g: int, s: int) -> float:
         return ((3 * g + s) % 4) / 3
@@ -115,7 +115,7 @@ def test_only_what_changed_is_solved_again(problem: Problem) -> None:
     assert again([*GROUPS[:2], [3, 4, 5], *GROUPS[3:]]) == [empty, 2]
     assert again([*GROUPS[:3], [], GROUPS[4]]) == [empty, 3]
     assert again(GROUPS, lambda g, s: reward(g, s) if (g, s) != (4, 40) else 0.125) == [empty, 4]
-    other = treetop.types.as_rows(problem.X[:100].multiply(np.where(np.arange(100) == 1, 1.5, 1)[:, None]))
+    other = treetop.arrays.as_rows(problem.X[:100].multiply(np.where(np.arange(100) == 1, 1.5, 1)[:, None]))
     assert again(GROUPS, X=other) == [0, empty, 4]
     assert again(GROUPS, how=Linear(threads=3)) == [empty], "threads change no weights"
     for how in (Linear(loss="absolute"), Linear(cost=2), Linear(tolerance=1e-4)):

@@ -11,11 +11,12 @@ import pytest
 from test_cli import call, shell
 from test_datasets import folder
 
-from treetop import figures, story
-from treetop.claims import TABLE2, by_dataset, paper_name, sheet
-from treetop.evaluate import Series, Tally, tally, votes
-from treetop.page import Story, html
-from treetop.report import Chapter, Line, Panel, Sheet, curves, grid, grid_sheet, last_fifth, means, number
+from treetop.experiments.comparison import Series, Tally, tally, votes
+from treetop.paper import results_folder as story
+from treetop.paper.claims import TABLE2, by_dataset, paper_name, sheet
+from treetop.report import pictures as figures
+from treetop.report.html import Story, html
+from treetop.report.tables import Chapter, Line, Panel, Sheet, curves, grid, grid_sheet, last_fifth, means, number
 
 VOID = {"wbr", "meta", "img", "source", "br", "link", "input", "hr"}
 

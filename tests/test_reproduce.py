@@ -15,13 +15,13 @@ from test_cli import call, shell
 from test_report import Page, self_contained
 
 from treetop import load
-from treetop.claims import CLAIMS, labelled
-from treetop.evaluate import bakeoff, verdict
-from treetop.lab import DEBIAN, QUICK_INIT, QUICK_ROUNDS, Lab, Sizes, preset_of
-from treetop.page import html
-from treetop.report import Chapter
-from treetop.reproduce import TARGETS, claims, reproduce
-from treetop.story import read
+from treetop.experiments.comparison import bakeoff, verdict
+from treetop.paper.claims import CLAIMS, labelled
+from treetop.paper.reproduce import TARGETS, claims, reproduce
+from treetop.paper.results_folder import read
+from treetop.paper.run_cache import DEBIAN, QUICK_INIT, QUICK_ROUNDS, Lab, Sizes, preset_of
+from treetop.report.html import html
+from treetop.report.tables import Chapter
 
 
 @pytest.fixture(scope="module")

@@ -11,18 +11,19 @@ from hypothesis import strategies as st
 
 import treetop
 from treetop import _core
-from treetop.datasets import load
-from treetop.explore import Thrifty
-from treetop.grow import grow
-from treetop.learn import Epochs
-from treetop.model import Model
-from treetop.pooled import UNPROVEN, Labelled, Pooled
-from treetop.scenario import Scenario
-from treetop.search import Eligible, search
-from treetop.settle import PROVEN, Standing
-from treetop.simulate import History, begin, run
-from treetop.tree import Tree
-from treetop.types import Feedback, Singles
+from treetop.arrays import Singles
+from treetop.bandit.growth import grow
+from treetop.data.datasets import load
+from treetop.learning.linear import Epochs
+from treetop.learning.placement import PROVEN, Standing
+from treetop.learning.pooled import UNPROVEN, Labelled, Pooled
+from treetop.model.model import Model
+from treetop.policy.search import Eligible, search
+from treetop.policy.strategies import Thrifty
+from treetop.records import Feedback
+from treetop.simulation.play import History, begin, run
+from treetop.simulation.scenario import Scenario
+from treetop.tree.tree import Tree
 
 SMALL = "synthetic:arms=300,features=200,rows=3000,init=400"
 

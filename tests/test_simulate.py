@@ -5,9 +5,9 @@ import pytest
 from conftest import topics
 
 import treetop
+from treetop.arrays import as_rows
 from treetop.demo import Demo
-from treetop.simulate import Labels, begin
-from treetop.types import as_rows
+from treetop.simulation.play import Labels, begin
 
 
 def made_up(n: int = 1200) -> treetop.Dataset:

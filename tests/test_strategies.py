@@ -13,7 +13,7 @@ from conftest import Problem
 from scipy.stats import chisquare
 
 import treetop
-from treetop.types import Floats
+from treetop.arrays import Floats
 
 SCORES = np.array([0.3, 0.9, 0.1, 0.9, -0.2])
 

@@ -11,19 +11,19 @@ import scipy.sparse as sp
 from scipy.stats import chisquare
 
 import treetop
-from treetop.datasets import load
-from treetop.explore import Greedy, Thrifty
-from treetop.grow import grow
-from treetop.learn import Epochs
+from treetop.arrays import as_rows
+from treetop.bandit.growth import grow
+from treetop.bandit.promotion import begun
+from treetop.data.datasets import load
+from treetop.learning.linear import Epochs
+from treetop.learning.pooled import Labelled, Pooled
 from treetop.lost import HASTE
-from treetop.model import Model
-from treetop.modelfile import read_manifest, write_array, write_signed
-from treetop.next_model import begun
-from treetop.pooled import Labelled, Pooled
-from treetop.scenario import Scenario
-from treetop.search import EVERY_ARM, Eligible, search
-from treetop.simulate import begin, run
-from treetop.types import as_rows
+from treetop.model.model import Model
+from treetop.model.storage import read_manifest, write_array, write_signed
+from treetop.policy.search import EVERY_ARM, Eligible, search
+from treetop.policy.strategies import Greedy, Thrifty
+from treetop.simulation.play import begin, run
+from treetop.simulation.scenario import Scenario
 
 SMALL = "synthetic:arms=300,features=200,rows=3000,init=400"
 Drifted = tuple[Model, treetop.Policy, sp.csr_matrix]

@@ -13,8 +13,8 @@ from test_cli import call
 
 import treetop
 from treetop import _core
-from treetop.synthetic import SHAPES, Spec, generate, parse
-from treetop.types import Rows
+from treetop.arrays import Rows
+from treetop.data.synthetic import SHAPES, Spec, generate, parse
 
 SMALL = "synthetic:arms=600,features=1500,rows=6000,init=1000,nonzeros=40,labels=4"
 

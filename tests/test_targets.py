@@ -13,10 +13,10 @@ from conftest import Problem
 
 import treetop
 from treetop import _core
+from treetop.arrays import as_rows
+from treetop.bandit.config import Config, Deciding, Learning, Refitting
 from treetop.bench.shape import Made
 from treetop.bench.timing import Taken, turns
-from treetop.config import Config, Deciding, Learning, Refitting
-from treetop.types import as_rows
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 

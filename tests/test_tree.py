@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from conftest import topics
 
 import treetop
-from treetop.tree import pifa
+from treetop.tree.tree import pifa
 
 
 def check_balanced(tree: treetop.Tree, max_leaf: int, branching: int) -> None:

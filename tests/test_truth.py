@@ -13,14 +13,17 @@ from test_realizable import EASY, K
 from test_simulate import made_up
 
 import treetop
-from treetop import _core, experiment, lab, realizable
-from treetop.lab import Lab
-from treetop.realizable import Noisy, Realizable, fitted
-from treetop.report import Chapter
-from treetop.reproduce import reproduce
-from treetop.simulate import Progress, begin
-from treetop.truth import Sparse, hits, turned
-from treetop.types import Floats, Rows, as_rows
+from treetop import _core
+from treetop.arrays import Floats, Rows, as_rows
+from treetop.experiments import execute as experiment
+from treetop.experiments import realizable
+from treetop.experiments.realizable import Noisy, Realizable, fitted
+from treetop.experiments.truth import Sparse, hits, turned
+from treetop.paper import run_cache as lab
+from treetop.paper.reproduce import reproduce
+from treetop.paper.run_cache import Lab
+from treetop.report.tables import Chapter
+from treetop.simulation.play import Progress, begin
 
 KEPT = 6
 

@@ -10,8 +10,8 @@ from test_cli import call
 from test_datasets import folder
 from test_simulate import made_up
 
-from treetop import tune
-from treetop.experiment import execute, read
+from treetop.experiments import tuning as tune
+from treetop.experiments.execute import execute, read
 
 COMMON = {"init": 100, "horizon": 1500, "max_leaf": 4, "first_epoch": 64}
 WORDS = ["--init", "100", "--horizon", "1500", "--max-leaf", "4", "--first-epoch", "64", "--grid", "small"]

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treetop import _core
-from treetop.catalogue import Catalogue, UnknownFeature, Vocabulary, line_added, line_removed
+from treetop.bandit.catalogue import Catalogue, Vocabulary, line_added, line_removed
+from treetop.errors import UnknownFeature
 
 NAMES = tuple(f"f{i}" for i in range(50))
 PLACES = {name: i for i, name in enumerate(NAMES)}

@@ -13,18 +13,20 @@ from running import settings, small_bandit
 from typer.testing import CliRunner
 
 import treetop
-from treetop import config, labels
-from treetop.answers import same
-from treetop.bandit import Bandit
-from treetop.cli import app
-from treetop.datasets import load
-from treetop.experiment import EPOCHS, Settings, prepared
-from treetop.home import LABELLED
-from treetop.learn import Epochs
+from treetop.bandit import config
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.folder import LABELLED
+from treetop.bandit.results import same
+from treetop.cli.main import app
+from treetop.data.datasets import load
+from treetop.errors import ModelFileError
+from treetop.experiments.execute import EPOCHS, Settings, prepared
+from treetop.learning import label_storage as labels
+from treetop.learning.linear import Epochs
+from treetop.learning.pooled import Labelled
 from treetop.log.records import gather
-from treetop.modelfile import MANIFEST, ModelFileError, signature
-from treetop.pooled import Labelled
-from treetop.simulate import Labels, begin, run
+from treetop.model.storage import MANIFEST, signature
+from treetop.simulation.play import Labels, begin, run
 
 X, Y = topics()
 REWARDS = Y.toarray()

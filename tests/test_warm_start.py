@@ -10,8 +10,8 @@ from reference import least_squares
 
 import treetop
 from treetop import Linear, _core
-from treetop.pooled import Pooled
-from treetop.types import Rows, as_rows
+from treetop.arrays import Rows, as_rows
+from treetop.learning.pooled import Pooled
 
 D, TOLERANCE = 40, 1e-3
 
@@ -110,7 +110,7 @@ def test_small_models_stay_exact_and_rows_that_fit_nobody_are_not_used() -> None
 def test_the_default_knows_nothing_of_it(problem: Problem) -> None:
     """Nor does it take over what was fitted warm: its weights never depend on the refits before."""
     earlier, all_of_it = problem.feedback(300), problem.feedback(1200)
-    assert np.diff(treetop.learn.samples(all_of_it, problem.model)[0]).max() > 64
+    assert np.diff(treetop.learning.linear.samples(all_of_it, problem.model)[0]).max() > 64
     fresh = treetop.refit(problem.model, all_of_it)
     chain = [treetop.refit(problem.model, earlier, Linear(warm=warm)) for warm in (False, True)]
     warm = treetop.refit(chain[0], all_of_it, Linear(warm=True))

@@ -8,20 +8,20 @@ claims, story, lab, inference, regret and reproduce, which compare it with the p
 cli, which show it.
 """
 
-from treetop.bandit import Bandit
-from treetop.client import Client, ServiceError
-from treetop.datasets import Dataset, Stream, load
-from treetop.explore import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy, Thrifty
-from treetop.flat import FlatModel, FlatPolicy
-from treetop.learn import Epochs, Linear, refit
-from treetop.model import Model
-from treetop.modelfile import ModelFileError
-from treetop.policy import Policy
-from treetop.pooled import Labelled, Pooled
-from treetop.search import Eligible
-from treetop.simulate import Run, run
-from treetop.tree import Tree
-from treetop.types import Decision, Decisions, Explanation, Feedback
+from treetop.bandit.bandit import Bandit
+from treetop.client import Client
+from treetop.data.datasets import Dataset, Stream, load
+from treetop.errors import ModelFileError, ServiceError
+from treetop.learning.linear import Epochs, Linear, refit
+from treetop.learning.pooled import Labelled, Pooled
+from treetop.model.model import Model
+from treetop.policy.flat import FlatModel, FlatPolicy
+from treetop.policy.policy import Policy
+from treetop.policy.search import Eligible
+from treetop.policy.strategies import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy, Thrifty
+from treetop.records import Decision, Decisions, Explanation, Feedback
+from treetop.simulation.play import Run, run
+from treetop.tree.tree import Tree
 
 __all__ = [
     "Bandit", "Boltzmann", "Client", "Dataset", "Decision", "Decisions", "Eligible", "EpsilonGreedy", "Epochs",

@@ -1,5 +1,5 @@
 """`python -m treetop` is the command `treetop`."""
 
-from treetop.cli import main
+from treetop.cli.main import main
 
 main()

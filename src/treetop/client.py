@@ -18,33 +18,13 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from treetop.answers import Shown, Slot
-from treetop.catalogue import ArmId
-from treetop.types import Matrix, as_rows, real, whole
+from treetop.arrays import Matrix, as_rows, real, whole
+from treetop.bandit.catalogue import ArmId
+from treetop.bandit.results import Shown, Slot
+from treetop.errors import ServiceError, ServiceUnreachable
 
 AGAIN = (429, 502, 503, 504)  # statuses that may be another in a moment
 LONGEST = 10.0  # seconds between two tries
-
-
-class ServiceError(Exception):
-    """The service said no: `status`, `code` and a sentence; `stored` where it told what it holds instead.
-
-    >>> with Client(url) as client:
-    ...     try:
-    ...         client.reward("nobody", {"mint": 1.0})
-    ...     except ServiceError as error:
-    ...         print(error.status, error.code)
-    404 unknown_event
-    """
-
-    def __init__(self, status: int, code: str, message: str, stored: Any = None, wait: float = 0.0) -> None:
-        super().__init__(f"{message} ({status} {code})")
-        self.status, self.code, self.stored = status, code, stored
-        self.wait = wait  # seconds, as the service asked
-
-
-class Unreachable(ConnectionError):
-    """No answer, however often it was tried."""
 
 
 class Client:
@@ -172,7 +152,7 @@ class Client:
         """
         try:
             return bool(self._call("GET", "/readyz", again=False))
-        except (ServiceError, Unreachable):
+        except (ServiceError, ServiceUnreachable):
             return False
 
     def refit(self) -> dict[str, Any]:
@@ -211,7 +191,7 @@ class Client:
 
     def _call(self, method: str, path: str, body: Any = None, again: bool = True) -> dict[str, Any]:
         content = None if body is None else json.dumps(body, allow_nan=False).encode()
-        trouble: Exception = Unreachable(f"{self.url} does not answer")
+        trouble: Exception = ServiceUnreachable(f"{self.url} does not answer")
         for attempt in range(1 + (self._retries if again else 0)):
             if attempt:
                 time.sleep(self._wait(attempt, trouble))
@@ -219,7 +199,7 @@ class Client:
                 return self._once(method, path, content)
             except (OSError, http.client.HTTPException) as error:
                 self._drop()
-                trouble = Unreachable(f"{self.url} does not answer: {error or type(error).__name__}")
+                trouble = ServiceUnreachable(f"{self.url} does not answer: {error or type(error).__name__}")
             except ServiceError as error:
                 if error.status not in AGAIN:
                     raise

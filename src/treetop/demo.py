@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from treetop.config import Refitting
-from treetop.datasets import Dataset, Stream, load
-from treetop.experiment import Settings, prepared
-from treetop.figures import plot
-from treetop.model import Model
-from treetop.report import in_words
-from treetop.simulate import Progress, Run, begin, run
+from treetop.bandit.config import Refitting
+from treetop.data.datasets import Dataset, Stream, load
+from treetop.experiments.execute import Settings, prepared
+from treetop.model.model import Model
+from treetop.report.pictures import plot
+from treetop.report.tables import in_words
+from treetop.simulation.play import Progress, Run, begin, run
 
 BETTER = "treetop"  # the learner that is the default of Bandit and the service, with its own strategy and schedule
 NAMES = ("greedy", "epsilon", "boltzmann", "igw", BETTER)  # the paper's strategies with its learner, then that

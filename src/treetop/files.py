@@ -9,9 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-
-class InUse(ValueError):
-    """Another process, or another part of this one, holds the lock."""
+from treetop.errors import FolderInUse
 
 
 def sync_folder(path: Path) -> None:
@@ -106,7 +104,7 @@ def locked(path: Path, patience: float = 0.0) -> Iterator[None]:
     ...     try:
     ...         with locked(Path(folder)):
     ...             pass
-    ...     except InUse as error:
+    ...     except FolderInUse as error:
     ...         print(str(error).removeprefix(folder))
      is in use by another process
     """
@@ -124,7 +122,7 @@ def locked(path: Path, patience: float = 0.0) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= until:
-                    raise InUse(f"{path} is in use by another process") from None
+                    raise FolderInUse(f"{path} is in use by another process") from None
                 time.sleep(0.02)
         yield
     finally:

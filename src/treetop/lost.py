@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from treetop.learn import Linear, by_group
-from treetop.settle import Heir, Standing
-from treetop.types import Bools, Feedback, Floats, Ints, Longs, Singles
+from treetop.arrays import Bools, Floats, Ints, Longs, Singles
+from treetop.learning.linear import Linear, by_group
+from treetop.learning.placement import Heir, Standing
+from treetop.records import Feedback
 
 FALLEN, BEFORE = 16, 4096  # arms whose heirs are looked for; rounds before a fall that tell where one was wanted
 RULED = 0.5  # an arm that would have gone unnoticed as the heir by no more than this chance is not tried again

@@ -16,9 +16,9 @@ from conftest import new_schema
 from playing import Acknowledged, Load, X, Y, goes_on_until_mended, play, processes
 from running import running, small_bandit
 
-from treetop.bandit import Bandit
-from treetop.home import Home
-from treetop.model import Model
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.folder import Home
+from treetop.model.model import Model
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def counted(call):
             os.kill(os.getpid(), signal.SIGKILL)
         return call(*words, **named)
     return step
-import treetop.service.refit as refit
+import treetop.service.refit_process as refit
 for name in ("fsync", "replace", "rename", "truncate", "rmdir", "unlink", "mkdir"):
     setattr(os, name, counted(getattr(os, name)))
 code = refit.main(sys.argv[1])
@@ -176,7 +176,7 @@ def test_a_refit_of_the_service_that_is_killed_is_a_failed_refit(folder: Path) -
         while not killed:
             service.wait_for(lambda: service.post("/v1/refit", {}).status == 202)
             for _ in range(200):
-                if pids := processes(folder, "treetop.service.refit"):
+                if pids := processes(folder, "treetop.service.refit_process"):
                     os.kill(pids[0], signal.SIGKILL)
                     killed += 1
                     break

@@ -18,7 +18,7 @@ from conftest import new_schema
 from playing import Load, X, Y
 from running import COMMAND, Answer, Running, named, running, small_bandit
 
-from treetop.bandit import Bandit
+from treetop.bandit.bandit import Bandit
 
 PERMISSION = "Permission denied|Operation not permitted"
 

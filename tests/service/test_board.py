@@ -9,7 +9,7 @@ import pytest
 from conftest import topics
 from running import named, small_bandit
 
-from treetop.bandit import Bandit
+from treetop.bandit.bandit import Bandit
 from treetop.log.series import Cell
 from treetop.service.dashboard import board as boards
 from treetop.service.dashboard import charts, totals, views

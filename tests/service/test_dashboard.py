@@ -13,7 +13,7 @@ import pytest
 from conftest import topics
 from running import PLAIN, Running, named, running, settings, small_bandit
 
-from treetop.bandit import Bandit
+from treetop.bandit.bandit import Bandit
 from treetop.log.series import Series
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install 'treetop[dev]')")

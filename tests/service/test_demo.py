@@ -11,7 +11,7 @@ from pathlib import Path
 
 from running import COMMAND, START
 
-from treetop.bandit import Bandit
+from treetop.bandit.bandit import Bandit
 
 
 def asked(url: str, path: str) -> str:

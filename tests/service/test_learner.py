@@ -11,9 +11,9 @@ from running import Running, named, running, small_bandit
 from scipy.stats import chisquare
 
 import treetop
-from treetop.answers import same
-from treetop.bandit import Bandit
-from treetop.log import gather
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.results import same
+from treetop.log.records import gather
 
 X, Y = topics()
 REWARDS = Y.toarray()

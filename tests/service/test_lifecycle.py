@@ -17,9 +17,9 @@ from playing import Load, X, Y, goes_on_until_mended, play
 from running import COMMAND, named, running, settings, small_bandit
 
 import treetop
-from treetop import config
-from treetop.answers import same
-from treetop.bandit import Bandit
+from treetop.bandit import config
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.results import same
 
 
 @pytest.fixture

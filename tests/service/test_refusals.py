@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from running import Running, running, small_bandit
 from running import settings as bandit_settings
 
-from treetop import config
+from treetop.bandit import config
 
 X, Y = topics()
 

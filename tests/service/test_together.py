@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from treetop.catalogue import UnknownArm
-from treetop.log import LogError
-from treetop.service import deciding, service
+from treetop.arrays import Ints
+from treetop.errors import LogError, UnknownArm
+from treetop.service import decide as deciding
+from treetop.service import service
 from treetop.service.http import Begun
-from treetop.service.together import Together
 from treetop.service.worker import Joined
-from treetop.types import Ints
+from treetop.service.write_batcher import Together
 
 
 class Store:

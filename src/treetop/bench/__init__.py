@@ -1,6 +1,7 @@
-"""Timings, always beside others' in the same run, and checked against slow twins. Nothing asserts a timing.
+"""How fast, beside whom?
 
-`shape` makes models, `timing` has the clocks, `reference` the slow twins, `peers` the others; `setting` is what a bench
-is told; `decide`, `learn`, `load` and `serve` (with `bare` and `knock`) are the benches; `child` measures in fresh
-processes; `table` prints.
+Timings, always beside others' in the same run, and checked against slow twins. Nothing asserts a timing. `shape` makes
+models, `timing` has the clocks, `reference` the slow twins, `peers` the others; `setting` is what a bench is told;
+`decide`, `learn`, `load` and `serve` (with `baseline_app` and `http_load`) are the benches; `subprocesses` measures in
+fresh processes; `table` prints.
 """

@@ -14,15 +14,16 @@ import numpy as np
 import scipy.sparse as sp
 
 from treetop import _core
+from treetop.arrays import Rows
 from treetop.bench.peers import Peer, save_rows
-from treetop.bench.reference import TOLERANCE, Disagreement, check_decisions
+from treetop.bench.reference import TOLERANCE, check_decisions
 from treetop.bench.setting import Contestant, Result, Setting, apart, contest, with_pecos
 from treetop.bench.shape import SHAPES, Made
 from treetop.bench.timing import Row, Taken, mapped_mb, seconds
-from treetop.model import Model
-from treetop.policy import Policy
-from treetop.search import Eligible
-from treetop.types import Rows
+from treetop.errors import Disagreement
+from treetop.model.model import Model
+from treetop.policy.policy import Policy
+from treetop.policy.search import Eligible
 
 CHECKED = 5  # contexts that the slow reference decides as well
 BATCH = 1000

@@ -12,17 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from treetop.bench.child import in_child
-from treetop.bench.peers import Peer, PeerError, save_rows, take
+from treetop.arrays import Longs, Rows
+from treetop.bench.peers import Peer, save_rows, take
 from treetop.bench.reference import check_ridge
 from treetop.bench.setting import Contestant, Result, Setting, contest
 from treetop.bench.shape import CONTEXTS, K
+from treetop.bench.subprocesses import in_child
 from treetop.bench.timing import Row, Taken, seconds
-from treetop.learn import Linear, refit, samples
-from treetop.model import Model
-from treetop.synthetic import generate
-from treetop.tree import Tree
-from treetop.types import Feedback, Longs, Rows
+from treetop.data.synthetic import generate
+from treetop.errors import PeerError
+from treetop.learning.linear import Linear, refit, samples
+from treetop.model.model import Model
+from treetop.records import Feedback
+from treetop.tree.tree import Tree
 
 SAMPLES = {"5": (5, 5), "10": (10, 10), "20": (20, 20), "50": (50, 50), "5-50": (5, 50)}  # an arm, from and to
 SLOW_ARMS = 30  # that scikit-learn fits

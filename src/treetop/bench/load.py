@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from treetop.bench.child import in_child
 from treetop.bench.peers import save_rows
-from treetop.bench.reference import Disagreement
 from treetop.bench.setting import Result, Setting, with_pecos
 from treetop.bench.shape import weights
-from treetop.model import Model
+from treetop.bench.subprocesses import in_child
+from treetop.errors import Disagreement
+from treetop.model.model import Model
 
 
 def load(setting: Setting) -> Result:

@@ -14,16 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from treetop.arrays import Longs, Rows
 from treetop.bench.timing import Taken
-from treetop.model import Model
-from treetop.types import Longs, Rows
+from treetop.errors import PeerError
+from treetop.model.model import Model
 
 SETUP = "in a checkout of treetop, `make bench-peers` sets it up"
 CHECKOUT = Path(__file__).resolve().parents[3]
-
-
-class PeerError(ValueError):
-    """A peer that is there and does not work."""
 
 
 def runner(python: Path | None = None) -> tuple[Path, Path] | None:

@@ -12,17 +12,15 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import minimize
 
+from treetop.arrays import Floats, Longs, Rows
 from treetop.bench.peers import take
-from treetop.model import Model
-from treetop.policy import Policy
-from treetop.tree import Tree
-from treetop.types import Feedback, Floats, Longs, Rows
+from treetop.errors import Disagreement
+from treetop.model.model import Model
+from treetop.policy.policy import Policy
+from treetop.records import Feedback
+from treetop.tree.tree import Tree
 
 TOLERANCE, APART = 1e-5, 1e-6
-
-
-class Disagreement(ValueError):
-    """What was timed does not compute what it should."""
 
 
 def dense(x: Rows) -> Floats:

@@ -22,22 +22,22 @@ from typing import Any
 
 import numpy as np
 
-from treetop import config
-from treetop.answers import same
-from treetop.bandit import Bandit
-from treetop.bench import knock
-from treetop.bench.reference import Disagreement
+from treetop.arrays import Rows
+from treetop.bandit import config
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.results import same
+from treetop.bench import http_load as knock
 from treetop.bench.setting import Result, Setting, played
 from treetop.bench.shape import SHAPES, Made
 from treetop.bench.timing import Row
-from treetop.datasets import load
-from treetop.types import Rows
+from treetop.data.datasets import load
+from treetop.errors import Disagreement
 
 ARMS = 1_000_000  # of the made-up model, unless the shape is another than the smallest
 CONNECTIONS = (1, 16, 64)
 WORKERS = (1, 2)
 TURNS, SECONDS = 6, 1.0  # short ones, in which both find the same machine; with fewer contexts shorter still
-APPS = {"treetop": "treetop.service.worker", "bare": "treetop.bench.bare"}
+APPS = {"treetop": "treetop.service.worker", "bare": "treetop.bench.baseline_app"}
 START = 120.0  # seconds that a service may take to answer
 FINISH = 60.0
 REPLAYED = 5  # answers of each run that are looked up and decided again

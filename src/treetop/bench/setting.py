@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from treetop.arrays import whole
 from treetop.bench.peers import SETUP, Peer, save_rows, take, to_pecos
 from treetop.bench.shape import Made, Say, Shape, default_cache, made, silent, weights
 from treetop.bench.timing import Row, Taken, spread, turns
-from treetop.datasets import Dataset
-from treetop.explore import IGW
-from treetop.learn import refit
-from treetop.policy import Policy
-from treetop.simulate import begin, run
-from treetop.types import whole
+from treetop.data.datasets import Dataset
+from treetop.learning.linear import refit
+from treetop.policy.policy import Policy
+from treetop.policy.strategies import IGW
+from treetop.simulation.play import begin, run
 
 Call = Callable[[int, int], list[Taken]]
 

@@ -20,12 +20,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from treetop.learn import refit
-from treetop.model import Model
-from treetop.modelfile import ModelFileError
-from treetop.synthetic import ARMS_A_TOPIC, Spec, generate
-from treetop.tree import Tree
-from treetop.types import Feedback, Ints, Rows, whole
+from treetop.arrays import Ints, Rows, whole
+from treetop.data.synthetic import ARMS_A_TOPIC, Spec, generate
+from treetop.errors import ModelFileError
+from treetop.learning.linear import refit
+from treetop.model.model import Model
+from treetop.records import Feedback
+from treetop.tree.tree import Tree
 
 K, LABEL_SLOTS = 5, 2
 CONTEXTS = 10_000  # kept beside the model; the log has none of them

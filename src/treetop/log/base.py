@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 
-from treetop.log.records import (
-    Conflict,
+from treetop.arrays import Ints
+from treetop.errors import EventConflict
+from treetop.log.records import (  # fmt: skip
     Counts,
     Entry,
     Event,
@@ -19,8 +20,7 @@ from treetop.log.records import (
     Samples,
     Snapshot,
     Stored,
-)  # fmt: skip
-from treetop.types import Ints
+)
 
 NO_SETS: Mapping[str, Ints] = {}
 
@@ -35,7 +35,7 @@ class Log(ABC):
     @abstractmethod
     def submit_append(
         self, events: Sequence[Event], sets: Mapping[str, Ints] = NO_SETS
-    ) -> Future[list[Event | Conflict]]:
+    ) -> Future[list[Event | EventConflict]]:
         """Writes decisions, and the eligible sets that they name by fingerprint.
 
         An answer for each: the event itself (`is`) if it was written now; the one in the log if its id was known with
@@ -117,7 +117,7 @@ class Log(ABC):
     def close(self) -> None:
         """Finishes what was submitted, and lets go of files and connections."""
 
-    def append(self, events: Sequence[Event], sets: Mapping[str, Ints] = NO_SETS) -> list[Event | Conflict]:
+    def append(self, events: Sequence[Event], sets: Mapping[str, Ints] = NO_SETS) -> list[Event | EventConflict]:
         """`submit_append`, waited for."""
         return self.submit_append(events, sets).result()
 

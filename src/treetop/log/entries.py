@@ -12,7 +12,7 @@ import numpy as np
 from treetop.log.connection import Connection
 from treetop.log.pack import pack_context, pack_slots, unpack_set
 from treetop.log.records import Entry, Event, Mark, Restored, Snapshot, Stored
-from treetop.log.write import (
+from treetop.log.write import (  # fmt: skip
     DECISION,
     EVENT,
     FROM_DECISIONS,
@@ -23,7 +23,7 @@ from treetop.log.write import (
     number_of,
     settings_of,
     store_sets,
-)  # fmt: skip
+)
 
 INFINITE = 2**62  # a position that no log reaches
 

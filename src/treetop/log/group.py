@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from treetop.log.records import LogError
+from treetop.errors import LogError
 
 GROUP = 1024  # items in one commit, or one job if that has more, so that the first of them need not wait for ever
 LINGER = 0.25  # of the time that a commit takes: how long the next one waits for callers who have just been answered

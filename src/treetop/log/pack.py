@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from treetop.arrays import Bools, Floats, Ints, Longs, Singles
 from treetop.log.records import Event
-from treetop.types import Bools, Floats, Ints, Longs, Singles
 
 # Interleaved and little-endian, so that the bytes of many rows, put together, are the arrays of all of them.
 PAIR = np.dtype([("index", "<i4"), ("value", "<f4")])

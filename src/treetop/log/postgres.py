@@ -9,8 +9,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
+from treetop.errors import LogError
 from treetop.log.connection import Connection
-from treetop.log.records import LogError
 from treetop.log.sql import SqlLog
 
 try:

@@ -9,7 +9,8 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from treetop.types import Bools, Feedback, Floats, Ints, Longs, Rows, Singles, real
+from treetop.arrays import Bools, Floats, Ints, Longs, Rows, Singles, real
+from treetop.records import Feedback
 
 REQUEST = 16  # bytes of a request's digest
 ARRAYS = [
@@ -18,10 +19,6 @@ ARRAYS = [
     ("explored", np.dtype(np.bool_)),
 ]  # fmt: skip
 ID_BYTES = 512  # an event id in UTF-8 is at most this long
-
-
-class LogError(OSError):
-    """The log could not be read or written: no answer means nothing; sending the same ids again is safe."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,14 +68,6 @@ class Stored:
     rewards: Floats
     times: Floats
     position: int
-
-
-class Conflict(ValueError):
-    """The id is in the log with another request; `stored` is the decision that it belongs to."""
-
-    def __init__(self, stored: Event) -> None:
-        super().__init__(f"event {stored.event_id!r} was decided for another request")
-        self.stored = stored
 
 
 class Status(Enum):
@@ -189,7 +178,7 @@ def gather(chunks: Iterable[Samples], columns: int, since: Longs | None = None) 
     """All chunks as one Feedback, each copied once. `since` has the epoch of the first model that had each arm.
 
     >>> import tempfile
-    >>> from treetop.bandit import Bandit
+    >>> from treetop.bandit.bandit import Bandit
     >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", vectors=np.eye(4)) as tea:
     ...     for visit in ("visit-1", "visit-2"):
     ...         tea.reward(visit, {tea.decide(np.ones(4), visit, k=2).arms[0]: 1.0})

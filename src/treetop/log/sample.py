@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from treetop.arrays import Floats, Ints
 from treetop.log.connection import Connection
 from treetop.log.pack import unpack_contexts, unpack_slots
 from treetop.log.records import Samples
-from treetop.types import Floats, Ints
 
 _DECISIONS = "SELECT position, time, settings, context, slots FROM treetop_decisions WHERE position"
 _REWARDS = "SELECT decision, slot, value FROM treetop_rewards WHERE position > ? AND position <= ? AND decision"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from treetop.errors import LogError
 from treetop.log.connection import Connection
-from treetop.log.records import LogError
 
 # One counter gives positions to decisions, rewards and marks alike, in the order in which they are committed. The one
 # row of treetop_state holds it: PostgreSQL's writers take turns by locking that row, SQLite's by its own lock.

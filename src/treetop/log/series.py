@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from treetop.arrays import Bools, Floats, Longs, real, whole
 from treetop.log.base import Log
 from treetop.log.records import Mark, Samples
-from treetop.types import Bools, Floats, Longs, real, whole
 
 NAME = "series"
 CELLS = 2000  # more than this many, and the buckets become twice as long

@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from treetop.arrays import Ints, real, whole
+from treetop.errors import EventConflict, LogError
 from treetop.log import write
 from treetop.log.base import NO_SETS, Log
 from treetop.log.connection import Connection
 from treetop.log.entries import INFINITE, all_entries, read_entries, read_marks, restore
 from treetop.log.group import Group
 from treetop.log.pack import unpack_set
-from treetop.log.records import (
-    Conflict,
+from treetop.log.records import (  # fmt: skip
     Counts,
     Entry,
     Event,
-    LogError,
     Mark,
     Outcome,
     Restored,
@@ -31,10 +31,9 @@ from treetop.log.records import (
     Samples,
     Snapshot,
     Stored,
-)  # fmt: skip
+)
 from treetop.log.sample import View
 from treetop.log.schema import migrate
-from treetop.types import Ints, real, whole
 
 IDLE = 4  # reading connections that are kept for the next reader
 FORGET = 2000  # decisions deleted in one transaction, so that others get their turn
@@ -62,7 +61,7 @@ class SqlLog(Log):
 
     def submit_append(
         self, events: Sequence[Event], sets: Mapping[str, Ints] = NO_SETS
-    ) -> Future[list[Event | Conflict]]:
+    ) -> Future[list[Event | EventConflict]]:
         return self._group.submit(write.Append(events, sets))
 
     def submit_reward(self, rewards: Sequence[Reward]) -> Future[list[Outcome]]:

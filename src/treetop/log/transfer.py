@@ -13,9 +13,9 @@ from typing import Any, BinaryIO
 import msgspec
 import numpy as np
 
+from treetop.arrays import INT32_MAX, Floats, Longs, Singles, as_indices, as_singles, real, whole
 from treetop.log.base import Log
 from treetop.log.records import Counts, Entry, Event, Mark, Restored, Snapshot, Stored, check_event
-from treetop.types import INT32_MAX, Floats, Longs, Singles, as_indices, as_singles, real, whole
 
 FORMAT, VERSION = "treetop-log", 1
 END = b'{"end":'  # the beginning of the last line

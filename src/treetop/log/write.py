@@ -11,20 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any
 
+from treetop.arrays import Ints, real, whole
+from treetop.errors import EventConflict
 from treetop.log.connection import Connection
 from treetop.log.pack import SLOT, pack_context, pack_set, pack_slots, shown, unpack_event
-from treetop.log.records import (
-    Conflict,
-    Counts,
-    Event,
-    Mark,
-    Outcome,
-    Reward,
-    Status,
-    check_event,
-    check_id,
-)  # fmt: skip
-from treetop.types import Ints, real, whole
+from treetop.log.records import Counts, Event, Mark, Outcome, Reward, Status, check_event, check_id  # fmt: skip
 
 DECISION = ("position", "event_id", "time", "request", "settings", "eligible", "context", "slots")
 REWARD = ("decision", "slot", "value", "time", "position")
@@ -118,7 +109,7 @@ class Alone:
 
 def append(
     connection: Connection, state: State, jobs: Sequence[Append], known: dict[Settings, int]
-) -> list[list[Event | Conflict]]:
+) -> list[list[Event | EventConflict]]:
     """Writes the decisions whose ids are new; `known` gives numbers to settings, and learns new ones."""
     if not jobs:
         return []
@@ -140,8 +131,8 @@ def append(
     return [[_answer(event, first[event.event_id]) for event in job.events] for job in jobs]
 
 
-def _answer(event: Event, stored: Event) -> Event | Conflict:
-    return stored if stored.request == event.request else Conflict(stored)
+def _answer(event: Event, stored: Event) -> Event | EventConflict:
+    return stored if stored.request == event.request else EventConflict(stored)
 
 
 def _known_before(connection: Connection, rows: Mapping[str, tuple[Any, ...]]) -> dict[str, Event]:

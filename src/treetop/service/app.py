@@ -13,10 +13,15 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from treetop.service import asking, deciding, openapi, rewarding, wire
+from treetop.errors import Problem
+from treetop.service import admin as asking
+from treetop.service import decide as deciding
+from treetop.service import openapi
+from treetop.service import reward as rewarding
+from treetop.service import schema as wire
 from treetop.service.dashboard import Dashboard
 from treetop.service.http import JSON, Endpoint
-from treetop.service.problems import Problem
+from treetop.service.problems import body_of
 from treetop.service.service import Service
 
 
@@ -91,4 +96,4 @@ async def refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
     problem = Problem(error.status_code, code, f"there is nothing at {request.url.path[:200]}")
-    return Response(problem.body(), error.status_code, error.headers, JSON.decode())
+    return Response(body_of(problem), error.status_code, error.headers, JSON.decode())

@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 from starlette.types import Receive, Scope, Send
 
+from treetop.errors import ClientGone, Problem
 from treetop.service import logs
-from treetop.service.problems import Headers, Problem, as_problem, later
+from treetop.service.problems import Headers, as_problem, body_of, later
 from treetop.service.service import Service
 from treetop.service.tokens import is_local_name
 
@@ -34,10 +35,6 @@ class Raw:
 
     def encoded(self) -> bytes:
         return self.content if isinstance(self.content, bytes) else ENCODE(self.content)
-
-
-class Gone(Exception):
-    """Whoever asked has hung up."""
 
 
 class Begun:
@@ -86,7 +83,7 @@ class Endpoint:
             service.in_flight += 1
         try:
             status, kind, content, headers = await self._answer(scope, receive)
-        except Gone:
+        except ClientGone:
             return
         finally:
             if self.counted:
@@ -102,7 +99,7 @@ class Endpoint:
             if isinstance(found, Raw):
                 return found.status, found.kind, found.encoded(), []
             return 200, JSON, ENCODE(found), []
-        except Gone:
+        except ClientGone:
             raise
         except Exception as error:
             problem = as_problem(error)
@@ -111,7 +108,7 @@ class Endpoint:
                 problem = Problem(500, "internal", "something went wrong here; it is in the service's log")
             elif problem.status >= 500:
                 logs.say("request refused", 30, route=self.route, code=problem.code, why=str(error))
-            return problem.status, JSON, problem.body(), problem.headers
+            return problem.status, JSON, body_of(problem), problem.headers
 
     async def _handled(self, scope: Scope, receive: Receive) -> Any:
         service = self.service
@@ -182,7 +179,7 @@ class Endpoint:
         else:
             message = await self._waited_for(Begun(coming, first))
         if message["type"] == "http.disconnect":
-            raise Gone
+            raise ClientGone
         return message
 
     async def _waited_for(self, coming: Begun) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from starlette.types import Scope
 
-from treetop.service import wire
+from treetop.service import schema as wire
 from treetop.service.http import Endpoint, Handler, Raw
 from treetop.service.service import Service
 

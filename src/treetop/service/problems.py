@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-from treetop.answers import Differs, NotShown, UnknownEvent
-from treetop.catalogue import UnknownArm, UnknownFeature
-from treetop.files import InUse
-from treetop.live import NoArms
-from treetop.log import Conflict, LogError
-from treetop.next_model import NothingToLearn
-from treetop.service.wire import Error, Failure
+from treetop.errors import (
+    ArmNotShown,
+    EventConflict,
+    FolderInUse,
+    LogError,
+    NoEligibleArm,
+    NothingToLearn,
+    Problem,
+    RewardConflict,
+    UnknownArm,
+    UnknownEvent,
+    UnknownFeature,
+)
+from treetop.service.schema import Error, Failure
 
 Headers = list[tuple[bytes, bytes]]
 
 
-class Problem(Exception):
-    """An answer that is not what was asked for."""
+def error_of(problem: Problem) -> Error:
+    return Error(problem.code, problem.message, msgspec.UNSET if problem.stored is None else problem.stored)
 
-    def __init__(
-        self, status: int, code: str, message: str, headers: Headers | None = None, stored: Any = None
-    ) -> None:
-        super().__init__(message)
-        self.status, self.code, self.message, self.headers, self.stored = status, code, message, headers or [], stored
 
-    def error(self) -> Error:
-        return Error(self.code, self.message, msgspec.UNSET if self.stored is None else self.stored)
-
-    def body(self) -> bytes:
-        return msgspec.json.encode(Failure(self.error()))
+def body_of(problem: Problem) -> bytes:
+    return msgspec.json.encode(Failure(error_of(problem)))
 
 
 def later(status: int, code: str, message: str, seconds: int = 1) -> Problem:
@@ -40,12 +37,12 @@ def later(status: int, code: str, message: str, seconds: int = 1) -> Problem:
 
 CODES: dict[type[Exception], tuple[int, str]] = {
     UnknownEvent: (404, "unknown_event"),
-    NotShown: (422, "not_shown"),
+    ArmNotShown: (422, "not_shown"),
     UnknownArm: (422, "unknown_arm"),
     UnknownFeature: (422, "unknown_feature"),
-    NoArms: (422, "no_arms"),
+    NoEligibleArm: (422, "no_arms"),
     NothingToLearn: (409, "nothing_to_learn"),
-    InUse: (409, "busy"),
+    FolderInUse: (409, "busy"),
 }
 
 
@@ -53,9 +50,9 @@ def as_problem(error: Exception) -> Problem | None:
     """What an error of the library means for whoever asked; None if it is not theirs but ours."""
     if isinstance(error, Problem):
         return error
-    if isinstance(error, Conflict):
+    if isinstance(error, EventConflict):
         return Problem(409, "event_conflict", str(error))
-    if isinstance(error, Differs):
+    if isinstance(error, RewardConflict):
         return Problem(409, "reward_conflict", str(error), stored=error.stored)
     if isinstance(error, LogError):
         return later(

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 
-from treetop import config
-from treetop.home import Home
+from treetop.arrays import whole
+from treetop.bandit import config
+from treetop.bandit.folder import Home
 from treetop.service import logs
-from treetop.service.refits import LOG_VARIABLE
+from treetop.service.refit_scheduler import LOG_VARIABLE
 from treetop.service.tokens import Tokens, check_listening, is_loopback
-from treetop.types import whole
 
 PATIENCE = 5.0  # seconds for a service that is ending to let go of the port
 FINISH = 40.0  # seconds for workers to end

@@ -10,16 +10,17 @@ from concurrent.futures import Future
 from typing import Any
 
 from treetop import _core
-from treetop.bandit import Bandit
-from treetop.config import Limits
-from treetop.live import Live
-from treetop.log import Conflict, Counts, Event, Outcome, Reward
+from treetop.arrays import Ints
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.config import Limits
+from treetop.bandit.snapshot import Live
+from treetop.errors import EventConflict
+from treetop.log.records import Counts, Event, Outcome, Reward
 from treetop.service import logs
 from treetop.service.metrics import Metrics
-from treetop.service.refits import Refits
-from treetop.service.together import Together
+from treetop.service.refit_scheduler import Refits
 from treetop.service.tokens import Tokens
-from treetop.types import Ints
+from treetop.service.write_batcher import Together
 
 LOOK = 0.2  # seconds between two looks at the folder
 RETRY = 5.0  # seconds between two tries to load a model that cannot be read
@@ -38,7 +39,7 @@ class Service:
         self.in_flight = 0
         self.waiting: dict[asyncio.Task[Any], float] = {}  # tasks that read a body, and until when they may
         self.started = time.time()
-        self._appends: Together[Event, Event | Conflict] = Together(self._submit_append)
+        self._appends: Together[Event, Event | EventConflict] = Together(self._submit_append)
         self._rewards: Together[Reward, Outcome] = Together(lambda rewards, _: bandit.log.submit_reward(rewards))
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -58,15 +59,17 @@ class Service:
         await asyncio.to_thread(self.bandit.close)
         logs.say("stopped")
 
-    async def append(self, events: list[Event], sets: Mapping[str, Ints]) -> list[Event | Conflict]:
+    async def append(self, events: list[Event], sets: Mapping[str, Ints]) -> list[Event | EventConflict]:
         """Commits."""
         return await self._appends.add(events, sets)
 
-    async def append_coming(self, make: Callable[[], list[Event]], sets: Mapping[str, Ints]) -> list[Event | Conflict]:
+    async def append_coming(
+        self, make: Callable[[], list[Event]], sets: Mapping[str, Ints]
+    ) -> list[Event | EventConflict]:
         """Commits what `make` gives when the other requests of this turn of the event loop are understood."""
         return await self._appends.add_coming(make, sets)
 
-    def _submit_append(self, events: list[Event], sets: Mapping[str, Ints]) -> Future[list[Event | Conflict]]:
+    def _submit_append(self, events: list[Event], sets: Mapping[str, Ints]) -> Future[list[Event | EventConflict]]:
         """The events are our own: one that the log does not take is our error, not that of who asked."""
         try:
             return self.bandit.log.submit_append(events, sets)

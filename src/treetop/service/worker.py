@@ -22,10 +22,10 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from treetop import _core
-from treetop.bandit import Bandit
+from treetop.bandit.bandit import Bandit
 from treetop.service import logs
 from treetop.service.app import App, create
-from treetop.service.refits import LOG_VARIABLE
+from treetop.service.refit_scheduler import LOG_VARIABLE
 from treetop.service.service import Service
 from treetop.service.tokens import Tokens
 

@@ -9,11 +9,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute
 
-from treetop.service import asking, wire
+from treetop.errors import Problem
+from treetop.service import admin as asking
+from treetop.service import schema as wire
 from treetop.service.dashboard import assets, views
 from treetop.service.dashboard.board import Watch
 from treetop.service.dashboard.web import Pages
-from treetop.service.problems import Problem
 from treetop.service.service import Service
 
 WHY = 8  # effective arms in an explanation

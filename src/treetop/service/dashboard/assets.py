@@ -9,7 +9,7 @@ from importlib import resources
 from starlette.requests import Request
 from starlette.responses import Response
 
-from treetop.service.problems import Problem
+from treetop.errors import Problem
 
 STYLES = ("uPlot.min.css", "board.css")
 ICON = "icon.svg"

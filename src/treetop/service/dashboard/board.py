@@ -9,15 +9,14 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from treetop.config import Config
-from treetop.live import Live
-from treetop.log import Counts
-from treetop.log.records import Stored
+from treetop.bandit.config import Config
+from treetop.bandit.snapshot import Live
+from treetop.log.records import Counts, Stored
 from treetop.service import logs
 from treetop.service.dashboard.latency import Latencies, Percentiles
 from treetop.service.dashboard.totals import Figures, Totals
 from treetop.service.metrics import SECONDS
-from treetop.service.refits import RefitState
+from treetop.service.refit_scheduler import RefitState
 from treetop.service.service import Service
 
 FRESH = 1.0  # seconds that a gathering is good for

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from treetop.arrays import Floats
 from treetop.log.series import EDGES, Cell
 from treetop.service.dashboard.board import Board
-from treetop.types import Floats
 
 POINTS = 150  # of a line, at most
 SILENCE = 8  # times the usual step between two points

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from treetop.log import Log
+from treetop.arrays import Longs
+from treetop.log.base import Log
 from treetop.log.series import Cell, Series
-from treetop.types import Longs
 
 BUCKET = 1.0  # seconds; the series makes them longer as the log grows
 SLICE = 2000  # entries read between two looks at the clock

@@ -10,7 +10,7 @@ import json
 from html import escape
 from urllib.parse import quote
 
-from treetop.service import wire
+from treetop.service import schema as wire
 from treetop.service.dashboard import charts, words
 from treetop.service.dashboard.assets import ICON, SCRIPTS, STYLES, address
 from treetop.service.dashboard.board import Board, Logged

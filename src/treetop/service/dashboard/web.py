@@ -16,9 +16,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from treetop.errors import Problem
 from treetop.service import logs
 from treetop.service.dashboard import views
-from treetop.service.problems import Problem, as_problem, later
+from treetop.service.problems import as_problem, later
 from treetop.service.service import Service
 from treetop.service.tokens import SCOPES, is_local_name
 

@@ -1,0 +1,186 @@
+"""New arms for a model that is in use: a place in a leaf each, and a split where there is none. Learns nothing.
+
+The new model decides as the old one did until the new arms are drawn: they begin with the score 0, or with the mean
+reward at their routing score if the model has it, and, like every effective arm, with a positive chance.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from treetop.arrays import Ints, Matrix, Rows, as_rows, whole
+from treetop.model.model import Model
+from treetop.policy.search import EVERY_ARM, search
+from treetop.tree.tree import Tree
+
+NEAR = 10  # leaves considered near an arm's vector
+FAR = 1e30  # a radius that takes in every context
+
+
+def grow(model: Model, count: int, max_leaf: int, vectors: Matrix | None = None) -> Model:
+    """The model with `count` more arms, numbered on from the old ones.
+
+    An arm with a vector (in the space of the contexts; one row per arm, an empty one for "unknown") goes to the leaf
+    where a context like it would be routed, or to the next best with room; the others to the leaves with most room. If
+    these are full, the first of them is split. No leaf gets more than `max_leaf` arms.
+
+    >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
+    >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
+    >>> grow(model, 3, max_leaf=2).tree.sizes.tolist()
+    [7, 4, 3, 2, 2, 2, 1]
+    """
+    count, max_leaf = whole("count", count, 1), whole("max_leaf", max_leaf, 1)
+    rows = None if vectors is None else as_rows(vectors, model.n_features, "arm vectors")
+    if rows is not None and len(rows) != count:
+        raise ValueError(f"there are {len(rows)} vectors for {count} new arms")
+    places = _Places.of(model, max_leaf, rows)
+    for arm in range(model.n_arms, model.n_arms + count):
+        places.put(arm)
+    return places.grown()
+
+
+@dataclass(eq=False)
+class _Places:
+    """The leaves while arms are being put into them."""
+
+    model: Model
+    max_leaf: int
+    vectors: Rows | None
+    parents: list[int]
+    leaf_of: list[int]
+    size: dict[int, int]
+    room: list[tuple[int, int]]  # a heap of (-room, leaf); an entry may be out of date
+    parts: dict[int, tuple[int, int]] = field(default_factory=dict)  # a leaf that was split, and what became of it
+    joined: dict[int, list[int]] = field(default_factory=dict)  # the arms of a leaf that the old tree has not there
+
+    @classmethod
+    def of(cls, model: Model, max_leaf: int, vectors: Rows | None) -> _Places:
+        tree = model.tree
+        inner = np.zeros(tree.n_nodes, np.bool_)
+        inner[tree.parents[1:]] = True
+        leaves = np.flatnonzero(~inner)
+        size = dict(zip(leaves.tolist(), tree.sizes[leaves].tolist(), strict=True))
+        room = [(n - max_leaf, leaf) for leaf, n in size.items()]
+        heapq.heapify(room)
+        return cls(model, max_leaf, vectors, tree.parents.tolist(), tree.leaf_of.tolist(), size, room)
+
+    def put(self, arm: int) -> None:
+        row = self._vector(arm)
+        near = self._near(row) if row is not None and len(row.index) else [self._roomiest()]
+        free = next((leaf for leaf in near if self.size[leaf] < self.max_leaf), None)
+        leaf = near[0] if free is None else free
+        self.leaf_of.append(leaf)
+        self.joined.setdefault(leaf, []).append(arm)
+        if free is None:
+            self._split(leaf)
+        else:
+            self._resize(leaf, self.size[leaf] + 1)
+
+    def _vector(self, arm: int) -> Rows | None:
+        at = arm - self.model.n_arms
+        return self.vectors.row(at) if self.vectors is not None and at >= 0 else None
+
+    def _near(self, row: Rows) -> list[int]:
+        """Leaves by how well a context like the arm is routed to them, best first."""
+        found = search(self.model, row, NEAR, None, 1, EVERY_ARM)
+        single = ~found.is_node
+        order = np.argsort(-found.route[single], kind="stable")
+        leaves = dict.fromkeys(self.model.tree.leaf_of[found.id[single]][order].tolist())
+        return [leaf for old in leaves for leaf in self._current(old)]
+
+    def _current(self, leaf: int) -> list[int]:
+        return [part for child in self.parts[leaf] for part in self._current(child)] if leaf in self.parts else [leaf]
+
+    def _roomiest(self) -> int:
+        while self.size.get(self.room[0][1]) != self.room[0][0] + self.max_leaf:  # as it was, or split since
+            heapq.heappop(self.room)
+        return self.room[0][1]
+
+    def _resize(self, leaf: int, size: int) -> None:
+        self.size[leaf] = size
+        heapq.heappush(self.room, (size - self.max_leaf, leaf))
+
+    def _split(self, leaf: int) -> None:
+        """A full leaf and one more arm become two leaves below it."""
+        arms = self._arms_in(leaf)
+        left, right = len(self.parents), len(self.parents) + 1
+        self.parents += [leaf, leaf]
+        self.parts[leaf] = left, right
+        del self.size[leaf]
+        on_right = self._halves(arms)
+        for part, side in ((left, False), (right, True)):
+            self.joined[part] = [arm for arm, is_right in zip(arms, on_right, strict=True) if is_right == side]
+            self._resize(part, len(self.joined[part]))
+            for arm in self.joined[part]:
+                self.leaf_of[arm] = part
+
+    def _arms_in(self, leaf: int) -> list[int]:
+        tree = self.model.tree
+        old = tree.arms_below(leaf).tolist() if leaf < tree.n_nodes else []
+        return old + self.joined.get(leaf, [])
+
+    def _halves(self, arms: list[int]) -> list[bool]:
+        """Which arms go to the right: arms with like reward models stay together, and neither half is larger by two."""
+        half = (len(arms) + 1) // 2
+        if half < 2:
+            return [i >= half for i in range(len(arms))]
+        halves = Tree.from_vectors(self._descriptions(arms), max_leaf=half, threads=1)
+        return [leaf == 2 for leaf in halves.leaf_of.tolist()]
+
+    def _descriptions(self, arms: list[int]) -> Matrix:
+        """What is known of arms in the space of contexts: the weights of their reward models, or the vector given."""
+        n, nodes = self.model.n_arms, self.model.tree.n_nodes
+        dense = np.zeros((len(arms), self.model.n_features), np.float32)
+        for i, arm in enumerate(arms):
+            row = self.model.reward_rows.row(nodes + arm) if arm < n else self._vector(arm)
+            if row is not None:
+                inside = row.index < self.model.n_features
+                dense[i, row.index[inside]] = row.value[inside]
+        return dense
+
+    def grown(self) -> Model:
+        old = self.model
+        tree = Tree(np.array(self.parents, np.int32), np.array(self.leaf_of, np.int32))
+        nodes, arms = tree.n_nodes - old.tree.n_nodes, tree.n_arms - old.n_arms
+        trials = None if old.trials is None else np.concatenate([old.trials, np.zeros(arms, np.int32)])
+        hope = None if old.hope is None else np.concatenate([old.hope, np.full(arms, _hope(old), np.float32)])
+        return Model(
+            tree, _with_open_nodes(old, nodes), _with_empty_rows(old, nodes, arms), old.epoch, old.n_seen,
+            old.geometric, old.prior, trials, self._home(tree), hope, old.hall, old.lost, old.ruled,
+        )  # fmt: skip
+
+    def _home(self, tree: Tree) -> Ints | None:
+        """Where arms were before they moved. One whose leaf was split meanwhile has the first part of it."""
+        if (old := self.model.home) is None:
+            return None
+        now = np.arange(tree.n_nodes, dtype=np.int32)
+        for leaf in self.parts:
+            now[leaf] = self._current(leaf)[0]
+        stayed = old == self.model.tree.leaf_of
+        return np.concatenate([np.where(stayed, tree.leaf_of[: len(old)], now[old]), tree.leaf_of[len(old) :]])
+
+
+def _hope(model: Model) -> float:
+    """What drawing a new arm would bring, where the prior says it."""
+    return 0.0 if model.prior is None or len(model.prior) % 2 == 0 else float(model.prior[-1])
+
+
+def _with_open_nodes(model: Model, count: int) -> Rows:
+    """Routing with `count` more nodes that let every context pass (score 1): a part is as likely as the whole was."""
+    rows = model.route_rows
+    last: Ints = np.full(count, rows.columns - 1, np.int32)
+    value = np.full(count, FAR if model.geometric else 1.0, np.float32)
+    start = np.concatenate([rows.start, rows.start[-1] + np.arange(1, count + 1)])
+    return Rows(start, np.concatenate([rows.index, last]), np.concatenate([rows.value, value]), rows.columns)
+
+
+def _with_empty_rows(model: Model, nodes: int, arms: int) -> Rows:
+    """Reward models with empty ones for new nodes (behind the old nodes) and new arms (behind the old arms)."""
+    rows, n = model.reward_rows, model.tree.n_nodes
+    start = np.concatenate(
+        [rows.start[: n + 1], np.full(nodes, rows.start[n]), rows.start[n + 1 :], np.full(arms, rows.start[-1])]
+    )
+    return Rows(start, rows.index, rows.value, rows.columns)

@@ -1,0 +1,82 @@
+"""Feedback to the next model of a bandit: the one call of `refit`, and the checks before a model may serve."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+
+from treetop.arrays import Floats, as_rows
+from treetop.errors import InvalidModel, NothingToLearn
+from treetop.learning.linear import Learner, refit
+from treetop.model.model import Model
+from treetop.policy.policy import Policy
+from treetop.records import Feedback
+
+CHECKED = 256  # contexts that a new model decides before it may serve
+
+
+def begun(base: Model, learner: Learner) -> Model:
+    """A first model with what the learner knows before there is any feedback, such as labelled rows.
+
+    >>> from treetop.learning.linear import Linear
+    >>> from treetop.tree.tree import Tree
+    >>> X = np.eye(4, dtype=np.float32)
+    >>> base = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X)
+    >>> begun(base, Linear()).n_seen
+    0
+    """
+    return replace(learner.learn(base, Feedback.none(base.n_features, 1)), epoch=base.epoch)
+
+
+def learned(base: Model, feedback: Feedback, learner: Learner, epoch: int) -> tuple[Model, tuple[str, ...]]:
+    """The model that follows `base`, and what the learner warned of.
+
+    >>> from treetop.learning.linear import Linear
+    >>> from treetop.tree.tree import Tree
+    >>> X = np.eye(4, dtype=np.float32)
+    >>> base = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X)
+    >>> shown = Policy(k=2, explore=1).decide_batch(base, X, seed=0)
+    >>> feedback = Feedback.of(X, shown, X[np.arange(4)[:, None], shown.arms])
+    >>> model, warned = learned(base, feedback, Linear(), epoch=7)
+    >>> model.epoch, model.n_seen, warned
+    (7, 4, ())
+    """
+    if len(feedback) == 0:
+        raise NothingToLearn("there is no decision in the log to learn from")
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        model = refit(base, feedback, learner)
+    return replace(model, epoch=epoch), tuple(str(warning.message) for warning in heard)
+
+
+def checked(model: Model, base: Model, feedback: Feedback, policy: Policy) -> None:
+    """Refuses a model of another shape, or one that cannot decide contexts that it was made from.
+
+    >>> from treetop.learning.linear import Linear
+    >>> from treetop.tree.tree import Tree
+    >>> X = np.eye(4, dtype=np.float32)
+    >>> base = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X)
+    >>> shown = Policy(k=2, explore=1).decide_batch(base, X, seed=0)
+    >>> feedback = Feedback.of(X, shown, X[np.arange(4)[:, None], shown.arms])
+    >>> model, _ = learned(base, feedback, Linear(), epoch=7)
+    >>> checked(model, base, feedback, Policy(k=2, explore=1))
+    >>> smaller = Model.initial(Tree.from_labels(X, X[:, :3], max_leaf=2), X, X[:, :3])
+    >>> checked(smaller, base, feedback, Policy(k=2, explore=1))
+    Traceback (most recent call last):
+    treetop.errors.InvalidModel: the new model has 3 arms and 4 features; 4 and 4 are needed
+    """
+    if (model.n_arms, model.n_features) != (base.n_arms, base.n_features):
+        raise InvalidModel(
+            f"the new model has {model.n_arms} arms and {model.n_features} features; "
+            f"{base.n_arms} and {base.n_features} are needed"
+        )
+    rows = np.unique(np.linspace(0, len(feedback) - 1, CHECKED).astype(int))
+    shown = policy.decide_batch(model, as_rows(feedback.contexts.csr()[rows]), seed=0)
+    filled = shown.arms >= 0
+    propensities: Floats = shown.propensities[filled]
+    if filled.sum() != len(rows) * min(policy.k, model.n_arms):
+        raise InvalidModel(f"the new model fills {int(filled.sum())} slots of {len(rows)} decisions")
+    if not (np.isfinite(shown.scores[filled]).all() and (propensities > 0).all() and (propensities <= 1).all()):
+        raise InvalidModel("the new model gives scores that are not finite or propensities outside (0, 1]")

@@ -1,0 +1,175 @@
+"""The commands of a bandit's folder: init, serve, replay. Parse, call, print."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from treetop.bandit import config
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.creation import check_new
+from treetop.bandit.results import same, slots
+from treetop.data.datasets import Dataset, load
+from treetop.simulation.play import begin
+
+console = Console()
+Folder = Annotated[Path, typer.Argument(help="The bandit's folder.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text for people.")]
+LogAt = Annotated[str | None, typer.Option("--log", help="postgresql://... or a path; the folder's own if not given.")]
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="The folder to make.")],
+    data: Annotated[str, typer.Argument(help="debian, synthetic:..., or a file or folder as for simulate.")],
+    k: Annotated[int, typer.Option(help="Arms shown in a decision.")] = 5,
+    explore: Annotated[int, typer.Option(help="How many of them are drawn by the strategy.")] = 3,
+    beam: Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")] = 10,
+    learner: Annotated[str, typer.Option(help="treetop: shares strength between arms; paper: faithful.")] = "treetop",
+    warm: Annotated[
+        bool, typer.Option("--warm/--cold", help="Whether treetop learns the labels of these rows too.")
+    ] = True,
+    strategy: Annotated[
+        str | None, typer.Option(help="thrifty, igw, greedy, boltzmann or epsilon; thrifty, or igw for paper, if none.")
+    ] = None,
+    max_leaf: Annotated[int | None, typer.Option(help="Arms in a leaf at most; by the data if not given.")] = None,
+    rows: Annotated[int | None, typer.Option("--init", help="Rows for tree and routing; by the data if none.")] = None,
+    first: Annotated[
+        int | None,
+        typer.Option("--first-epoch", help="Observed rounds before the first refit; by the learner if none."),
+    ] = None,
+    arms: Annotated[Path | None, typer.Option(help="A file with the ids of the arms, one a line.")] = None,
+    features: Annotated[Path | None, typer.Option(help="A file with the names of the features, one a line.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the rows chosen and of the tree.")] = 0,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the files of a set of the paper lie.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Makes a bandit's folder: settings, catalogue, vocabulary, tree, routing, first model.
+
+    Example: treetop init shop debian
+    """
+    began = time.perf_counter()
+    check_new(folder)
+    dataset = load(data, data_dir=data_dir)
+    usually, _, leaf = dataset.sizes(rows, 1, max_leaf)
+    count = min(usually, dataset.init_rows) if rows is None else rows
+    usual = config.Config.of(learner)
+    settings = replace(
+        usual,
+        policy=config.Deciding(k, explore, beam, strategy=strategy or usual.policy.strategy),
+        tree=config.Leaves(leaf),
+        learner=replace(usual.learner, warm=warm),
+        refit=usual.refit if first is None else replace(usual.refit, first=first),
+    )
+    names = _named(dataset, arms, features)
+    stream, model = begin(dataset, count, 1, leaf, seed, apart=settings.learner.takes_labels)
+    with Bandit.create(
+        folder, stream.X_init, stream.Y_init, model=model, arms=names.arm_names, features=names.feature_names,
+        config=settings,
+    ) as made:  # fmt: skip
+        facts = {
+            "folder": str(folder), "arms": model.n_arms, "features": model.n_features, "nodes": model.tree.n_nodes,
+            "model": made.live.name, "learner": learner, "warm": made.config.learner.warm,
+            "seconds": round(time.perf_counter() - began, 2),
+        }  # fmt: skip
+    if as_json:
+        print(json.dumps(facts))
+        return
+    console.print(f"{folder}: {model.tree} from {count:,} rows in {facts['seconds']} s", highlight=False)
+    console.print(f"Settings: {folder / config.CONFIG}. Serve it: treetop serve {folder}", highlight=False)
+
+
+def _named(dataset: Dataset, arms: Path | None, features: Path | None) -> Dataset:
+    """The dataset with the names in files, where there are any."""
+    given = {"arm_names": arms, "feature_names": features}
+    lines = {key: tuple(path.read_text(encoding="utf-8").splitlines()) for key, path in given.items() if path}
+    return replace(dataset, **lines)  # type: ignore[arg-type]
+
+
+def serve(
+    folder: Folder,
+    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine's own needs a token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8700,
+    workers: Annotated[int, typer.Option(help="Processes that answer.")] = 1,
+    log: LogAt = None,
+    tokens: Annotated[
+        Path | None, typer.Option(help="A file of tokens, a line each: 'read,write TOKEN'. Or set TREETOP_TOKEN.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Serves decisions, rewards, refits and the dashboard over HTTP until SIGTERM or Ctrl-C.
+
+    The service's log is JSON lines on stderr, with or without --json.
+
+    Example: treetop serve shop --port 8700
+    """
+    with _extra():
+        from treetop.service import serve as serving
+    serving.serve(folder, host, port, workers, log, tokens)
+
+
+@contextmanager
+def _extra() -> Iterator[None]:
+    """Around the imports of what not every installation has."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ValueError(f"serving needs {error.name}: pip install 'treetop[serve]'") from None
+
+
+def serve_demo(folder: Path, rounds: int, seed: int, port: int, rate: float, as_json: bool) -> None:
+    """`treetop demo --serve`: says where the dashboard is, as JSON or as text."""
+    with _extra():
+        from treetop.service import demo_traffic as visitors
+
+    def told(url: str) -> None:
+        if as_json:
+            print(json.dumps({"url": url, "folder": str(folder)}), flush=True)
+        else:
+            console.print(f"Dashboard: [bold]{url}[/]   folder: {folder}   Ctrl-C ends it.", highlight=False)
+
+    visitors.serve_demo(folder, rounds, seed, port, rate, told)
+
+
+def replay(
+    folder: Folder,
+    event: Annotated[str, typer.Argument(help="The id of a logged decision.")],
+    log: LogAt = None,
+    as_json: Json = False,
+) -> None:
+    """Computes a logged decision anew from its model, and shows that it is the same. Exit code 1 if it is not.
+
+    Example: treetop replay shop visit-1
+    """
+    with Bandit.open(folder, log) as bandit:
+        logged, again = bandit.replay(event)
+        agrees = same(logged, again)
+        shown = [
+            dict(zip(("arm", "propensity", "score", "explored", "via"), slot, strict=True))
+            for slot in slots(logged, bandit.live.catalogue)
+        ]
+        facts = {"event_id": event, "model": logged.model, "epoch": logged.epoch, "same": agrees, "slots": shown}
+    if as_json:
+        print(json.dumps(facts))
+    else:
+        console.print(f"{event}: model {logged.model}, epoch {logged.epoch}, decided again: ", end="")
+        console.print("[green]the same[/]" if agrees else "[red]not the same[/]")
+        for place, slot in enumerate(shown, 1):
+            via = "" if slot["via"] is None else f" via node {slot['via']}"
+            how = ("explored" if slot["explored"] else "greedy") + via
+            numbers = f"score {slot['score']:+.4f}  propensity {slot['propensity']:.3g}"
+            console.print(
+                f"  {place}. {slot['arm']!s:<24} {numbers}  {how}",
+                highlight=False, markup=False, soft_wrap=True,
+            )  # fmt: skip
+    if not agrees:
+        raise typer.Exit(1)

@@ -1,0 +1,200 @@
+"""Labelled data to play bandit with: bundled, made up, in files and folders, the paper's. Knows nothing of bandits."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from treetop.arrays import Longs, Rows, as_rows, whole
+from treetop.data import debian, synthetic
+from treetop.data import readers as read
+from treetop.data.presets import PRESETS, Preset
+
+INIT = 5_000  # rows for tree and routing, where nothing else is said
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """Contexts X with the rewards Y of their arms; `X_init`, `Y_init` where a part is set apart for initialisation.
+
+    >>> data = Dataset("mine", as_rows([[1.0], [2.0], [3.0]]), as_rows([[1, 0], [0, 1], [0, 1]], what="labels"))
+    >>> data.facts()["arms"], data.sizes(init=1, horizon=None, max_leaf=None)
+    (2, (1, 2, 10))
+    """
+
+    name: str
+    X: Rows
+    Y: Rows
+    X_init: Rows | None = None
+    Y_init: Rows | None = None
+    arm_names: tuple[str, ...] | None = None
+    context_names: tuple[str, ...] | None = None
+    descriptions: tuple[str, ...] | None = None
+    feature_names: tuple[str, ...] | None = None
+    preset: Preset | None = None
+    synthetic: bool = False  # made up: every table and file says so
+
+    def __post_init__(self) -> None:
+        if (self.X_init is None) != (self.Y_init is None):
+            raise ValueError(f"{self.name}: of X_init and Y_init, one is given without the other")
+        for what, names, wanted in (
+            ("arms", self.arm_names, self.Y.columns), ("contexts", self.context_names, len(self.X)),
+            ("descriptions", self.descriptions, len(self.X)), ("features", self.feature_names, self.X.columns),
+        ):  # fmt: skip
+            if names is not None and len(names) != wanted:
+                raise ValueError(f"{self.name}: {len(names)} names of {what} where {wanted} are needed")
+        for X, Y, part in ((self.X, self.Y, "the stream"), (self.X_init, self.Y_init, "the initialisation set")):
+            if X is None or Y is None:
+                continue
+            if len(X) != len(Y):
+                raise ValueError(f"{self.name}: {part} has {len(X)} contexts, but {len(Y)} rows of labels")
+            if (X.columns, Y.columns) != (self.X.columns, self.Y.columns):
+                raise ValueError(
+                    f"{self.name}: {part} has {X.columns} features and {Y.columns} arms; "
+                    f"{self.X.columns} and {self.Y.columns} are needed"
+                )
+            if len(Y.value) and not (Y.value.min() >= 0 and Y.value.max() <= 1):
+                raise ValueError(
+                    f"{self.name}: rewards from {Y.value.min():g} to {Y.value.max():g}; they must lie in [0, 1]"
+                )
+
+    @property
+    def n_arms(self) -> int:
+        return self.Y.columns
+
+    @property
+    def init_rows(self) -> int:
+        """Rows to initialise from, at most; one is left for the stream where both come from the same rows."""
+        return len(self.X) - 1 if self.X_init is None else len(self.X_init)
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.name}: {len(self.X):,} contexts, {self.X.columns:,} features, {self.n_arms:,} arms)"
+
+    def facts(self) -> dict[str, object]:
+        """Name and size, for tables and JSON; `paper_arms` where the paper counts other arms than these files have."""
+        facts: dict[str, object] = {
+            "name": self.name, "rows": len(self.X), "features": self.X.columns, "arms": self.n_arms,
+            "features_per_row": round(len(self.X.value) / max(1, len(self.X)), 2),
+            "labels_per_row": round(len(self.Y.value) / max(1, len(self.Y)), 2), "synthetic": self.synthetic,
+        }  # fmt: skip
+        if self.preset and self.preset.arms != self.n_arms:
+            facts["paper_arms"] = self.preset.arms
+        return facts
+
+    def sizes(self, init: int | None, horizon: int | None, max_leaf: int | None) -> tuple[int, int, int]:
+        """The same with gaps filled: by the preset, as far as there are rows; otherwise by INIT, rows and arms."""
+        preset = self.preset
+        if init is None:
+            init = min(preset.init, max(1, self.init_rows)) if preset else self.init_rows if self.synthetic else INIT
+        if horizon is None:
+            left = max(1, len(self.X) - (init if self.X_init is None else 0))
+            horizon = left if not preset else preset.horizon if preset.bootstrap else min(preset.horizon, left)
+        if max_leaf is None:
+            max_leaf = preset.max_leaf if preset else 10 if self.n_arms < 100_000 else 100
+        return init, horizon, max_leaf
+
+
+def load(
+    spec: str | os.PathLike[str],
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    split: int = 0,
+    zero_based: read.ZeroBased = "auto",
+) -> Dataset:
+    """`debian`, `synthetic:like=amazon-3m`, a path, or a set of the paper such as `eurlex-4k`.
+
+    The files of the paper's sets lie in `data_dir`, here by default. `synthetic:arms=10000,...` is made up.
+    A path is a text file (XMC or svmlight), whose rows then serve for initialisation and stream alike, or a folder:
+    the first of these that is there gives the stream by its training part and the initialisation set by its test part.
+
+    - `X.trn.npz`, `Y.trn.npz`, `X.tst.npz`, `Y.tst.npz`: scipy sparse matrices, as PECOS has them
+    - `trn_X_Xf.txt`, `trn_X_Y.txt`, `tst_X_Xf.txt`, `tst_X_Y.txt`: sparse text with the header `rows columns`
+    - `train.txt`, `test.txt`, or with the set's name before them (`eurlex_train.txt`): XMC or svmlight text
+    - `*_data.txt` with `*_trSplit.txt`, `*_tstSplit.txt`: column `split` (from 0) of each lists rows from 1
+
+    `zero_based` is for svmlight text: whether features count from 0; "auto" says no if there is no feature 0.
+
+    >>> load("debian").n_arms
+    34773
+    >>> load("synthetic:arms=500,rows=2000").facts()["synthetic"]
+    True
+    """
+    name = os.fspath(spec)
+    if name in PRESETS:
+        preset = PRESETS[name]
+        train, test = read.read(preset.find(Path(data_dir or ".")), split, zero_based)
+        return Dataset(name, *train, *test, preset=preset)
+    if data_dir is not None:
+        raise ValueError(f"data_dir is for {', '.join(PRESETS)}, not for {name!r}")
+    if name.startswith(synthetic.PREFIX):
+        return Dataset(name, *synthetic.generate(synthetic.parse(name)), synthetic=True)
+    return _debian() if name == "debian" else _from_path(Path(name), split, zero_based)
+
+
+def _debian() -> Dataset:
+    data = debian.load()
+    return Dataset(
+        "debian", as_rows(data.X), as_rows(data.Y, what="labels"), arm_names=data.arm_names,
+        context_names=data.context_names, descriptions=data.descriptions, feature_names=data.feature_names,
+    )  # fmt: skip
+
+
+def _from_path(path: Path, split: int, zero_based: read.ZeroBased) -> Dataset:
+    if path.is_dir():
+        found = read.find(path)
+        if found is None:
+            raise FileNotFoundError(f"{path} holds no dataset; looked for {read.looked_for()}")
+        train, test = read.read(found, split, zero_based)
+        return Dataset(path.resolve().name, *train, *test)
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{str(path)!r} is neither 'debian' nor a folder or file, does not begin with 'synthetic:', and is not one "
+            f"of {', '.join(PRESETS)}"
+        )
+    if path.suffix == ".npz":
+        raise ValueError(f"{path} is one matrix; load the folder that holds {read.looked_for()}")
+    return Dataset(path.stem, *read.labelled([path], zero_based)[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """One shuffled experiment: the initialisation set, and the row of the dataset that comes in each round."""
+
+    dataset: Dataset
+    X_init: Rows
+    Y_init: Rows
+    rows: Longs
+    X: Rows  # the contexts of the rounds
+
+    @classmethod
+    def draw(cls, dataset: Dataset, init: int, horizon: int, seed: int) -> Stream:
+        """`init` random rows first, then the rounds in random order: without replacement while they last.
+
+        The initialisation rows come from the part set apart for them, otherwise from the same rows as the stream,
+        which then leaves them out. A horizon beyond what is left is drawn with replacement.
+
+        >>> stream = Stream.draw(load("synthetic:arms=9,rows=5,init=5"), init=2, horizon=5, seed=0)
+        >>> sorted(stream.rows.tolist()), len(stream.X_init)
+        ([0, 1, 2, 3, 4], 2)
+        """
+        whole("horizon", horizon, 1)
+        rng = np.random.default_rng(whole("seed", seed, 0, 2**64 - 1))
+        if len(dataset.X) == 0:
+            raise ValueError(f"{dataset.name}: the stream has 0 rows; at least 1 is needed")
+        X_pool, Y_pool = dataset.X, dataset.Y
+        if dataset.X_init is not None and dataset.Y_init is not None:
+            X_pool, Y_pool = dataset.X_init, dataset.Y_init
+        whole("init", init, 1, dataset.init_rows)
+        chosen = rng.permutation(len(X_pool))[:init]
+        left = np.arange(len(dataset.X))
+        if dataset.X_init is None:
+            left = np.setdiff1d(left, chosen)
+        if horizon <= len(left):
+            rows = rng.permutation(left)[:horizon]
+        else:
+            rows = rng.choice(left, horizon, replace=True)
+        X, Y = as_rows(X_pool.csr()[chosen]), as_rows(Y_pool.csr()[chosen], what="labels")
+        return cls(dataset, X, Y, rows.astype(np.int64), as_rows(dataset.X.csr()[rows]))

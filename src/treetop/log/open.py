@@ -1,0 +1,24 @@
+"""The one door to a log: a path is SQLite, an address PostgreSQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from treetop.log.base import Log
+
+
+def open_log(where: str | Path) -> Log:
+    """The log at a path (SQLite) or a postgresql:// address; made if there is none yet.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder, open_log(f"{folder}/log.sqlite") as log:
+    ...     log.counts().observed
+    0
+    """
+    if str(where).startswith(("postgresql://", "postgres://")):
+        from treetop.log.postgres import PostgresLog
+
+        return PostgresLog(str(where))
+    from treetop.log.sqlite import SqliteLog
+
+    return SqliteLog(Path(where))

@@ -1,0 +1,299 @@
+"""Model: tree, routing and reward models of one epoch. Frozen; on disk a folder of .npy files, memory-mapped."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from treetop import _core
+from treetop.arrays import Fitted, Ints, Matrix, Rows, Singles, as_rows, whole
+from treetop.errors import ModelFileError
+from treetop.files import sync_folder
+from treetop.model.routing import fit_routing, geometric_routing
+from treetop.model.storage import (
+    FILES,
+    FORMAT,
+    OPTIONAL,
+    SERVING,
+    VERSION,
+    foreign,
+    forget_pages,
+    identity,
+    map_layout,
+    read_array,
+    read_manifest,
+    swap,
+    write_array,
+    write_layout,
+    write_signed,
+)
+from treetop.tree.tree import Tree
+
+LEARNED = ("prior", "trials", "home", "hope", "hall", "lost", "ruled")  # what some learners add; None where they do not
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """What one epoch decides with. Reward rows: nodes first, then arms; columns: features, then the bias.
+
+    >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
+    >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(f"{folder}/monday")
+    ...     Model.load(f"{folder}/monday").tree
+    Tree(4 arms, 3 nodes, depth 1)
+    """
+
+    tree: Tree
+    route_rows: Rows
+    reward_rows: Rows
+    epoch: int = 0
+    n_seen: int = 0
+    geometric: bool = False
+    prior: Singles | None = None  # mean rewards by routing score: of arms, then of nodes; last the hope of a new arm
+    trials: Ints | None = None  # how often each arm was tried
+    home: Ints | None = None  # the leaf of each arm before any moved; None: none did
+    hope: Singles | None = None  # what drawing each arm unseen would bring later
+    hall: Ints | None = None  # the nodes on the way to the leaf that every search ends with, that leaf first
+    lost: Singles | None = None  # of each fallen arm what trying a suspect promises, linear in [x; 1], and the most
+    ruled: Ints | None = None  # of each of these the arms that are not suspects, and -1
+
+    def __post_init__(self) -> None:
+        nodes, arms = self.tree.n_nodes, self.tree.n_arms
+        if self.route_rows.columns < 1:
+            raise ValueError("routing has 0 columns; there must be at least 1, the bias")
+        for name, rows, wanted in (
+            ("routing", self.route_rows, nodes),
+            ("rewards", self.reward_rows, nodes + arms),
+        ):
+            if (len(rows), rows.columns) != (wanted, self.route_rows.columns):
+                raise ValueError(
+                    f"{name} have shape {(len(rows), rows.columns)}; {nodes} nodes and {arms} arms with "
+                    f"{self.n_features} features need {(wanted, self.route_rows.columns)}"
+                )
+            if not _core.inspect_rows(rows.start, rows.index, rows.value, rows.columns, name):
+                raise ValueError(f"{name}: indices must rise strictly in every row")
+        if isinstance(self.reward_rows, Fitted) and len(self.reward_rows.prints) != nodes + arms:
+            raise ValueError(f"{len(self.reward_rows.prints)} prints of rewards; there are {nodes + arms} rows")
+        if self.home is not None and (len(self.home) != arms or not 0 <= self.home.min() <= self.home.max() < nodes):
+            raise ValueError(f"the homes of {len(self.home)} arms do not fit {arms} arms and {nodes} nodes")
+        if self.hope is not None and len(self.hope) != arms:
+            raise ValueError(f"the hopes of {len(self.hope)} arms do not fit {arms} arms")
+        if self.hall is not None and not (len(self.hall) and 0 < self.hall.min() <= self.hall.max() < nodes):
+            raise ValueError(f"the way to the hall is {self.hall[:5].tolist()}; it must be of nodes 1 to {nodes - 1}")
+        if self.lost is not None or self.ruled is not None:
+            self._check_lost()
+        whole("epoch", self.epoch, 0, 2**62)
+        whole("n_seen", self.n_seen, 0, 2**62)
+        if not isinstance(self.geometric, bool):
+            raise TypeError(f"geometric must be True or False, not {self.geometric!r}")
+        if self.geometric:
+            radius = self.route_rows.value[self.route_rows.index == self.n_features]
+            if (radius < 0).any():
+                raise ValueError(f"routing: the radius {radius.min():g} in the last column must be at least 0")
+
+    def _check_lost(self) -> None:
+        if self.lost is None or self.ruled is None:
+            raise ValueError("lost and ruled come together")
+        fallen, each = int((self.ruled < 0).sum()), self.route_rows.columns + 1
+        if len(self.lost) != fallen * each or self.ruled[-1:].tolist() != [-1]:
+            raise ValueError(f"lost has {len(self.lost)} values; {fallen} fallen arms need {each} each")
+        if not np.isfinite(self.lost).all():
+            raise ValueError(f"a weight of lost is {self.lost[~np.isfinite(self.lost)][0]}; it must be finite")
+        if not -1 <= self.ruled.min() <= self.ruled.max() < self.n_arms:
+            raise ValueError(
+                f"arms {self.ruled.min()} to {self.ruled.max()} are ruled out as heirs; there are arms 0 to "
+                f"{self.n_arms - 1}"
+            )
+
+    @classmethod
+    def initial(cls, tree: Tree, X: Matrix, Y: Matrix, **routing: Any) -> Model:
+        """Epoch 0: routing fitted on a supervised set (see fit_routing for its settings), reward models still empty."""
+        return cls.unlearned(tree, fit_routing(tree, X, Y, **routing))
+
+    @classmethod
+    def from_vectors(cls, tree: Tree, vectors: Matrix) -> Model:
+        """Epoch 0 with geometric routing: contexts and arms live in one space (the paper's motivating example).
+
+        >>> arms = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]
+        >>> Model.from_vectors(Tree.from_vectors(arms, max_leaf=2), arms).geometric
+        True
+        """
+        return cls.unlearned(tree, geometric_routing(tree, vectors), geometric=True)
+
+    @classmethod
+    def from_weights(
+        cls, tree: Tree, routing: Matrix, rewards: Matrix, epoch: int = 0, n_seen: int = 0, geometric: bool = False
+    ) -> Model:
+        """A model from matrices made elsewhere, in the shapes of `routing` and `rewards`.
+
+        >>> tree = Tree(parents=[-1, 0, 0], leaf_of=[1, 2])
+        >>> Model.from_weights(tree, routing=np.zeros((3, 2)), rewards=np.ones((5, 2)), epoch=3).epoch
+        3
+        """
+        return cls(tree, as_rows(routing, what="routing"), as_rows(rewards, what="rewards"), epoch, n_seen, geometric)
+
+    @classmethod
+    def unlearned(cls, tree: Tree, routing: Rows, geometric: bool = False) -> Model:
+        """A tree and its routing alone: reward models still empty.
+
+        >>> Model.unlearned(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), as_rows(np.eye(3))).rewards.nnz
+        0
+        """
+        rewards = Rows(
+            np.zeros(tree.n_nodes + tree.n_arms + 1, np.int64),
+            np.zeros(0, np.int32),
+            np.zeros(0, np.float32),
+            routing.columns,
+        )
+        return cls(tree, routing, rewards, geometric=geometric)
+
+    @property
+    def n_features(self) -> int:
+        return self.route_rows.columns - 1
+
+    @property
+    def n_arms(self) -> int:
+        return self.tree.n_arms
+
+    @cached_property
+    def routing(self) -> sp.csr_matrix:
+        """(n_nodes, d + 1): a linear function of [x; 1] per node, or its centre and radius if `geometric`."""
+        return self.route_rows.csr()
+
+    @cached_property
+    def rewards(self) -> sp.csr_matrix:
+        """(n_nodes + n_arms, d + 1): the reward model of every node, then of every arm; no data, no weights."""
+        return self.reward_rows.csr()
+
+    @cached_property
+    def engine(self) -> _core.Engine:
+        """The weights in the order in which a decision reads them; shared by threads.
+
+        A loaded model has them in a memory-mapped file, any other makes them at its first decision.
+        """
+        r, w = self.route_rows, self.reward_rows
+        if (layout := self.__dict__.get("layout")) is not None:
+            return self._with_prior(
+                _core.Engine(
+                    self.tree.parents, self.tree.leaf_of, r.start, r.index, r.value, r.columns, self.geometric, layout
+                )
+            )
+        engine = _core.Engine(
+            self.tree.parents, self.tree.leaf_of, r.start, r.index, r.value, w.start, w.index, w.value,
+            r.columns, self.geometric, 0,
+        )  # fmt: skip
+        return self._with_prior(engine)
+
+    def _with_prior(self, engine: _core.Engine) -> _core.Engine:
+        if self.prior is not None and self.trials is not None:
+            hope = np.zeros(self.n_arms, np.float32) if self.hope is None else self.hope
+            hall = np.zeros(0, np.int32) if self.hall is None else self.hall
+            beside = np.setdiff1d(np.flatnonzero(np.isin(self.tree.parents, hall)), hall).astype(np.int32)
+            lost = np.zeros(0, np.float32) if self.lost is None else self.lost
+            ruled = np.zeros(0, np.int32) if self.ruled is None else self.ruled
+            engine.start_from(self.prior, self.trials, hope, hall, beside, lost, ruled)
+        return engine
+
+    def __getstate__(self) -> dict[str, Any]:
+        """To be pickled: without what is made again on first use."""
+        made = ("engine", "routing", "rewards", "layout")
+        return {name: value for name, value in self.__dict__.items() if name not in made}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    def __repr__(self) -> str:
+        weights = len(self.route_rows.value) + len(self.reward_rows.value)
+        return f"Model(epoch {self.epoch}, {self.n_seen:,} rounds seen, {self.tree}, {weights:,} weights)"
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes the model beside `folder` and renames it into place; an older model there is replaced.
+
+        The folder holds the plain arrays and the serving layout, which is made for it if no decision has made it yet.
+        """
+        target = Path(folder)
+        if target.exists() and (what := foreign(target)):
+            raise FileExistsError(f"{target} {what}; nothing was written")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        try:
+            fresh = work / "new"
+            fresh.mkdir()
+            files = {name: write_array(fresh / f"{name}.npy", array) for name, array in self._arrays().items()}
+            layout = write_layout(fresh / SERVING, self.engine.layout(), files)
+            manifest = {
+                "format": FORMAT, "version": VERSION, "epoch": self.epoch, "n_seen": self.n_seen,
+                "geometric": self.geometric, "columns": self.route_rows.columns, "files": files, "serving": layout,
+            }  # fmt: skip
+            write_signed(fresh, manifest)
+            swap(fresh, target, work / "old")
+            sync_folder(target.parent)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def _arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        r, w = self.route_rows, self.reward_rows
+        prints = {"rewards_prints": w.prints} if isinstance(w, Fitted) else {}
+        return {
+            "parents": self.tree.parents, "leaf_of": self.tree.leaf_of,
+            "routing_start": r.start, "routing_index": r.index, "routing_value": r.value,
+            "rewards_start": w.start, "rewards_index": w.index, "rewards_value": w.value,
+            **prints,
+            **{name: array for name in LEARNED if (array := getattr(self, name)) is not None},
+        }  # fmt: skip
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Model:
+        """Opens a saved model: sizes, checksums and indices are checked, arrays and layout stay memory-mapped.
+
+        Several processes that load one folder share its memory.
+        """
+        source = Path(folder)
+        for _ in range(100):
+            before = identity(source)
+            try:
+                return cls._open(source, read_manifest(source))
+            except ModelFileError:
+                if identity(source) == before:
+                    raise  # otherwise a newer model took its place while this one was being read
+        raise ModelFileError(f"{source}: replaced again and again while it was being read")
+
+    @classmethod
+    def _open(cls, source: Path, manifest: dict[str, Any]) -> Model:
+        try:
+            arrays = {
+                name: read_array(source / f"{name}.npy", facts, (FILES | OPTIONAL)[name])
+                for name, facts in manifest["files"].items()
+            }
+            columns = whole("columns", manifest["columns"], 1)
+            rows = {
+                kind: Rows(arrays[f"{kind}_start"], arrays[f"{kind}_index"], arrays[f"{kind}_value"], columns)
+                for kind in ("routing", "rewards")
+            }
+            tree, rewards = Tree(arrays["parents"], arrays["leaf_of"]), rows["rewards"]
+            if "rewards_prints" in arrays:
+                rewards = Fitted(rewards.start, rewards.index, rewards.value, columns, arrays["rewards_prints"])
+            model = cls(
+                tree, rows["routing"], rewards, manifest["epoch"], manifest["n_seen"], manifest["geometric"],
+                arrays.get("prior"), arrays.get("trials"), arrays.get("home"), arrays.get("hope"), arrays.get("hall"),
+                arrays.get("lost") if "ruled" in arrays else None, arrays.get("ruled"),
+            )  # fmt: skip
+            for array in arrays.values():
+                forget_pages(array)
+            if (layout := map_layout(source, manifest)) is not None:
+                model.__dict__["layout"] = layout
+                _ = model.engine  # which checks the layout
+            return model
+        except ModelFileError:
+            raise
+        except (KeyError, TypeError, ValueError, OSError) as error:
+            raise ModelFileError(f"{source}: not a valid model: {error}") from error

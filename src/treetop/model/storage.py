@@ -1,0 +1,324 @@
+"""The files of a saved model: arrays, the serving layout, a signed manifest. Knows bytes and checksums, no weights.
+
+A folder holds one `.npy` file per array (the exchange format) and, beside them, the layout that decisions read. The
+manifest has the size and checksum of every file and a checksum of itself; the layout is bound to the arrays it was made
+from, so that a folder with other arrays in it never serves an old layout.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import warnings
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treetop import _core
+from treetop.arrays import whole
+from treetop.errors import ModelFileError
+from treetop.files import sync_folder
+
+FORMAT, VERSION, MANIFEST, SERVING = "treetop-model", 2, "manifest.json", "serving.bin"
+READABLE = (1, VERSION)  # version 1 knows no OPTIONAL files
+PIECE = 1 << 23  # large aligned writes: where the system can, the file is then cached, and mapped, in huge pages
+FILES = {
+    "parents": "int32", "leaf_of": "int32",
+    "routing_start": "int64", "routing_index": "int32", "routing_value": "float32",
+    "rewards_start": "int64", "rewards_index": "int32", "rewards_value": "float32",
+}  # fmt: skip
+# What the rewards were fitted from; what scores start from; how often each arm was tried; where it was before it moved;
+# what is hoped of drawing it; the way to the leaf that every search ends with; what drawing the heirs of fallen
+# arms promises, and which arms they are not. (Models with `heirs` instead are older, and do without until their next
+# refit.)
+OPTIONAL = {
+    "rewards_prints": "int64", "prior": "float32", "trials": "int32", "home": "int32", "hope": "float32",
+    "hall": "int32", "lost": "float32", "ruled": "int32", "heirs": "float32",
+}  # fmt: skip
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """A file of these bytes, on the disk when this returns.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_synced(Path(folder, "a"), b"hello")
+    ...     Path(folder, "a").read_bytes()
+    b'hello'
+    """
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_array(path: Path, array: NDArray[Any]) -> dict[str, Any]:
+    """An array as a `.npy` file; gives what the manifest says of it.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_array(Path(folder, "parents.npy"), np.array([-1, 0, 0], np.int32))["shape"]
+    [3]
+    """
+    with path.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
+    return {"bytes": path.stat().st_size, "crc32": checksum(path), "dtype": str(array.dtype), "shape": [*array.shape]}
+
+
+def foreign(folder: Path) -> str:
+    """Why a folder may not be replaced: it is not a model, or holds what no model has.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     foreign(Path(folder))
+    'exists and is not a saved model'
+    """
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+    except (ValueError, OSError, RecursionError):
+        manifest = None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        return "exists and is not a saved model"
+    ours = {MANIFEST, SERVING, *(f"{name}.npy" for name in FILES | OPTIONAL)}
+    others = {path.name for path in folder.iterdir()} - ours
+    return f"holds {min(others)!r} beside a saved model" if others else ""
+
+
+def _exchanged(a: Path, b: Path) -> bool:
+    """Whether the system could give each folder the other's name in one step (Linux can)."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return bool(renameat2(here, os.fsencode(a), here, os.fsencode(b), exchange) == 0)
+
+
+def swap(fresh: Path, target: Path, old: Path) -> None:
+    """Renames into place, in one step where the system can; if it fails, what was there is there again.
+
+    The old folder has the name `fresh` or `old` afterwards.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     paths = [Path(folder, name) for name in ("fresh", "model", "old")]
+    ...     for path in paths[:2]:
+    ...         path.mkdir()
+    ...         _ = Path(path, "what").write_text(path.name)
+    ...     swap(*paths)
+    ...     Path(folder, "model", "what").read_text()
+    'fresh'
+    """
+    if target.exists():
+        if _exchanged(fresh, target):
+            return
+        os.rename(target, old)
+    try:
+        os.rename(fresh, target)
+    except OSError:
+        if old.exists():
+            os.rename(old, target)
+        raise
+
+
+def signature(manifest: dict[str, Any]) -> int:
+    """A checksum of what the manifest says, however it is laid out.
+
+    >>> signature({"a": 1, "b": 2}) == signature({"b": 2, "a": 1}) != signature({"a": 1})
+    True
+    """
+    return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
+
+
+def checksum(path: Path) -> int:
+    """zlib's CRC-32 of a file, on all cores.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a").write_bytes(b"123456789")
+    ...     hex(checksum(Path(folder, "a")))
+    '0xcbf43926'
+    """
+    if path.stat().st_size == 0:
+        return 0
+    return _core.crc32(_mapped(path), 0)
+
+
+def _mapped(path: Path) -> NDArray[np.uint8]:
+    """The bytes of a file. Asked for huge pages before the first of them is read, the system caches it in such."""
+    found = np.memmap(path, np.uint8, mode="r")
+    mapped = getattr(found, "_mmap", None)
+    if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a system without them
+            mapped.madvise(mmap.MADV_HUGEPAGE)
+    return found
+
+
+def identity(source: Path) -> tuple[int, ...]:
+    """Tells one saved model from the next in its place, even where their contents are equal.
+
+    >>> identity(Path("no/such/model"))
+    ()
+    """
+    try:
+        facts = (source / MANIFEST).stat()
+    except OSError:
+        return ()
+    return facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns
+
+
+def read_manifest(source: Path) -> dict[str, Any]:
+    """What a saved model says of its files, after it was compared with its own checksum.
+
+    >>> read_manifest(Path("no/such/model"))
+    Traceback (most recent call last):
+    treetop.errors.ModelFileError: no/such/model: no manifest.json: not a saved model, or not all of it
+    """
+    manifest = read_signed(source, FORMAT, READABLE)
+    files = manifest.get("files")
+    if not isinstance(files, dict) or set(files) - OPTIONAL.keys() != FILES.keys():
+        raise ModelFileError(f"{source}: {MANIFEST} must list the files {', '.join(FILES)}")
+    return manifest
+
+
+def read_signed(source: Path, kind: str, versions: tuple[int, ...]) -> dict[str, Any]:
+    """A manifest that has its own checksum and is of this kind.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_signed(Path(folder), {"format": "mine", "version": 1, "files": {}})
+    ...     read_signed(Path(folder), "mine", versions=(1,))
+    {'format': 'mine', 'version': 1, 'files': {}}
+    """
+    try:
+        manifest = json.loads((source / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        what = "model" if kind == FORMAT else "set of labelled rows"
+        raise ModelFileError(f"{source}: no {MANIFEST}: not a saved {what}, or not all of it") from None
+    except (ValueError, OSError, RecursionError) as error:
+        raise ModelFileError(f"{source}: {MANIFEST} cannot be read: {error}") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != kind:
+        raise ModelFileError(f"{source}: {MANIFEST} is not of the format {kind!r}")
+    if manifest.get("version") not in versions:
+        known = " and ".join(map(str, versions))
+        raise ModelFileError(f"{source}: format version {manifest.get('version')!r}; this software reads {known}")
+    if manifest.pop("crc32", None) != signature(manifest):
+        raise ModelFileError(f"{source}: {MANIFEST} does not have its own checksum; it is corrupt")
+    return manifest
+
+
+def write_signed(target: Path, manifest: dict[str, Any]) -> None:
+    """The last file of a folder: what it says of the others is then true.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_signed(Path(folder), {"format": "mine"})
+    ...     sorted(json.loads(Path(folder, MANIFEST).read_bytes()))
+    ['crc32', 'format']
+    """
+    signed = {**manifest, "crc32": signature(manifest)}
+    write_synced(target / MANIFEST, json.dumps(signed, indent=1).encode())
+    sync_folder(target)
+
+
+def _check(path: Path, facts: dict[str, Any]) -> NDArray[np.uint8]:
+    """The bytes of a file, mapped, after its size and checksum were compared."""
+    if not path.is_file():
+        raise ModelFileError(f"{path}: missing")
+    if path.stat().st_size != facts["bytes"]:
+        raise ModelFileError(f"{path}: {path.stat().st_size} bytes; {facts['bytes']} were written")
+    found = _mapped(path) if facts["bytes"] > 0 else np.zeros(0, np.uint8)
+    if _core.crc32(found, 0) != facts["crc32"]:
+        raise ModelFileError(f"{path}: checksum differs from the manifest's; the file is corrupt")
+    return found
+
+
+def read_array(path: Path, facts: dict[str, Any], wanted: str) -> NDArray[Any]:
+    """An array of the type that is wanted, memory-mapped, after its size and checksum were compared.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     facts = write_array(Path(folder, "parents.npy"), np.array([-1, 0, 0], np.int32))
+    ...     read_array(Path(folder, "parents.npy"), facts, "int32").tolist()
+    [-1, 0, 0]
+    """
+    content = _check(path, facts)
+    try:
+        array: np.memmap[Any, Any] = np.lib.format.open_memmap(path, mode="r")  # one array, and no pickle
+    except (TypeError, ValueError, OSError, OverflowError) as error:
+        raise ModelFileError(f"{path}: {error}") from error
+    if [*array.shape] != facts["shape"] or str(array.dtype) != facts["dtype"]:
+        raise ModelFileError(f"{path}: holds {array.dtype} {array.shape}, the manifest says {facts}")
+    if array.ndim != 1 or str(array.dtype) != wanted:
+        raise ModelFileError(f"{path}: holds {array.dtype} {array.shape}; a list of {wanted} is needed")
+    return content[array.offset : array.offset + array.nbytes].view(array.dtype)  # its pages are in place already
+
+
+def write_layout(path: Path, layout: NDArray[np.uint8], arrays: dict[str, Any]) -> dict[str, Any]:
+    """Writes the serving layout; `arrays` are the facts about the arrays that it was made from.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_layout(Path(folder, SERVING), np.zeros(64, np.uint8), {})["bytes"]
+    64
+    """
+    with path.open("wb", buffering=0) as file:
+        for first in range(0, len(layout), PIECE):
+            left = layout[first : first + PIECE].data
+            while left:
+                left = left[file.write(left) :]
+        os.fsync(file.fileno())
+    return {
+        "version": _core.LAYOUT_VERSION, "bytes": len(layout), "crc32": _core.crc32(layout, 0), "of": signature(arrays),
+    }  # fmt: skip
+
+
+def map_layout(source: Path, manifest: dict[str, Any]) -> NDArray[np.uint8] | None:
+    """The serving layout, memory-mapped; None where it has to be made again, with a warning that says why.
+
+    A layout that is there but damaged is an error, as it is for every other file.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     facts = write_layout(Path(folder, SERVING), np.zeros(64, np.uint8), {})
+    ...     len(map_layout(Path(folder), {"serving": facts, "files": {}}))
+    64
+    """
+    facts, path = manifest.get("serving"), source / SERVING
+    if facts is None:
+        return None
+    if facts["of"] != signature(manifest["files"]):
+        why = "was made from other arrays"
+    elif facts["version"] != _core.LAYOUT_VERSION:
+        why = f"has version {facts['version']!r}; this software reads {_core.LAYOUT_VERSION}"
+    elif not path.exists():
+        why = "is missing"
+    else:
+        whole(f"the size of {SERVING}", facts["bytes"], 1, 2**62)
+        return _check(path, facts)  # read through this very mapping, so that decisions find its pages in place
+    warnings.warn(f"{path} {why}; the first decision makes the layout again", stacklevel=5)
+    return None
+
+
+def forget_pages(array: NDArray[Any]) -> None:
+    """Lets go of the pages of a memory-mapped array that were looked at; they stay in the system's cache.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/a.npy", np.arange(3))
+    ...     array = np.load(f"{folder}/a.npy", mmap_mode="r")
+    ...     forget_pages(array)
+    ...     int(array.sum())
+    3
+    """
+    mapped = getattr(array, "_mmap", None)
+    if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)

@@ -1,0 +1,234 @@
+"""Context to decision: search, score, explore. The one `decide` that library, simulator and service share."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from treetop import _core
+from treetop.arrays import Arms, Matrix, Rows, as_rows, real, whole
+from treetop.model.model import Model
+from treetop.policy.search import ALL, Eligible, search
+from treetop.policy.strategies import (
+    IGW,
+    Strategy,
+    batch_keys,
+    check,
+    choose,
+    event_key,
+    event_name,
+    first_draw,
+    is_native,
+)
+from treetop.records import Decision, Decisions, Explanation
+
+MAX_SLOTS = 65_536
+CSR = (sp.csr_matrix, sp.csr_array)
+M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How to decide: k slots, the last `explore` of them drawn by the strategy, over the effective arms of a search.
+
+    `beam` nodes survive on each level (Algorithm 2); with `beta`, every node whose routing score exceeds it instead
+    (the adaptive search of Section 4).
+
+    >>> from treetop.tree.tree import Tree
+    >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)  # four contexts, each with an arm of its own
+    >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
+    >>> policy = Policy(k=2, explore=1, beam=1)
+    >>> decision = policy.decide(model, X[0], event_id="visit-1")
+    >>> sorted(decision.explored.tolist()), len(set(decision.arms.tolist()))
+    ([False, True], 2)
+    >>> policy.decide_batch(model, X, seed=0)
+    Decisions(4 events, 2 slots, epoch 0)
+    >>> round(float(policy.explain(model, X[0]).probability.sum()), 9)
+    1.0
+    """
+
+    k: int = 5
+    explore: int = 3
+    beam: int = 10
+    strategy: Strategy = field(default_factory=IGW)
+    beta: float | None = None
+
+    def __post_init__(self) -> None:
+        whole("k", self.k, 1, MAX_SLOTS)
+        whole("explore", self.explore, 0, self.k)
+        whole("beam", self.beam, 1)
+        if self.beta is not None:
+            real("beta", self.beta, 0, 1)
+        check(self.strategy, self.explore)
+
+    def decide(
+        self,
+        model: Model,
+        x: Matrix,
+        event_id: str | int | None = None,
+        eligible: Arms | Eligible | None = None,
+        exclude: Arms | None = None,
+    ) -> Decision:
+        """One decision. The same event id, context, model and settings give the same decision again.
+
+        `event_id` is text or a whole number; without one the decision gets a new one. `eligible` is a list or set of
+        arms, a boolean mask over all arms, or a prepared Eligible; `exclude` a list or set of arms. Fewer than k
+        eligible arms give a shorter decision, none an error.
+        """
+        name = uuid.uuid4().hex if event_id is None else event_name(event_id)
+        allowed = _allowed(expect(model, Model, self), eligible, exclude, 1)
+        if (quick := self._decide_quickly(model, x, name, allowed)) is not None:
+            return quick
+        row = one_row(x, model.n_features)
+        keys = np.array([event_key(name)], np.int64)
+        arms, nodes, propensities, scores, explored = self._run(model, row, keys, allowed, 1)
+        n = self.k if arms[0, -1] >= 0 else int((arms[0] >= 0).sum())
+        return Decision(
+            name, model.epoch, arms[0, :n], propensities[0, :n], scores[0, :n], explored[0, :n], nodes[0, :n]
+        )
+
+    def decide_batch(
+        self,
+        model: Model,
+        X: Matrix,
+        seed: int | None = None,
+        event_ids: Sequence[str | int] | None = None,
+        eligible: Arms | Eligible | None = None,
+        exclude: Arms | None = None,
+        *,
+        first_row: int = 0,
+        threads: int = 0,
+    ) -> Decisions:
+        """One decision per row, on all cores. Randomness comes from the event ids, or from (seed, row number).
+
+        Without either, every row gets a new event id. Rows with fewer than k eligible arms are padded with -1.
+        `first_row` numbers the rows from there, so that a batch cut into pieces decides the same. `eligible` is one set
+        for all rows or a boolean mask with one row per context.
+        """
+        rows = as_rows(X, expect(model, Model, self).n_features)
+        names, keys = batch_keys(len(rows), seed, event_ids, first_row)
+        allowed = _allowed(model, eligible, exclude, len(rows))
+        out = self._run(model, rows, keys, allowed, whole("threads", threads, 0, 4096))
+        arms, nodes, propensities, scores, explored = out
+        return Decisions(names, model.epoch, arms, propensities, scores, explored, nodes)
+
+    def explain(
+        self,
+        model: Model,
+        x: Matrix,
+        eligible: Arms | Eligible | None = None,
+        exclude: Arms | None = None,
+    ) -> Explanation:
+        """Every effective arm of a context: route, score, and its chance under the strategy with no slot taken yet."""
+        row = one_row(x, expect(model, Model, self).n_features)
+        allowed = _allowed(model, eligible, exclude, 1).row(0)
+        found = search(model, row, self.beam, self.beta, self.k, allowed)
+        p = first_draw(self.strategy, found, model.n_seen)
+        return Explanation(found.is_node, found.id, found.route, found.score, found.promise, found.weight, p)
+
+    def begin(
+        self, model: Model, row: Rows, event_id: str, allowed: Eligible, ahead: _core.Ahead | None = None
+    ) -> Callable[[], Decision]:
+        """What gives the decision when it is called. With a thread that works ahead, that has begun it by then.
+
+        >>> from treetop.policy.search import EVERY_ARM
+        >>> from treetop.tree.tree import Tree
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model, x = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X), as_rows(X[:1])
+        >>> policy = Policy(k=2, explore=1)
+        >>> coming = policy.begin(model, x, "visit-1", EVERY_ARM, _core.Ahead())
+        >>> bool((coming().arms == policy.decide(model, x, "visit-1").arms).all())
+        True
+        """
+        if ahead is not None and (quick := self._quickly(row, event_id, allowed, model.n_seen)) is not None:
+            begun = model.engine.begin_one(ahead, *quick)
+            if begun is not None:
+                return lambda: Decision(event_id, model.epoch, *begun.take())
+        return lambda: self.decide(model, row, event_id, allowed)
+
+    def _decide_quickly(self, model: Model, x: Any, name: str, allowed: Eligible) -> Decision | None:
+        """The decision for a row that the core can read as it is; None for whatever has to be looked at first."""
+        quick = self._quickly(x, name, allowed, model.n_seen)
+        out = None if quick is None else model.engine.decide_one(*quick)
+        return None if out is None else Decision(name, model.epoch, *out)
+
+    def _quickly(self, x: Any, name: str, allowed: Eligible, n_seen: int) -> tuple[Any, ...] | None:
+        """What the core takes for a single decision, of a row that it may be able to read as it is."""
+        if type(x) in CSR:
+            arrays, columns = (x.indptr, x.indices, x.data), x.shape[-1]
+        elif type(x) is Rows:
+            arrays, columns = (x.start, x.index, x.value), x.columns
+        else:
+            return None
+        if not is_native(self.strategy) or (allowed.kind != ALL and allowed.mask is None):
+            return None
+        beta = -1.0 if self.beta is None else self.beta
+        strategy = self.strategy.native(n_seen)  # type: ignore[attr-defined]
+        return (*arrays, columns, event_key(name), self.k, self.explore, self.beam, beta, *strategy, allowed.mask)
+
+    def _run(self, model: Model, x: Rows, keys: Any, allowed: Eligible, threads: int) -> tuple[Any, ...]:
+        if not is_native(self.strategy):
+            return self._run_slowly(model, x, keys, allowed)
+        kind, rate = self.strategy.native(model.n_seen)  # type: ignore[attr-defined]
+        return model.engine.decide(
+            x.start, x.index, x.value, keys, self.k, self.explore, self.beam, -1.0 if self.beta is None else self.beta,
+            kind, rate, allowed.kind, allowed.positions, allowed.start, threads,
+            allowed.mask,
+        )  # fmt: skip
+
+    def _run_slowly(self, model: Model, x: Rows, keys: Any, allowed: Eligible) -> tuple[Any, ...]:
+        """The same path for a strategy written in Python, one context at a time."""
+        n, k = len(x), self.k
+        arms, nodes = np.full((n, k), -1, np.int32), np.full((n, k), -1, np.int32)
+        propensities, scores = np.zeros((n, k)), np.zeros((n, k), np.float32)
+        explored = np.zeros((n, k), np.bool_)
+        for i in range(n):
+            mine, key = allowed.row(i), int(keys[i])
+            found = search(model, x.row(i), self.beam, self.beta, k, mine)
+            chosen, p, drawn = choose(found, k, self.explore, self.strategy, model.n_seen, key)
+            for slot, candidate in enumerate(chosen):
+                arms[i, slot], below = found.id[candidate], 1
+                if found.is_node[candidate]:
+                    nodes[i, slot] = found.id[candidate]
+                    arms[i, slot], below = model.engine.arm_below(
+                        int(found.id[candidate]), key, slot, mine.kind, mine.positions, mine.mask
+                    )
+                propensities[i, slot] = p[slot] / below
+            scores[i, : len(chosen)] = found.score[chosen]
+            explored[i, : len(chosen)] = drawn
+        return arms, nodes, propensities, scores, explored
+
+
+def expect(model: Any, kind: type[M], policy: object) -> M:
+    """The model, if it is of the kind that the policy decides with.
+
+    >>> expect(3, int, policy=None)
+    3
+    """
+    if not isinstance(model, kind):
+        raise TypeError(f"{type(policy).__name__} decides with a {kind.__name__}, not with a {type(model).__name__}")
+    return model
+
+
+def one_row(x: Matrix, n_features: int) -> Rows:
+    """One context as a matrix of one row.
+
+    >>> len(one_row([1.0, 0.0], n_features=2))
+    1
+    """
+    row = as_rows(x, n_features)
+    if len(row) != 1:
+        raise ValueError(f"decide and explain take 1 context, not {len(row)}; decide_batch takes many")
+    return row
+
+
+def _allowed(model: Model, eligible: Arms | Eligible | None, exclude: Arms | None, contexts: int) -> Eligible:
+    allowed = Eligible.listed(model.tree, eligible, exclude)
+    if len(allowed.start) and len(allowed.start) != contexts + 1:
+        raise ValueError(f"the mask has {len(allowed.start) - 1} rows for {contexts} contexts")
+    return allowed

@@ -1,0 +1,281 @@
+"""Records that travel along the path of a decision. Knows no algorithm."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from treetop.arrays import (
+    INT32_MAX,
+    Bools,
+    Floats,
+    Ints,
+    Matrix,
+    Rows,
+    Singles,
+    as_indices,
+    as_numbers,
+    as_rows,
+    as_singles,
+    real,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The effective arms of one context: single arms by id, then nodes by id, so that the first of equals wins."""
+
+    is_node: Bools
+    id: Ints
+    route: Floats
+    score: Singles
+    promise: Singles  # how much there is to learn from showing it, for strategies that ask
+    weight: Singles  # in proportion to which those draw
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation(Candidates):
+    """Every effective arm with its route, score and chance of being drawn first.
+
+    >>> one = np.ones(1)
+    >>> print(Explanation(np.array([False]), np.array([7]), one, np.array([0.5]), one, one, one))
+    1 effective arms: 1 single, 0 nodes
+                id      route     score    chance
+    arm          7          1    0.5000   1.00000
+    """
+
+    probability: Floats
+
+    def __str__(self) -> str:
+        order = np.lexsort((-self.score, -self.probability))
+        lines = [f"{len(self)} effective arms: {int((~self.is_node).sum())} single, {int(self.is_node.sum())} nodes"]
+        lines.append(f"{'':4} {'id':>9} {'route':>10} {'score':>9} {'chance':>9}")
+        lines += [
+            f"{'node' if self.is_node[i] else 'arm':4} {self.id[i]:>9} {self.route[i]:>10.3g} "
+            f"{self.score[i]:>9.4f} {self.probability[i]:>9.5f}"
+            for i in order[:20]
+        ]
+        return "\n".join(lines + ([f"... and {len(self) - 20} more"] if len(self) > 20 else []))
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """The slots of one event.
+
+    `propensities` are exact, each given the slots before it; `explored` says which slots the strategy drew; `nodes` is
+    -1 for an arm chosen by itself, else the node it was drawn through.
+
+    >>> print(Decision("visit-1", 0, [3, 4], [1.0, 0.5], [0.2, 0.1], [False, True], [-1, 2]))
+    decision visit-1 (epoch 0)
+      1. arm 3        score +0.2000  propensity 1  greedy
+      2. arm 4        score +0.1000  propensity 0.5  explored via node 2
+    """
+
+    event_id: str
+    model_epoch: int
+    arms: Ints
+    propensities: Floats
+    scores: Singles
+    explored: Bools
+    nodes: Ints
+
+    def __len__(self) -> int:
+        return len(self.arms)
+
+    def __str__(self) -> str:
+        lines = [f"decision {self.event_id} (epoch {self.model_epoch})"]
+        for s in range(len(self)):
+            how = "explored" if self.explored[s] else "greedy"
+            via = f" via node {self.nodes[s]}" if self.nodes[s] >= 0 else ""
+            lines.append(
+                f"  {s + 1}. arm {self.arms[s]:<8} score {self.scores[s]:+.4f}  "
+                f"propensity {self.propensities[s]:.3g}  {how}{via}"
+            )
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """Many decisions: the fields of Decision as (n, k) arrays; slots that could not be filled hold -1.
+
+    >>> two = np.array([[3, 4], [5, -1]])
+    >>> shown = Decisions(None, 0, two, np.ones((2, 2)), np.zeros((2, 2)), two == 4, np.full((2, 2), -1))
+    >>> len(shown), len(shown[1])
+    (2, 1)
+    """
+
+    event_ids: tuple[str, ...] | None
+    model_epoch: int
+    arms: Ints
+    propensities: Floats
+    scores: Singles
+    explored: Bools
+    nodes: Ints
+
+    def __len__(self) -> int:
+        return len(self.arms)
+
+    def __repr__(self) -> str:
+        n, k = self.arms.shape
+        return f"Decisions({n:,} events, {k} slots, epoch {self.model_epoch})"
+
+    def __getitem__(self, i: int) -> Decision:
+        i = range(len(self))[operator.index(i)]
+        n = int((self.arms[i] >= 0).sum())
+        name = self.event_ids[i] if self.event_ids else f"row {i}"
+        return Decision(
+            name, self.model_epoch, self.arms[i, :n], self.propensities[i, :n], self.scores[i, :n],
+            self.explored[i, :n], self.nodes[i, :n],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Feedback:
+    """The whole history: contexts, what was shown (arms, and the nodes they were drawn through), and what came of it.
+
+    A reward that is NaN was not observed; nodes may be None where no arm came through one; `reward_range=None` lifts
+    the limits (for simulated unbounded rewards). `appeared` says before how many of the rounds each arm could not be
+    shown yet, None where all could from the first on. Histories add up: `history + today`.
+
+    >>> monday = Feedback([[1.0, 0.0]], arms=[[3, 4]], nodes=[[-1, 2]], rewards=[[1.0, float("nan")]])
+    >>> monday.observed
+    array([[ True, False]])
+    >>> monday + monday
+    Feedback(2 rounds, 2 slots, 2 rewards observed)
+    """
+
+    contexts: Matrix
+    arms: Any
+    nodes: Any
+    rewards: Any
+    reward_range: tuple[float, float] | None = (0.0, 1.0)
+    appeared: Any = None
+
+    def __post_init__(self) -> None:
+        contexts = as_rows(self.contexts)
+        through = np.full(np.shape(self.arms), -1) if self.nodes is None else self.nodes
+        arms, nodes = (
+            as_indices(np.atleast_2d(np.asarray(ids)), INT32_MAX, name, low=-1)
+            for name, ids in (("arms", self.arms), ("nodes", through))
+        )
+        given: Any = self.rewards
+        dense = given.toarray() if hasattr(given, "toarray") else given
+        rewards = np.atleast_2d(as_numbers(dense, "rewards"))
+        for name, array in (("arms", arms), ("nodes", nodes), ("rewards", rewards)):
+            if array.ndim != 2 or array.shape != (len(contexts), arms.shape[-1]):
+                raise ValueError(
+                    f"{name} have shape {array.shape}; {len(contexts)} contexts and {arms.shape[-1]} slots need "
+                    f"{(len(contexts), arms.shape[-1])}"
+                )
+        _check_rewards(rewards, arms, self.reward_range)
+        if self.appeared is not None:
+            appeared = as_indices(self.appeared, len(contexts) + 1, "rounds before arms appeared")
+            if appeared.ndim != 1:
+                raise ValueError(f"rounds before arms appeared have shape {appeared.shape}; there must be one an arm")
+            object.__setattr__(self, "appeared", appeared.copy())
+        rewards = as_singles(rewards, "rewards")
+        object.__setattr__(self, "contexts", contexts)
+        for name, slots in (("arms", arms), ("nodes", nodes), ("rewards", rewards)):
+            object.__setattr__(self, name, slots.copy())  # what was checked stays as it was
+
+    def __len__(self) -> int:
+        return len(self.contexts)
+
+    @classmethod
+    def of(cls, contexts: Matrix, shown: Decision | Decisions, rewards: Any) -> Feedback:
+        """What came of decisions: one context and one row of rewards for each.
+
+        >>> shown = Decision("q", 0, arms=[3, 4], propensities=[1, 0.5], scores=[0, 0], explored=[0, 1], nodes=[-1, 2])
+        >>> Feedback.of([[1.0, 0.0]], shown, [[1.0, 0.0]])
+        Feedback(1 rounds, 2 slots, 2 rewards observed)
+        """
+        return cls(contexts, shown.arms, shown.nodes, rewards)
+
+    @classmethod
+    def none(cls, features: int, k: int) -> Feedback:
+        """No rounds at all.
+
+        >>> Feedback.none(features=3, k=5)
+        Feedback(0 rounds, 5 slots, 0 rewards observed)
+        """
+        empty = Rows(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), features)
+        return cls(empty, np.zeros((0, k), np.int32), None, np.zeros((0, k), np.float32))
+
+    @property
+    def observed(self) -> Bools:
+        return np.asarray(~np.isnan(self.rewards))
+
+    def __add__(self, later: Feedback) -> Feedback:
+        """Both histories, one after the other; the one with fewer slots is padded with slots that show nothing."""
+        if not isinstance(later, Feedback):
+            return NotImplemented
+        k = max(self.arms.shape[1], later.arms.shape[1])
+        arms, nodes, rewards = (
+            np.vstack([_padded(getattr(part, name), k, empty) for part in (self, later)])
+            for name, empty in (("arms", -1), ("nodes", -1), ("rewards", np.nan))
+        )
+        contexts = sp.vstack([self.contexts.csr(), later.contexts.csr()], format="csr")
+        same = self.reward_range == later.reward_range
+        return Feedback(contexts, arms, nodes, rewards, self.reward_range if same else None, self._appeared(later))
+
+    def _appeared(self, later: Feedback) -> Ints | None:
+        """When arms appeared in both histories; one that only the later one knows of appeared there."""
+        if self.appeared is None and later.appeared is None:
+            return None
+        count = max(len(part.appeared) for part in (self, later) if part.appeared is not None)
+        first = np.zeros(count, np.int32) if self.appeared is None else self.appeared
+        first = np.concatenate([first, np.full(count - len(first), len(self), np.int32)])
+        then = np.zeros(count, np.int32) if later.appeared is None else later.appeared
+        then = np.concatenate([then, np.zeros(count - len(then), np.int32)])
+        return np.where(first < len(self), first, len(self) + then).astype(np.int32)
+
+    def late(self, arms: int) -> Bools:
+        """Which of so many arms appeared after the first round.
+
+        >>> Feedback([[1.0]], arms=[[0]], nodes=None, rewards=[[1]], appeared=[0, 1]).late(3)
+        array([False,  True, False])
+        """
+        late = np.zeros(arms, np.bool_)
+        if self.appeared is not None:
+            late[: len(self.appeared)] = self.appeared > 0
+        return late
+
+    def __repr__(self) -> str:
+        return (
+            f"Feedback({len(self):,} rounds, {self.arms.shape[1]} slots, {int(self.observed.sum()):,} rewards observed)"
+        )
+
+
+def _padded(array: NDArray[Any], k: int, empty: float) -> NDArray[Any]:
+    return np.pad(array, ((0, 0), (0, k - array.shape[1])), constant_values=empty)
+
+
+def _check_rewards(rewards: NDArray[Any], arms: Ints, limits: tuple[float, float] | None) -> None:
+    low, high = (-np.inf, np.inf) if limits is None else _as_range(limits)
+    wrong = np.isinf(rewards) | (rewards < low) | (rewards > high)
+    if wrong.any():
+        t, slot = np.argwhere(wrong)[0]
+        why = "is not finite" if limits is None else f"is outside [{low:g}, {high:g}]"
+        raise ValueError(f"reward {rewards[t, slot]} of round {t}, slot {slot} {why}")
+    if ((arms < 0) & ~np.isnan(rewards)).any():
+        t, slot = np.argwhere((arms < 0) & ~np.isnan(rewards))[0]
+        raise ValueError(f"round {t}, slot {slot} has a reward but no arm (-1)")
+
+
+def _as_range(limits: object) -> tuple[float, float]:
+    if not (isinstance(limits, tuple | list) and len(limits) == 2):
+        raise TypeError(f"reward_range is {limits!r}; it must be (low, high), or None for no limits")
+    low = real("the low end of reward_range", limits[0], -np.inf)
+    return low, real("the high end of reward_range", limits[1], low)

@@ -1,0 +1,96 @@
+"""Streams that change: arms that appear half-way, rewards that swap half-way, an initialisation set that knows half."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from treetop.arrays import Bools, Floats, Ints, Longs, Rows, Singles
+from treetop.data.datasets import Stream
+
+SCENARIOS = ("stationary", "new-arms", "drift", "half-init")
+NEW, SWAPPED, UNKNOWN = 0.2, 0.2, 0.5  # shares of the arms
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """What happens in a stream: `late` arms may not be seen before round `change`, from which on an arm brings the
+    rewards of its `partner`; arms that are `unlabelled` have no label in the initialisation set."""
+
+    change: int
+    late: Bools | None = None
+    partner: Ints | None = None
+    unlabelled: Bools | None = None
+
+    @classmethod
+    def of(cls, name: str, arms: int, horizon: int, seed: int) -> Scenario | None:
+        """By name; None if nothing changes.
+
+        - new-arms: a fifth of the arms has no label in the initialisation set and appears half-way
+        - drift: a fifth of the arms swaps rewards in pairs half-way
+        - half-init: half of the arms has no label in the initialisation set
+
+        >>> scenario = Scenario.of("new-arms", arms=100, horizon=400, seed=0)
+        >>> int(scenario.late.sum()), int(scenario.eligible(0).sum()), scenario.eligible(200)
+        (20, 80, None)
+        """
+        if name not in SCENARIOS:
+            raise ValueError(f"scenario is {name!r}; it must be one of {', '.join(SCENARIOS)}")
+        half, shuffled = horizon // 2, np.random.default_rng([seed, 5]).permutation(arms)
+        if name == "drift":
+            partner = np.arange(arms, dtype=np.int32)
+            pairs = shuffled[: int(SWAPPED * arms) // 2 * 2].reshape(-1, 2)
+            partner[pairs[:, 0]], partner[pairs[:, 1]] = pairs[:, 1], pairs[:, 0]
+            return cls(half, partner=partner)
+        share = {"new-arms": NEW, "half-init": UNKNOWN}.get(name, 0.0)
+        unlabelled = np.isin(np.arange(arms), shuffled[: int(share * arms)])
+        if name == "stationary":
+            return None
+        return cls(half, late=unlabelled if name == "new-arms" else None, unlabelled=unlabelled)
+
+    def eligible(self, first: int) -> Bools | None:
+        """Which arms may be shown in rounds from `first` on; None for all."""
+        return None if self.late is None or first >= self.change else ~self.late
+
+    def appeared(self, rounds: int) -> Ints | None:
+        """Before how many of the first `rounds` each arm could not be seen; None if all could.
+
+        >>> Scenario.of("new-arms", arms=5, horizon=8, seed=0).appeared(6).max()
+        np.int32(4)
+        """
+        return None if self.late is None else np.where(self.late, min(rounds, self.change), 0).astype(np.int32)
+
+    def initial(self, stream: Stream) -> Stream:
+        """The stream with the initialisation set that this scenario allows."""
+        if self.unlabelled is None:
+            return stream
+        Y = stream.Y_init
+        kept = ~self.unlabelled[Y.index]
+        counts = np.concatenate([[0], np.cumsum(kept)])
+        return replace(stream, Y_init=Rows(counts[Y.start].astype(np.int64), Y.index[kept], Y.value[kept], Y.columns))
+
+
+@dataclass(frozen=True, eq=False)
+class Shifting:
+    """The rewards of another world, of which some arms swap theirs from a round on."""
+
+    world: object
+    scenario: Scenario
+
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        limits: tuple[float, float] | None = self.world.reward_range  # type: ignore[attr-defined]
+        return limits
+
+    def rewards(self, rows: Longs, arms: Ints, first: int) -> Singles:
+        partner, cut = self.scenario.partner, self.scenario.change - first
+        if partner is not None and cut < len(arms):
+            arms = arms.copy()
+            later = arms[max(cut, 0) :]
+            later[later >= 0] = partner[later[later >= 0]]
+        found: Singles = self.world.rewards(rows, arms, first)  # type: ignore[attr-defined]
+        return found
+
+    def regret(self, rows: Longs, arms: Ints) -> Floats | None:
+        return None

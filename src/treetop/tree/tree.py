@@ -1,0 +1,243 @@
+"""The hierarchy of arms: from labels, from vectors, from a taxonomy. Knows nothing of contexts once it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import scipy.sparse as sp
+
+from treetop import _core
+from treetop.arrays import Ints, Longs, Matrix, Rows, as_indices, as_rows, whole
+
+SPLITS = ("kmeans", "cocluster")
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """Arms under nodes. Node 0 is the root; a parent precedes its children; every arm is in exactly one leaf.
+
+    >>> Tree(parents=[-1, 0, 0], leaf_of=[1, 2, 1])
+    Tree(3 arms, 3 nodes, depth 1)
+    """
+
+    parents: Ints
+    leaf_of: Ints
+    begin: Ints = field(init=False)  # per node: its arms are arm_at[begin:end]
+    end: Ints = field(init=False)
+    arm_at: Ints = field(init=False)
+    position_of: Ints = field(init=False)
+    depth: int = field(init=False)  # levels below the root
+
+    def __post_init__(self) -> None:
+        parents, leaf_of = np.asarray(self.parents), np.asarray(self.leaf_of)
+        for name, array in (("parents", parents), ("leaf_of", leaf_of)):
+            if array.ndim != 1:
+                raise ValueError(f"{name} must be a list, not an array of shape {array.shape}")
+        parents, leaf_of = as_indices(parents, len(parents), "parent", -1), as_indices(leaf_of, len(parents), "leaf")
+        parents, leaf_of = parents.copy(), leaf_of.copy()  # what was checked stays as it was
+        derived = _core.layout(parents, leaf_of)
+        names = ("parents", "leaf_of", "begin", "end", "arm_at", "position_of", "depth")
+        for name, value in zip(names, (parents, leaf_of, *derived), strict=True):
+            object.__setattr__(self, name, value)
+
+    @property
+    def n_arms(self) -> int:
+        return len(self.leaf_of)
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.parents)
+
+    @property
+    def sizes(self) -> Ints:
+        """How many arms are below each node."""
+        return self.end - self.begin
+
+    def arms_below(self, node: int) -> Ints:
+        """The arms under a node, in the order of the tree.
+
+        >>> Tree(parents=[-1, 0, 0], leaf_of=[1, 2, 1]).arms_below(1)
+        array([0, 2], dtype=int32)
+        """
+        whole("node", node, 0, self.n_nodes - 1)
+        return self.arm_at[self.begin[node] : self.end[node]]
+
+    def levels(self) -> Ints:
+        """Each node's distance from the root.
+
+        >>> Tree(parents=[-1, 0, 0, 1], leaf_of=[3, 2]).levels()
+        array([0, 1, 1, 2], dtype=int32)
+        """
+        level = np.zeros(self.n_nodes, np.int32)
+        for node in range(1, self.n_nodes):
+            level[node] = level[self.parents[node]] + 1
+        return level
+
+    def __repr__(self) -> str:
+        return f"Tree({self.n_arms:,} arms, {self.n_nodes:,} nodes, depth {self.depth})"
+
+    @classmethod
+    def from_labels(
+        cls,
+        X: Matrix,
+        Y: Matrix,
+        max_leaf: int = 100,
+        branching: int = 2,
+        seed: int = 0,
+        *,
+        split: str = "kmeans",
+        apart: bool = False,
+        threads: int = 0,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Tree:
+        """Similar arms together, judged by the contexts in which they are positive (PIFA; Prabhu et al. 2018).
+
+        Arms without a positive context are spread over the leaves, or with `apart` in leaves of their own below one
+        child of the root, so that no beam is spent on them. The same seed gives the same tree on any number of threads
+        (0: all cores). `progress(done, total)` is called ten times a second, in arms times levels.
+
+        >>> X = Y = np.eye(4, dtype=np.float32)  # four contexts, each with an arm of its own
+        >>> Tree.from_labels(X, Y, max_leaf=2)
+        Tree(4 arms, 3 nodes, depth 1)
+        """
+        vectors = pifa(X, Y)
+        positive = np.diff(vectors.start) > 0
+        build = partial(cls.from_vectors, split=split, threads=threads, progress=progress)
+        if not apart or positive.all():
+            return build(vectors, max_leaf, branching, seed)
+        tree = build(vectors.csr()[positive], max_leaf, branching, seed)
+        return _with_others(tree, np.flatnonzero(positive), np.flatnonzero(~positive), max_leaf, branching)
+
+    @classmethod
+    def from_vectors(
+        cls,
+        vectors: Matrix,
+        max_leaf: int = 100,
+        branching: int = 2,
+        seed: int = 0,
+        *,
+        split: str = "kmeans",
+        threads: int = 0,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Tree:
+        """A balanced tree over one vector per arm: balanced spherical k-means, or `split="cocluster"` (Dhillon 2001).
+
+        >>> Tree.from_vectors([[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]], max_leaf=2).leaf_of.tolist() in (
+        ...     [1, 1, 2, 2], [2, 2, 1, 1])
+        True
+        """
+        rows = as_rows(vectors, what="arm vectors")
+        if len(rows) == 0:
+            raise ValueError("there are 0 arms; a tree needs at least 1")
+        branching = whole("branching", branching, 2)
+        max_leaf = whole("max_leaf", max_leaf, 1)
+        if max_leaf < branching:
+            raise ValueError(f"max_leaf is {max_leaf}; it must be at least the branching, {branching}")
+        if split not in SPLITS:
+            raise ValueError(f"split is {split!r}; it must be one of {', '.join(SPLITS)}")
+        if split == "cocluster" and (rows.value < 0).any():
+            raise ValueError(f"cocluster needs vectors without negative values; {rows.value.min():g} is one")
+        threads = whole("threads", threads, 0, 4096)
+        seed = whole("seed", seed, -(2**63), 2**63 - 1)
+        parents, leaf_of = _core.build_hierarchy(
+            rows.start, rows.index, rows.value, rows.columns, branching, max_leaf, split == "cocluster", 20, seed,
+            threads, progress,
+        )  # fmt: skip
+        return cls(parents, leaf_of)
+
+    @classmethod
+    def from_taxonomy(cls, parent_of: Mapping[str, str | None], category_of: list[str]) -> Tree:
+        """The user's own hierarchy: each category's parent (None at the top) and each arm's category.
+
+        Categories that hold arms as well as categories get a leaf of their own for those arms.
+
+        >>> Tree.from_taxonomy({"food": None, "tea": "food", "tools": None}, ["tea", "food", "tools"])
+        Tree(3 arms, 5 nodes, depth 2)
+        """
+        parents, number = [-1], {}
+        children: dict[str | None, list[str]] = {}
+        for name, above in parent_of.items():
+            if name is None:
+                raise ValueError("None cannot be a category: as a parent it stands for the top")
+            if above is not None and above not in parent_of:
+                raise ValueError(f"category {name!r} has parent {above!r}, which is not a category")
+            children.setdefault(above, []).append(name)
+        queue: list[tuple[str, int]] = [(name, 0) for name in children.get(None, [])]
+        for name, above_id in queue:  # breadth first: the list grows while it is read
+            number[name] = len(parents)
+            parents.append(above_id)
+            queue += [(child, number[name]) for child in children.get(name, [])]
+        if len(number) < len(parent_of):
+            lost = next(name for name in parent_of if name not in number)
+            raise ValueError(f"category {lost!r} is its own ancestor")
+        leaf_for: dict[str, int] = {}
+        for arm, name in enumerate(category_of):
+            if name not in number:
+                raise ValueError(f"arm {arm} is in category {name!r}, which is not a category")
+            if name not in leaf_for:
+                leaf_for[name] = number[name]
+                if name in children:
+                    leaf_for[name] = len(parents)
+                    parents.append(number[name])
+        return cls(np.array(parents, np.int32), np.array([leaf_for[name] for name in category_of], np.int32))
+
+
+def _with_others(tree: Tree, known: Longs, others: Longs, max_leaf: int, branching: int) -> Tree:
+    """A tree of the arms `known`, and `others` in the order of their ids below one more child of the root."""
+    parents = tree.parents.tolist()
+    leaf_of = np.zeros(len(known) + len(others), np.int32)
+    leaf_of[known] = tree.leaf_of
+    if len(parents) == 1:  # the root was a leaf
+        parents, leaf_of[known] = [-1, 0], 1
+    waiting = [(others, 0)]
+    for arms, parent in waiting:
+        parents.append(parent)
+        if len(arms) <= max_leaf:
+            leaf_of[arms] = len(parents) - 1
+        else:
+            waiting += [(part, len(parents) - 1) for part in np.array_split(arms, branching)]
+    return Tree(np.array(parents, np.int32), leaf_of)
+
+
+def pifa(X: Matrix, Y: Matrix) -> Rows:
+    """Positive instance feature aggregation: an arm's vector is the mean of its positive contexts at unit length.
+
+    >>> pifa([[3.0, 4.0], [0.0, 1.0]], [[1, 0], [0, 0]]).csr().toarray()
+    array([[0.6, 0.8],
+           [0. , 0. ]], dtype=float32)
+    """
+    contexts, labels = labelled(X, Y)
+    sums = (labels.T @ contexts.csr()).tocsr()
+    if not np.isfinite(sums.data).all():
+        limit = np.finfo(np.float32).max
+        raise ValueError(f"the positive contexts of an arm add up beyond the limit {limit:g} of float32")
+    arm = np.repeat(np.arange(sums.shape[0]), np.diff(sums.indptr))
+    length = np.sqrt(np.bincount(arm, sums.data.astype(np.float64) ** 2, minlength=sums.shape[0]))
+    sums.data = (sums.data / np.where(length > 0, length, 1)[arm]).astype(np.float32)
+    sums.eliminate_zeros()
+    return as_rows(sums, what="arm vectors")
+
+
+def labelled(X: Matrix, Y: Matrix) -> tuple[Rows, sp.csr_matrix]:
+    """Contexts and their labels (as ones) of a supervised set, checked against each other.
+
+    >>> contexts, labels = labelled([[1.0, 0.0]], [[0.0, 0.5]])
+    >>> labels.toarray()
+    array([[0., 1.]], dtype=float32)
+    """
+    contexts, labels = as_rows(X), as_rows(Y, what="labels")
+    if len(contexts) != len(labels):
+        raise ValueError(f"there are {len(contexts)} contexts, but {len(labels)} rows of labels")
+    if len(contexts) == 0:
+        raise ValueError("the matrix of contexts is empty: 0 rows")
+    if len(labels.value) and labels.value.min() < 0:
+        raise ValueError(f"labels hold {labels.value.min():g}; they must be at least 0")
+    positive = labels.csr() if labels.value.all() else labels.csr().copy()  # the caller's matrix stays as it is
+    positive.data = np.asarray(positive.data != 0, np.float32)
+    positive.eliminate_zeros()
+    if positive.nnz == 0:
+        raise ValueError(f"the label matrix of shape {positive.shape} has no labels; at least 1 is needed")
+    return contexts, positive
