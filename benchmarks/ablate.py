@@ -25,13 +25,13 @@ import scipy.sparse as sp
 from cells import Cells, table
 
 from treetop.arrays import Floats, Ints, as_rows
-from treetop.bandit.promotion import begun
 from treetop.data.datasets import Dataset, Stream, load
 from treetop.experiments.execute import Settings
 from treetop.learning import placement as settle
 from treetop.learning import pooled
 from treetop.learning.placement import Standing
 from treetop.learning.pooled import KNOTS, Labelled
+from treetop.learning.refit import initial_fit
 from treetop.lost import Lost
 from treetop.model.model import Model
 from treetop.records import Feedback
@@ -202,7 +202,7 @@ class Ground:
         learner = settings.regressor(samples(self, apart, seed, row.narrow) if warm else None)
         with row.switched():
             return run(
-                stream, begun(model, learner) if warm else model, settings.policy(model.tree.n_nodes), name=strategy,
+                stream, initial_fit(model, learner) if warm else model, settings.policy(model.tree.n_nodes), name=strategy,
                 seed=seed, epochs=settings.epochs(), regressor=learner, scenario=self.happening(seed),
             )  # fmt: skip
 

@@ -11,12 +11,12 @@ import pytest
 from test_targets import script
 
 import treetop
-from treetop.bandit.promotion import begun
 from treetop.bench.timing import commit as treetop_commit
 from treetop.data.synthetic import parse
 from treetop.experiments.execute import EPOCHS, Plan, Settings, execute
 from treetop.learning.placement import Standing
 from treetop.learning.pooled import KNOTS, STEPS, Labelled, Pooled, leaves
+from treetop.learning.refit import initial_fit
 from treetop.policy.search import Eligible, search
 from treetop.records import Feedback
 
@@ -79,8 +79,8 @@ def test_the_last_row_is_the_papers(ground: Any) -> None:
 
 def test_each_arm_starts_from_zero(model: treetop.Model, known: Labelled) -> None:
     with ROWS["start"].switched():
-        off = begun(model, Pooled(known=known))
-    on = begun(model, Pooled(known=known))
+        off = initial_fit(model, Pooled(known=known))
+    on = initial_fit(model, Pooled(known=known))
     assert off.prior is not None
     assert on.prior is not None
     assert not off.prior[:KNOTS].any()
@@ -168,7 +168,7 @@ def test_heirs_are_not_sought(ground: Any, model: treetop.Model, known: Labelled
 def test_as_many_leaves_as_the_beam_has_places(ground: Any, model: treetop.Model, known: Labelled) -> None:
     few = ablate.narrow(model)
     assert few.tree.n_arms == model.tree.n_arms
-    wide, slim = (begun(tree, Pooled(known=known)) for tree in (model, few))
+    wide, slim = (initial_fit(tree, Pooled(known=known)) for tree in (model, few))
     contexts = ablate.initial(ground, True, 0)[0].X
     for i in range(20):
         x, found = contexts.row(i), {}

@@ -14,8 +14,8 @@ PACKAGE = Path(__file__).parents[1] / "src" / "treetop"
 ORDER = [
     "errors", "arrays", "files", "records",
     "tree", "model", "policy", "log", "learning",
-    "data", "simulation", "experiments", "report", "paper", "demo",
-    "bandit", "client", "service", "bench", "cli",
+    "data", "simulation", "experiments", "report", "paper",
+    "bandit", "client", "demo", "service", "bench", "cli",
 ]  # fmt: skip
 # What serves must not depend on what studies.
 NEVER = {"bandit": {"experiments", "report", "paper", "demo"}, "service": {"experiments", "report", "paper", "demo"}}

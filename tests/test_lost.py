@@ -5,11 +5,11 @@ import pytest
 
 import treetop
 from treetop.arrays import as_rows
-from treetop.bandit.promotion import begun
 from treetop.data.datasets import load
 from treetop.learning.linear import Epochs, Linear
 from treetop.learning.placement import Heir, Standing
 from treetop.learning.pooled import Labelled, Pooled
+from treetop.learning.refit import initial_fit
 from treetop.lost import BEFORE, FALLEN, HASTE, Lost, _fallen
 from treetop.model.model import Model
 from treetop.policy.search import EVERY_ARM, search
@@ -290,7 +290,7 @@ def test_a_stream_that_drifts_is_played_the_same_again() -> None:
     for threads in (1, 2):
         learner = Pooled(known=Labelled.of(model.tree, stream.X_init, stream.Y_init, beam=5), threads=threads)
         policy = treetop.Policy(k=5, explore=3, beam=5, strategy=Thrifty())
-        runs.append(run(stream, begun(model, learner), policy, epochs=Epochs.geometric(256, 1.1), regressor=learner,
+        runs.append(run(stream, initial_fit(model, learner), policy, epochs=Epochs.geometric(256, 1.1), regressor=learner,
                         scenario=scenario))  # fmt: skip
     np.testing.assert_array_equal(runs[0].history.arms, runs[1].history.arms)
     assert (runs[0].history.nodes >= 0).any()

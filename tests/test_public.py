@@ -25,7 +25,7 @@ def test_the_list_of_public_names() -> None:
     assert all(getattr(treetop, name).__doc__ for name in PUBLIC)
 
 
-# Examples of commands are in --help, which the tests of the command line ask for; the service and the benches have none.
+# Examples of commands are in --help, which the tests of the command line ask for; service and benches have none.
 WITHOUT = ("treetop.cli.", "treetop.service.", "treetop.bench.", "treetop.log.")
 MODULES = [
     info.name

@@ -13,10 +13,10 @@ from scipy.stats import chisquare
 import treetop
 from treetop.arrays import as_rows
 from treetop.bandit.growth import grow
-from treetop.bandit.promotion import begun
 from treetop.data.datasets import load
 from treetop.learning.linear import Epochs
 from treetop.learning.pooled import Labelled, Pooled
+from treetop.learning.refit import initial_fit
 from treetop.lost import HASTE
 from treetop.model.model import Model
 from treetop.model.storage import read_manifest, write_array, write_signed
@@ -37,7 +37,7 @@ def drifted() -> Drifted:
     stream, model = begin(data, 400, 2500, 10, 0, scenario=scenario, apart=True)
     learner = Pooled(known=Labelled.of(model.tree, stream.X_init, stream.Y_init, beam=5))
     policy = treetop.Policy(k=5, explore=3, beam=5, strategy=Thrifty())
-    played = run(stream, begun(model, learner), policy, epochs=Epochs.geometric(256, 1.1), regressor=learner,
+    played = run(stream, initial_fit(model, learner), policy, epochs=Epochs.geometric(256, 1.1), regressor=learner,
                  scenario=scenario)  # fmt: skip
     assert played.model.lost is not None
     rng = np.random.default_rng(0)

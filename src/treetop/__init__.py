@@ -12,10 +12,11 @@ from treetop.bandit.bandit import Bandit
 from treetop.client import Client
 from treetop.data.datasets import Dataset, Stream, load
 from treetop.errors import ModelFileError, ServiceError
+from treetop.learning.flat import FlatModel
 from treetop.learning.linear import Epochs, Linear, refit
 from treetop.learning.pooled import Labelled, Pooled
 from treetop.model.model import Model
-from treetop.policy.flat import FlatModel, FlatPolicy
+from treetop.policy.flat import FlatPolicy
 from treetop.policy.policy import Policy
 from treetop.policy.search import Eligible
 from treetop.policy.strategies import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy, Thrifty

@@ -17,10 +17,10 @@ from treetop.bandit import config as settings
 from treetop.bandit.catalogue import ArmId, Catalogue, Vocabulary, line_added
 from treetop.bandit.config import Config
 from treetop.bandit.folder import CATALOGUE, CURRENT, LABELLED, MODELS, Home, State, name_of
-from treetop.bandit.promotion import begun
 from treetop.files import put, sync_folder
 from treetop.learning import label_storage as labels
 from treetop.learning.pooled import Labelled
+from treetop.learning.refit import initial_fit
 from treetop.model.model import Model
 from treetop.tree.tree import Tree
 
@@ -47,7 +47,7 @@ def make_folder(
     Vocabulary(made.n_features, names)
     known = _labels(made, X, Y, config)
     if known is not None and made.n_seen == 0:
-        made = begun(made, config.learner.regressor(known))
+        made = initial_fit(made, config.learner.regressor(known))
     config = replace(config, learner=replace(config.learner, warm=known is not None))
     _write_folder(folder, made, catalogue, names, config, known)
 

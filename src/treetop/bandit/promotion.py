@@ -17,19 +17,6 @@ from treetop.records import Feedback
 CHECKED = 256  # contexts that a new model decides before it may serve
 
 
-def begun(base: Model, learner: Learner) -> Model:
-    """A first model with what the learner knows before there is any feedback, such as labelled rows.
-
-    >>> from treetop.learning.linear import Linear
-    >>> from treetop.tree.tree import Tree
-    >>> X = np.eye(4, dtype=np.float32)
-    >>> base = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X)
-    >>> begun(base, Linear()).n_seen
-    0
-    """
-    return replace(learner.learn(base, Feedback.none(base.n_features, 1)), epoch=base.epoch)
-
-
 def learned(base: Model, feedback: Feedback, learner: Learner, epoch: int) -> tuple[Model, tuple[str, ...]]:
     """The model that follows `base`, and what the learner warned of.
 

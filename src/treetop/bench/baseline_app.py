@@ -1,8 +1,8 @@
 """The app beside which the service is timed: it reads a request's body and commits a row that is always the same.
 
 It is the service itself, its processes, HTTP, checks, JSON, log and all, but for what `/v1/decide` does between the
-body and the commit, and but for the answer, which is written once. `python -m treetop.bench.baseline_app DIR SOCKET PARENT
-WORKERS` is a worker, started as the service's own are.
+body and the commit, and but for the answer, which is written once. `python -m treetop.bench.baseline_app DIR SOCKET
+PARENT WORKERS` is a worker, started as the service's own are.
 """
 
 from __future__ import annotations

@@ -17,8 +17,7 @@ from treetop.bandit import config
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.creation import check_new
 from treetop.bandit.results import same, slots
-from treetop.data.datasets import Dataset, load
-from treetop.simulation.play import begin
+from treetop.data.datasets import Dataset, Stream, load
 
 console = Console()
 Folder = Annotated[Path, typer.Argument(help="The bandit's folder.")]
@@ -69,11 +68,12 @@ def init(
         refit=usual.refit if first is None else replace(usual.refit, first=first),
     )
     names = _named(dataset, arms, features)
-    stream, model = begin(dataset, count, 1, leaf, seed, apart=settings.learner.takes_labels)
+    stream = Stream.draw(dataset, count, 1, seed)
     with Bandit.create(
-        folder, stream.X_init, stream.Y_init, model=model, arms=names.arm_names, features=names.feature_names,
-        config=settings,
+        folder, stream.X_init, stream.Y_init, arms=names.arm_names, features=names.feature_names, config=settings,
+        seed=seed,
     ) as made:  # fmt: skip
+        model = made.live.model
         facts = {
             "folder": str(folder), "arms": model.n_arms, "features": model.n_features, "nodes": model.tree.n_nodes,
             "model": made.live.name, "learner": learner, "warm": made.config.learner.warm,

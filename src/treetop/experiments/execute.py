@@ -20,11 +20,11 @@ import msgspec
 import numpy as np
 
 from treetop.arrays import Floats, Rows, whole
-from treetop.bandit.promotion import begun
 from treetop.data.datasets import Dataset, Stream, load
 from treetop.experiments import run_folder as store
 from treetop.learning.linear import Epochs, Learner, Linear
 from treetop.learning.pooled import Labelled, Pooled
+from treetop.learning.refit import initial_fit
 from treetop.model.model import Model
 from treetop.policy.policy import Policy
 from treetop.policy.strategies import STRATEGIES, Strategy
@@ -322,7 +322,7 @@ def prepared(settings: Settings, stream: Stream, model: Model) -> tuple[Learner,
         return settings.regressor(), _unrouted(model) if useless else model
     known = Labelled.of(model.tree, stream.X_init, stream.Y_init, beam=settings.beam or model.tree.n_nodes)
     learner = settings.regressor(known)
-    return learner, begun(model, learner)
+    return learner, initial_fit(model, learner)
 
 
 def _unrouted(model: Model) -> Model:

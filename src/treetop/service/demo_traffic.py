@@ -20,12 +20,13 @@ from treetop.arrays import real
 from treetop.bandit import config
 from treetop.bandit.bandit import Bandit
 from treetop.client import Client
-from treetop.demo import MAX_LEAF, Demo
+from treetop.data.datasets import Stream, load
 from treetop.errors import ServiceError, ServiceUnreachable
 from treetop.service import logs
 from treetop.service.refit_scheduler import LOG_VARIABLE
 from treetop.service.serve import serve
 
+INIT, MAX_LEAF = 3_413, 10  # rows that the first model is made from; the other 50,000 are visitors
 FIRST_REFIT = 500
 LATER, NEVER = 0.15, 0.10  # shares of the visitors
 DELAY = (5.0, 60.0)  # seconds
@@ -37,16 +38,16 @@ def serve_demo(
 ) -> None:  # fmt: skip
     """Serves until SIGTERM or Ctrl-C; a folder that is there already goes on where it stood. `told` hears the URL."""
     real("rate", rate, 0.1, 1000)
-    demo = Demo.prepare(rounds, seed)
+    stream = Stream.draw(load("debian"), INIT, rounds, seed)
     if not folder.exists():
-        create(folder, demo)
+        create(folder, stream, seed)
     for name in OURS:
         os.environ.pop(name, None)
     visitors: list[Visitors] = []
 
     def begin(url: str) -> None:
         told(url)
-        visitors.append(Visitors(url, demo, rate, seed))
+        visitors.append(Visitors(url, stream, rate, seed))
         visitors[0].start()
 
     try:
@@ -56,21 +57,21 @@ def serve_demo(
             running.stop()
 
 
-def create(folder: Path, demo: Demo) -> None:
-    data, stream = demo.dataset, demo.stream
+def create(folder: Path, stream: Stream, seed: int) -> None:
+    data = stream.dataset
     settings = config.Config(tree=config.Leaves(MAX_LEAF), refit=config.Refitting(first=FIRST_REFIT))
     Bandit.create(
-        folder, stream.X_init, stream.Y_init, model=demo.model, arms=data.arm_names, features=data.feature_names,
-        config=settings,
+        folder, stream.X_init, stream.Y_init, arms=data.arm_names, features=data.feature_names, config=settings,
+        seed=seed,
     ).close()  # fmt: skip
 
 
 class Visitors(threading.Thread):
     """Asks for decisions at a steady rate, and rewards them by the labels of the data."""
 
-    def __init__(self, url: str, demo: Demo, rate: float, seed: int) -> None:
+    def __init__(self, url: str, stream: Stream, rate: float, seed: int) -> None:
         super().__init__(name="visitors", daemon=True)
-        self._client, self._demo, self._pause = Client(url, retries=1), demo, 1 / rate
+        self._client, self._stream, self._pause = Client(url, retries=1), stream, 1 / rate
         self._rng = np.random.default_rng(seed)
         self._ending = threading.Event()
         self._owed: list[tuple[float, str, Mapping[str | int, float]]] = []  # rewards to come, by their time
@@ -85,8 +86,8 @@ class Visitors(threading.Thread):
         while not self._client.ready():
             if self._ending.wait(0.1):
                 return
-        logs.say("visitors come", count=len(self._demo.stream.rows), a_second=round(1 / self._pause, 1))
-        for number in range(len(self._demo.stream.rows)):
+        logs.say("visitors come", count=len(self._stream.rows), a_second=round(1 / self._pause, 1))
+        for number in range(len(self._stream.rows)):
             if self._ending.wait(self._pause):
                 return
             self._tried(partial(self._visit, number))
@@ -104,7 +105,7 @@ class Visitors(threading.Thread):
                 logs.say("a visit failed", 30, why=str(error))
 
     def _visit(self, number: int) -> None:
-        stream, data = self._demo.stream, self._demo.dataset
+        stream, data = self._stream, self._stream.dataset
         row = int(stream.rows[number])
         names, ids = data.context_names, data.arm_names
         assert names is not None

@@ -1,4 +1,4 @@
-"""The process of one refit: `python -m treetop.service.refit_process DIR`. Prints what it did as JSON, or one line of error."""
+"""The process of one refit: `python -m treetop.service.refit_process DIR`. Prints JSON, or one line of error."""
 
 from __future__ import annotations
 
