@@ -26,9 +26,8 @@ from cells import Cells, table
 
 from treetop.arrays import Floats, Ints, as_rows
 from treetop.data.datasets import Dataset, Stream, load
-from treetop.experiments.execute import Settings
-from treetop.learning import placement as settle
-from treetop.learning import pooled
+from treetop.experiments.settings import Settings
+from treetop.learning import placement, pooled
 from treetop.learning.placement import Standing
 from treetop.learning.pooled import KNOTS, Labelled
 from treetop.learning.refit import initial_fit
@@ -70,7 +69,7 @@ def means_of_rounds_too() -> Iterator[None]:
 @contextmanager
 def no_hall() -> Iterator[None]:
     """An arm that has earned much is scored where routing leads to its leaf, as any other."""
-    with patch.object(settle, "HALL", 0), patch.object(settle, "_path", lambda tree, leaf: None):
+    with patch.object(placement, "HALL", 0), patch.object(placement, "_path", lambda tree, leaf: None):
         yield
 
 

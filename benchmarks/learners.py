@@ -19,7 +19,7 @@ import numpy as np
 
 from treetop import Feedback, Labelled, Linear, Model, Policy, Pooled, Thrifty, load, refit, run
 from treetop.arrays import Rows
-from treetop.experiments.execute import EPOCHS
+from treetop.experiments.settings import EPOCHS
 from treetop.learning.linear import Epochs
 from treetop.simulation.play import begin
 

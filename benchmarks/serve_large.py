@@ -29,7 +29,7 @@ from treetop.bandit.bandit import Bandit
 from treetop.bandit.config import Config, Deciding, Learning, Refitting
 from treetop.bandit.results import Shown, same
 from treetop.bandit.snapshot import tree_id
-from treetop.bench import http_load as knock
+from treetop.bench import http_load
 from treetop.bench.shape import CONTEXTS, SHAPES, Made, Shape, default_cache, log, made
 from treetop.bench.table import markdown
 from treetop.bench.timing import Row, commit, load_average, machine
@@ -103,7 +103,7 @@ class Service:
 
     def times(self, requests: list[bytes]) -> Row:
         """Of decisions, one after the other on one connection."""
-        return spread(knock.knock(self.port, 1, SECONDS, requests)["times"])
+        return spread(http_load.knock(self.port, 1, SECONDS, requests)["times"])
 
 
 def spread(times: list[float]) -> Row:
@@ -130,7 +130,7 @@ def refitted(service: Service, requests: list[bytes]) -> Row:
     while service.client.model()["model"] == before:
         if time.perf_counter() - began > PATIENCE:
             raise TimeoutError(f"no new model after {PATIENCE:g} s: {service.client.model()}")
-        times += knock.knock(service.port, 1, 0.5, requests)["times"]
+        times += http_load.knock(service.port, 1, 0.5, requests)["times"]
         most = max(most, service.memory()["own_gb"])
     return {"seconds": round(time.perf_counter() - began, 1), "own_gb": most, **spread(times)}
 
@@ -145,8 +145,8 @@ def served(folder: Path, contexts: Rows, n: int) -> tuple[list[Row], dict[str, i
     features = [dict(zip(map(str, row.index.tolist()), row.value.tolist(), strict=True))
                 for row in (contexts.row(i) for i in range(2 * n))]  # fmt: skip
     file = folder.parent / "requests"
-    knock.write_requests(file, [json.dumps({"features": x}).encode() for x in features[n:]])
-    requests, service = knock.read_requests(file), Service(folder)
+    http_load.write_requests(file, [json.dumps({"features": x}).encode() for x in features[n:]])
+    requests, service = http_load.read_requests(file), Service(folder)
     rows: list[Row] = []
     try:
         rows.append({"what": "start", "seconds": service.start_seconds, **service.memory()})

@@ -21,7 +21,9 @@ from cells import Cell, Cells, table
 
 from treetop.arrays import Floats
 from treetop.data.datasets import load
-from treetop.experiments.execute import Plan, Record, Settings, beginning, execute
+from treetop.experiments.execute import beginning, execute
+from treetop.experiments.records import RunRecord
+from treetop.experiments.settings import Plan, Settings
 from treetop.simulation.scenario import SCENARIOS
 
 SHORT, LONG = "nonzeros=8,labels=3", "nonzeros=200,labels=5"
@@ -76,7 +78,7 @@ def play_all(cells: Cells, shapes: Mapping[str, str], changing: Sequence[str], s
                 cells.play(facts, lambda: _measured(execute(None, plan, dataset=dataset, started=started)[0]))  # noqa: B023
 
 
-def _measured(record: Record) -> Cell:
+def _measured(record: RunRecord) -> Cell:
     blocks = [int(block) if block == int(block) else block for block in record.blocks]
     return {"mean_reward": round(record.mean_reward, 6), "rounds": record.rounds, "blocks": blocks}
 

@@ -21,7 +21,7 @@ import treetop
 from treetop.arrays import Rows
 from treetop.data import datasets, synthetic
 from treetop.learning.linear import EXACT_UP_TO, samples
-from treetop.simulation import play as simulate
+from treetop.simulation import play
 from treetop.simulation.play import Labels
 
 ARMS, LEAVES = 2_812_281, 2**15
@@ -104,8 +104,8 @@ def refit() -> None:
 
 def warm(where: str) -> None:
     dataset = datasets.load(where)
-    stream, model = simulate.begin(dataset, 5000, 60_000, 10, 0)
-    whole = simulate.run(stream, model, treetop.Policy(k=5, explore=3), seed=0).feedback
+    stream, model = play.begin(dataset, 5000, 60_000, 10, 0)
+    whole = play.run(stream, model, treetop.Policy(k=5, explore=3), seed=0).feedback
     start, rows, rewards = samples(whole, model)
     large = np.nonzero(np.diff(start) > EXACT_UP_TO)[0]
     print(f"{len(large)} reward models of more than {EXACT_UP_TO} samples, {np.diff(start)[large].sum():,} in all")

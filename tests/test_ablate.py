@@ -13,7 +13,8 @@ from test_targets import script
 import treetop
 from treetop.bench.timing import commit as treetop_commit
 from treetop.data.synthetic import parse
-from treetop.experiments.execute import EPOCHS, Plan, Settings, execute
+from treetop.experiments.execute import execute
+from treetop.experiments.settings import EPOCHS, Plan, Settings
 from treetop.learning.placement import Standing
 from treetop.learning.pooled import KNOTS, STEPS, Labelled, Pooled, leaves
 from treetop.learning.refit import initial_fit

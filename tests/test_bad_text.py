@@ -14,7 +14,7 @@ from writers import SPARSE, SVMLIGHT, XMC, cut, run, whole_text
 
 import treetop
 from treetop import _core
-from treetop.data import readers as read
+from treetop.data import readers
 
 # ------------------------------------------------------------------------------------------------- malformed
 
@@ -72,7 +72,7 @@ def test_malformed_text_is_refused_with_line_and_reason(case: str, tmp_path: Pat
         run(form, [bytes([byte]) for byte in text.encode()])
     (tmp_path / "data.txt").write_bytes(text.encode())
     with pytest.raises(ValueError, match=f"^{re.escape(str(tmp_path / 'data.txt'))} .*{re.escape(message)}"):
-        read.parse(tmp_path / "data.txt", read.TEXT_FORMS[form])
+        readers.parse(tmp_path / "data.txt", readers.TEXT_FORMS[form])
 
 
 def test_a_reader_is_used_once() -> None:

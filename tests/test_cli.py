@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 import treetop
 from treetop.cli.main import app
-from treetop.paper import results_folder as story
+from treetop.paper import results_folder
 from treetop.policy.strategies import STRATEGIES
-from treetop.report import html as page
+from treetop.report import html
 
 COMMANDS = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
 
@@ -77,7 +77,7 @@ def test_settings_are_crossed_and_told_apart(tmp_path: Path) -> None:
     for k, beam, strategy in found:
         (line,) = [line for line in text.splitlines() if re.search(rf"{strategy} .*k={k} beam={beam} ", line)]
         assert ("1.00x" in line) == (strategy == "greedy"), "compared with greedy of the same settings"
-    assert len(re.findall("X-IGW-topk k=. beam=", page.html(story.read(tmp_path / "out"), None))) >= 4
+    assert len(re.findall("X-IGW-topk k=. beam=", html.html(results_folder.read(tmp_path / "out"), None))) >= 4
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,18 @@ from test_datasets import folder
 from test_simulate import made_up
 
 import treetop
-from treetop.experiments import run_folder as store
-from treetop.experiments.execute import Plan, Record, Settings, execute, read
+from treetop.experiments import run_folder
+from treetop.experiments.execute import execute
+from treetop.experiments.records import RunRecord, read_records
+from treetop.experiments.settings import Plan, Settings
 from treetop.simulation.observation import Position
 from treetop.simulation.play import History, Labels, Progress, begin
 
 COMMON = {"init": 100, "horizon": 2000, "max_leaf": 4, "first_epoch": 64}
 CHILD = """
 import sys
-from treetop.experiments.execute import Plan, execute
+from treetop.experiments.execute import execute
+from treetop.experiments.settings import Plan
 
 def bar(name, total, done=0):
     return lambda now, mean: print(name, now, flush=True)
@@ -37,7 +40,7 @@ def small(*names: str, seeds: tuple[int, ...] = (0,), **settings: object) -> Pla
     return Plan.of("made up", names or ("igw", "greedy"), seeds, **{**COMMON, **settings})
 
 
-def same(a: list[Record], b: list[Record]) -> bool:
+def same(a: list[RunRecord], b: list[RunRecord]) -> bool:
     return [replace(r, seconds=0) for r in a] == [replace(r, seconds=0) for r in b]
 
 
@@ -62,20 +65,20 @@ def test_killed_at_random_moments_the_results_are_the_same(tmp_path: Path) -> No
             break
         kills += process.returncode == -signal.SIGKILL
     assert kills >= 3
-    whole, killed = read(tmp_path / "whole"), read(tmp_path / "killed")
+    whole, killed = read_records(tmp_path / "whole"), read_records(tmp_path / "killed")
     assert len(whole) == 6
     assert same(whole, killed)
-    assert not (tmp_path / "killed" / store.STATE).exists()
+    assert not (tmp_path / "killed" / run_folder.STATE).exists()
 
 
 def test_killed_between_the_last_line_and_the_clean_up_leaves_nothing_behind(tmp_path: Path) -> None:
     data = folder(tmp_path, 600)
     plan = Plan.of(str(data), ["igw"], seeds=[0], **COMMON)
     execute(tmp_path / "out", plan)
-    (tmp_path / "out" / store.STATE).mkdir()
-    (tmp_path / "out" / store.STATE / "0.npz").write_bytes(b"left over")
+    (tmp_path / "out" / run_folder.STATE).mkdir()
+    (tmp_path / "out" / run_folder.STATE / "0.npz").write_bytes(b"left over")
     execute(tmp_path / "out", plan)
-    assert not (tmp_path / "out" / store.STATE).exists()
+    assert not (tmp_path / "out" / run_folder.STATE).exists()
 
 
 def test_a_run_goes_on_after_any_epoch(tmp_path: Path) -> None:
@@ -103,7 +106,7 @@ def test_what_is_finished_is_not_played_again(tmp_path: Path) -> None:
     data = made_up(600)
     first = execute(tmp_path, small("igw", "greedy", seeds=(0, 7)), dataset=data)
     assert [(r.strategy, r.seed) for r in first] == [("igw", 0), ("greedy", 0), ("igw", 7), ("greedy", 7)]
-    stamp = (tmp_path / store.RUNS).stat().st_mtime_ns
+    stamp = (tmp_path / run_folder.RUNS).stat().st_mtime_ns
     shown: list[tuple[str, int, int]] = []
 
     def bar(name: str, total: int, done: int = 0) -> Progress:
@@ -111,7 +114,7 @@ def test_what_is_finished_is_not_played_again(tmp_path: Path) -> None:
         return lambda now, mean: None
 
     assert execute(tmp_path, small("igw", "greedy", seeds=(0, 7)), bar, dataset=data) == first
-    assert (tmp_path / store.RUNS).stat().st_mtime_ns == stamp
+    assert (tmp_path / run_folder.RUNS).stat().st_mtime_ns == stamp
     assert shown[0] == ("igw, seed 0", 2000, 2000)
     assert same(first, execute(None, small("igw", "greedy", seeds=(0, 7)), dataset=data))
 
@@ -119,18 +122,18 @@ def test_what_is_finished_is_not_played_again(tmp_path: Path) -> None:
 def test_an_unfinished_line_and_a_torn_state_are_as_if_never_written(tmp_path: Path) -> None:
     data, plan = made_up(600), small()
     whole = execute(tmp_path, plan, dataset=data)
-    lines = (tmp_path / store.RUNS).read_bytes().splitlines(keepends=True)
-    (tmp_path / store.RUNS).write_bytes(lines[0] + lines[1][:-5])
-    (tmp_path / store.STATE).mkdir()
-    (tmp_path / store.STATE / "1.npz").write_bytes(b"PK torn")
-    (tmp_path / store.STATE / "1.npz.part").write_bytes(b"")
-    assert len(read(tmp_path)) == 1
+    lines = (tmp_path / run_folder.RUNS).read_bytes().splitlines(keepends=True)
+    (tmp_path / run_folder.RUNS).write_bytes(lines[0] + lines[1][:-5])
+    (tmp_path / run_folder.STATE).mkdir()
+    (tmp_path / run_folder.STATE / "1.npz").write_bytes(b"PK torn")
+    (tmp_path / run_folder.STATE / "1.npz.part").write_bytes(b"")
+    assert len(read_records(tmp_path)) == 1
     assert same(execute(tmp_path, plan, dataset=data), whole)
-    assert not (tmp_path / store.STATE).exists()
+    assert not (tmp_path / run_folder.STATE).exists()
 
 
 def test_a_state_of_other_versions_is_begun_anew(tmp_path: Path) -> None:
-    path = store.Folder(tmp_path)
+    path = run_folder.Folder(tmp_path)
     history = replace(History.blank(4, 2), done=4, seconds=1.5)
     path.save(0, history, {"numpy": "1"})
     assert path.saved(0, {"numpy": "2"}) is None
@@ -168,12 +171,12 @@ def store_there(path: Path) -> None:
 
 
 def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
-    with store.opened(tmp_path, {}), pytest.raises(ValueError, match="is in use by another process"):
+    with run_folder.opened(tmp_path, {}), pytest.raises(ValueError, match="is in use by another process"):
         execute(tmp_path, small(), dataset=made_up(600))
 
 
 def test_results_without_a_plan_are_not_taken_for_ones_own(tmp_path: Path) -> None:
-    (tmp_path / store.RUNS).write_text("{}\n")
+    (tmp_path / run_folder.RUNS).write_text("{}\n")
     with pytest.raises(ValueError, match=r"holds runs\.jsonl without plan\.json"):
         execute(tmp_path, small(), dataset=made_up(600))
 
@@ -197,8 +200,8 @@ def test_a_record_says_what_was_played(tmp_path: Path) -> None:
     assert record.settings["parameters"] == {"beta": 1.0}
     assert set(record.versions) == {"treetop", "numpy", "scipy", "python"}
     assert record.dataset == data.facts()
-    assert record == read(tmp_path)[0]
-    assert list(json.loads((tmp_path / store.RUNS).read_text())) == list(Record.__dataclass_fields__)
+    assert record == read_records(tmp_path)[0]
+    assert list(json.loads((tmp_path / run_folder.RUNS).read_text())) == list(RunRecord.__dataclass_fields__)
 
 
 @pytest.mark.parametrize("horizon", [1, 7, 199, 401])

@@ -19,8 +19,9 @@ import treetop
 from treetop.arrays import Floats, Longs, as_rows
 from treetop.cli.main import app
 from treetop.data.datasets import Stream, load
-from treetop.experiments.execute import Plan, Settings, execute
+from treetop.experiments.execute import execute
 from treetop.experiments.full_information import full_information
+from treetop.experiments.settings import Plan, Settings
 from treetop.learning.pooled import KNOTS, WIDEST, Labelled, Pooled, _Routed, interpolate, pooled_means
 from treetop.model.model import Model
 from treetop.policy.search import Eligible, search

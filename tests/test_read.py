@@ -33,7 +33,7 @@ from writers import (
 )
 
 import treetop
-from treetop.data import readers as read
+from treetop.data import readers
 
 
 def parts() -> Parts:
@@ -60,7 +60,7 @@ def same(rows: Any, M: Any) -> None:
 @pytest.mark.parametrize("form", FOLDERS)
 @pytest.mark.parametrize("block", [7, 1 << 20])
 def test_every_form_gives_the_same_set(form: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read, "BLOCK", block)
+    monkeypatch.setattr(readers, "BLOCK", block)
     FOLDERS[form](tmp_path, parts())
     data = treetop.load(tmp_path)
     assert data.name == tmp_path.name
@@ -81,7 +81,7 @@ def test_a_file_is_a_set_without_initialisation_part(write: Any, tmp_path: Path)
 def test_the_first_form_of_several_is_taken_and_two_sets_in_a_folder_are_refused(tmp_path: Path) -> None:
     pair_folder(tmp_path, parts(), "a_")
     npz_folder(tmp_path, parts())
-    found = read.find(tmp_path)
+    found = readers.find(tmp_path)
     assert found is not None
     assert found.form == "npz"
     (tmp_path / "X.trn.npz").unlink()

@@ -12,9 +12,9 @@ from test_simulate import made_up
 
 import treetop
 from treetop.arrays import Rows, as_rows
-from treetop.experiments import execute as experiment
 from treetop.experiments import realizable
 from treetop.experiments.realizable import Noisy, Realizable
+from treetop.experiments.records import read_records
 from treetop.simulation.play import Progress, begin
 
 K = 5
@@ -141,7 +141,7 @@ def test_played_in_a_folder_it_is_kept_and_taken_up_again(tmp_path: Path, monkey
             "made up", ["igw", "epsilon"], dataset=data, seeds=[0, 3], folder=tmp_path, progress=bar, **EASY
         )
     assert (tmp_path / realizable.TRUTH).exists()
-    assert len(experiment.read(tmp_path)) == 1
+    assert len(read_records(tmp_path)) == 1
     monkeypatch.setattr(Realizable, "fit", None)  # the truth of before is used
     kept = realizable.play("made up", ["igw", "epsilon"], dataset=data, seeds=[0, 3], folder=tmp_path, **EASY)
     assert [replace(r, seconds=0) for r in kept] == [replace(r, seconds=0) for r in memory]

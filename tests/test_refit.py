@@ -23,7 +23,8 @@ from strategies import csr, dense, few, seeds
 import treetop
 from treetop import Feedback, Linear, Model, _core
 from treetop.arrays import Fitted, Rows
-from treetop.experiments.execute import Plan, execute
+from treetop.experiments.execute import execute
+from treetop.experiments.settings import Plan
 from treetop.learning.linear import samples
 
 EARLIER, LATE = 250, 520

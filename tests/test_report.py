@@ -12,9 +12,9 @@ from test_cli import call, shell
 from test_datasets import folder
 
 from treetop.experiments.comparison import Series, Tally, tally, votes
-from treetop.paper import results_folder as story
+from treetop.paper import results_folder
 from treetop.paper.claims import TABLE2, by_dataset, paper_name, sheet
-from treetop.report import pictures as figures
+from treetop.report import pictures
 from treetop.report.html import Story, html
 from treetop.report.tables import Chapter, Line, Panel, Sheet, curves, grid, grid_sheet, last_fifth, means, number
 
@@ -127,26 +127,26 @@ def test_a_chapter_survives_its_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["png", "svg"])
 def test_panels_are_drawn_side_by_side(tmp_path: Path, kind: str) -> None:
-    path = figures.draw(chapter().panels, tmp_path / "sub" / f"a.{kind}")
+    path = pictures.draw(chapter().panels, tmp_path / "sub" / f"a.{kind}")
     assert path.read_bytes()[:5] in (b"\x89PNG\r", b"<?xml")
 
 
 def test_a_picture_is_the_same_bytes_again() -> None:
     panel = chapter().panels[0]
-    assert figures.svg(panel, "dark") == figures.svg(panel, "dark") != figures.svg(panel, "light")
+    assert pictures.svg(panel, "dark") == pictures.svg(panel, "dark") != pictures.svg(panel, "light")
 
 
 def test_a_dark_picture_has_no_white_ground() -> None:
     """Axes are white by default, and so is the text of the dark theme."""
     for panel in chapter().panels:
-        assert b"fill: #ffffff" not in figures.svg(panel, "dark")
+        assert b"fill: #ffffff" not in pictures.svg(panel, "dark")
 
 
 def test_pictures_of_nothing_and_of_unknown_kinds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="0 panels"):
-        figures.draw([], tmp_path / "a.png")
+        pictures.draw([], tmp_path / "a.png")
     with pytest.raises(ValueError, match="kind 'pie'"):
-        figures.svg(Panel("", (), "", "pie"), "light")
+        pictures.svg(Panel("", (), "", "pie"), "light")
 
 
 def test_the_page_has_everything_inside() -> None:
@@ -198,13 +198,13 @@ def test_report_of_a_simulation(tmp_path: Path) -> None:
     page = self_contained(text)
     igw = [run["mean_reward"] for run in result["runs"] if run["strategy"] == "igw"]
     assert any(f"{sum(igw) / 2:.3f}" in word for word in page.words)
-    assert story.checksum(out / "result.json") in page.words
+    assert results_folder.checksum(out / "result.json") in page.words
     assert "report.html" in call("report", str(out)).output
 
 
 def test_report_of_a_demo_shows_decisions_in_words(tmp_path: Path) -> None:
     call("demo", "--rounds", "5000", "--out", str(tmp_path), "--json")
-    page = self_contained(html(story.read(tmp_path), None))
+    page = self_contained(html(results_folder.read(tmp_path), None))
     example = json.loads((tmp_path / "result.json").read_text())["examples"][0]
     assert example["context"] in page.words
     assert "explored" in page.words

@@ -15,11 +15,11 @@ from test_simulate import made_up
 import treetop
 from treetop import _core
 from treetop.arrays import Floats, Rows, as_rows
-from treetop.experiments import execute as experiment
-from treetop.experiments import realizable
+from treetop.experiments import execute, realizable
 from treetop.experiments.realizable import Noisy, Realizable, fitted
+from treetop.experiments.settings import Plan
 from treetop.experiments.truth import Sparse, hits, turned
-from treetop.paper import run_cache as lab
+from treetop.paper import run_cache
 from treetop.paper.reproduce import reproduce
 from treetop.paper.run_cache import Lab
 from treetop.report.tables import Chapter
@@ -189,10 +189,10 @@ def test_killed_and_taken_up_again_it_ends_the_same(tmp_path: Path, monkeypatch:
 def test_over_all_arms_routing_weights_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     data = made_up()
     settings: dict[str, Any] = {"horizon": 900, "init": 200, "max_leaf": 4, "first_epoch": 64, "beam": None}
-    plan = experiment.Plan.of("made up", ["igw", "boltzmann", "epsilon", "greedy"], **settings)
-    without = experiment.execute(None, plan, dataset=data)
-    monkeypatch.setattr(experiment, "_unrouted", lambda model: model)
-    routed = experiment.execute(None, plan, dataset=data)
+    plan = Plan.of("made up", ["igw", "boltzmann", "epsilon", "greedy"], **settings)
+    without = execute.execute(None, plan, dataset=data)
+    monkeypatch.setattr(execute, "_unrouted", lambda model: model)
+    routed = execute.execute(None, plan, dataset=data)
     assert [replace(r, seconds=0) for r in without] == [replace(r, seconds=0) for r in routed]
 
 
@@ -205,7 +205,7 @@ def test_one_tree_serves_all_runs_of_a_seed(tmp_path: Path, monkeypatch: pytest.
         built.append(seed)
         return begin(dataset, init, horizon, leaf, seed, *more, **tree)
 
-    monkeypatch.setattr(experiment, "begin", counted)
+    monkeypatch.setattr(execute, "begin", counted)
     spec = "synthetic:arms=150,features=40,rows=200,init=100,nonzeros=8"
     Lab((spec,), (0, 1), tmp_path, quick=True, horizon=100).realizable(spec)
     assert built == [0, 1, 0, 1], "over all arms, then with a beam"
@@ -213,7 +213,7 @@ def test_one_tree_serves_all_runs_of_a_seed(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_command_plays_every_dataset_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(realizable, "LARGEST", 0)
-    monkeypatch.setattr(lab, "REALIZABLE_PRODUCTS", 60_000)
+    monkeypatch.setattr(run_cache, "REALIZABLE_PRODUCTS", 60_000)
     specs = {arms: f"synthetic:arms={arms},features=40,rows=200,init=100,nonzeros=8" for arms in (150, 300)}
     words = [
         "--quick",
@@ -254,8 +254,8 @@ def test_the_command_plays_every_dataset_given(tmp_path: Path, monkeypatch: pyte
 
 def test_unasked_only_the_easiest_set_is_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     specs = tuple(f"synthetic:arms={arms},features=40,rows=200,init=100,nonzeros=8" for arms in (170, 150))
-    monkeypatch.setattr(lab, "QUICK_DATA", specs)
-    monkeypatch.setattr(lab, "climb", lambda strategy, score, size: {})  # no tuning
+    monkeypatch.setattr(run_cache, "QUICK_DATA", specs)
+    monkeypatch.setattr(run_cache, "climb", lambda strategy, score, size: {})  # no tuning
     unasked = Lab(specs, (0,), tmp_path / "unasked", quick=True, horizon=60)
     (chapter,) = reproduce(unasked, ["realizable"])
     assert {row["arms"] for row in chapter.data["variants"]} == {150}

@@ -10,8 +10,9 @@ from test_cli import call
 from test_datasets import folder
 from test_simulate import made_up
 
-from treetop.experiments import tuning as tune
-from treetop.experiments.execute import execute, read
+from treetop.experiments import tuning
+from treetop.experiments.execute import execute
+from treetop.experiments.records import read_records
 
 COMMON = {"init": 100, "horizon": 1500, "max_leaf": 4, "first_epoch": 64}
 WORDS = ["--init", "100", "--horizon", "1500", "--max-leaf", "4", "--first-epoch", "64", "--grid", "small"]
@@ -19,19 +20,19 @@ WORDS = ["--init", "100", "--horizon", "1500", "--max-leaf", "4", "--first-epoch
 
 def test_the_papers_grids() -> None:
     for name, parameter in (("igw", "C"), ("boltzmann", "beta")):
-        values = [point[parameter] for point in tune.grid(name)]
+        values = [point[parameter] for point in tuning.grid(name)]
         assert values == [10.0**e for e in range(-7, 8)]
-    epsilons = [point["epsilon"] for point in tune.grid("epsilon")]
+    epsilons = [point["epsilon"] for point in tuning.grid("epsilon")]
     assert (epsilons[0], epsilons[-1]) == (1e-7, 1.0)
     np.testing.assert_allclose(np.diff(np.log10(epsilons)), 7 / 9, atol=1e-3)
     assert any(round(epsilon, 3) == 0.167 for epsilon in epsilons)
-    assert tune.grid("greedy") == [{}]
+    assert tuning.grid("greedy") == [{}]
 
 
 def test_the_best_of_each_strategy_is_the_best_over_all_seeds() -> None:
-    plan = tune.plan("made up", ["igw", "epsilon", "greedy"], "small", [0, 1], **COMMON)
+    plan = tuning.plan("made up", ["igw", "epsilon", "greedy"], "small", [0, 1], **COMMON)
     records = execute(None, plan, dataset=made_up())
-    points = tune.points(plan, records)
+    points = tuning.points(plan, records)
     assert len(points) == 7
     for point in points:
         mine = [
@@ -46,7 +47,7 @@ def test_the_best_of_each_strategy_is_the_best_over_all_seeds() -> None:
         mine_best = [p for p in points if p.strategy == name and p.best]
         assert len(mine_best) == 1
         assert mine_best[0].mean_reward == max(p.mean_reward for p in points if p.strategy == name)
-    best = tune.summary(points)["best"]
+    best = tuning.summary(points)["best"]
     assert best["greedy"].keys() == {"mean_reward"}
     assert best["epsilon"].keys() == {"epsilon", "mean_reward"}
 
@@ -63,19 +64,19 @@ def test_the_command_prints_a_table_and_json_and_goes_on(tmp_path: Path) -> None
     assert found["dataset"]["arms"] == 60
     assert found["best"]["igw"]["mean_reward"] == max(p["mean_reward"] for p in found["points"][:3])
     assert json.loads((tmp_path / "out" / "tuned.json").read_text()) == found
-    assert [r.mean_reward for r in read(tmp_path / "out")] == [p["mean_reward"] for p in found["points"]]
+    assert [r.mean_reward for r in read_records(tmp_path / "out")] == [p["mean_reward"] for p in found["points"]]
 
 
 def test_mistakes_are_named() -> None:
     with pytest.raises(ValueError, match="strategy is 'magic'; it must be one of igw, boltzmann"):
-        tune.grid("magic")
+        tuning.grid("magic")
     with pytest.raises(ValueError, match="grid is 'huge'; it must be one of paper, small"):
-        tune.grid("igw", "huge")
+        tuning.grid("igw", "huge")
 
 
 @pytest.mark.parametrize(("strategy", "peak"), [("igw", 1e5), ("igw", 1e-7), ("boltzmann", 1e7), ("epsilon", 1.0)])
 def test_climbing_finds_the_peak_of_the_grid_in_few_tries(strategy: str, peak: float) -> None:
-    name = tune.PARAMETER[strategy]
+    name = tuning.PARAMETER[strategy]
     assert name
     tried: list[float] = []
 
@@ -83,22 +84,22 @@ def test_climbing_finds_the_peak_of_the_grid_in_few_tries(strategy: str, peak: f
         tried.append(point[name])
         return -abs(math.log(point[name] / peak))
 
-    assert tune.climb(strategy, score) == {name: peak}
+    assert tuning.climb(strategy, score) == {name: peak}
     assert len(tried) == len(set(tried)) <= 2 + abs(math.log10(peak)) + 2
 
 
-@pytest.mark.parametrize(("strategy", "best"), [("igw", 1e6), ("boltzmann", 1e7), ("epsilon", tune.SHARES[1])])
+@pytest.mark.parametrize(("strategy", "best"), [("igw", 1e6), ("boltzmann", 1e7), ("epsilon", tuning.SHARES[1])])
 def test_climbing_looks_at_the_greedy_end_too(strategy: str, best: float) -> None:
     """A low peak near the paper's value must not hide that it pays to explore hardly at all."""
-    name = tune.PARAMETER[strategy]
+    name = tuning.PARAMETER[strategy]
     assert name
-    found = tune.FOUND[strategy]
+    found = tuning.FOUND[strategy]
 
     def score(point: dict[str, float]) -> float:
         return max(1 - abs(math.log10(point[name] / found)), 5 - abs(math.log10(point[name] / best)))
 
-    assert tune.climb(strategy, score) == {name: best}
+    assert tuning.climb(strategy, score) == {name: best}
 
 
 def test_greedy_has_nothing_to_climb() -> None:
-    assert tune.climb("greedy", lambda point: 0.0) == {}
+    assert tuning.climb("greedy", lambda point: 0.0) == {}

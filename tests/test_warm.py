@@ -20,8 +20,9 @@ from treetop.bandit.results import same
 from treetop.cli.main import app
 from treetop.data.datasets import load
 from treetop.errors import ModelFileError
-from treetop.experiments.execute import EPOCHS, Settings, prepared
-from treetop.learning import label_storage as labels
+from treetop.experiments.execute import prepared
+from treetop.experiments.settings import EPOCHS, Settings
+from treetop.learning import label_storage
 from treetop.learning.linear import Epochs
 from treetop.learning.pooled import Labelled
 from treetop.log.records import gather
@@ -103,7 +104,7 @@ def test_the_first_model_of_init_is_that_of_simulate(tmp_path: Path) -> None:
         assert parts(bandit.live.model) == parts(warm)
         assert (bandit.live.model.epoch, bandit.live.model.n_seen) == (0, 0)
         known = bandit.home.labelled(cold, np.zeros(data.n_arms, np.bool_))
-        for name in labels.SAMPLES:
+        for name in label_storage.SAMPLES:
             assert np.array_equal(getattr(known, name), getattr(learner.known, name))  # type: ignore[attr-defined]
             assert isinstance(getattr(known, name), np.memmap)
     policy = treetop.Policy(explore=0)
@@ -258,11 +259,11 @@ def test_labels_that_cannot_be_are_refused(tmp_path: Path, change: dict[str, Any
     one = {"row": np.int32, "arm": np.int32, "reward": np.float32, "route": np.float64, "weight": np.float64}
     arrays = {name: np.zeros(1, kind) for name, kind in one.items()}
     contexts = treetop.Labelled.of(treetop.Tree.from_labels(X[:300], Y[:300]), X[:300], Y[:300]).contexts
-    labels.save(Labelled(**{"contexts": contexts, **arrays}), tmp_path / "good")  # type: ignore[arg-type]
-    assert len(labels.load(tmp_path / "good", 60, 40).arm) == 1
-    labels.save(Labelled(**{"contexts": contexts, **arrays, **change}), tmp_path / "bad")
+    label_storage.save(Labelled(**{"contexts": contexts, **arrays}), tmp_path / "good")  # type: ignore[arg-type]
+    assert len(label_storage.load(tmp_path / "good", 60, 40).arm) == 1
+    label_storage.save(Labelled(**{"contexts": contexts, **arrays, **change}), tmp_path / "bad")
     with pytest.raises(ModelFileError, match=message):
-        labels.load(tmp_path / "bad", 60, 40)
+        label_storage.load(tmp_path / "bad", 60, 40)
 
 
 def test_labels_of_a_newer_version_are_refused(folder: Path) -> None:
@@ -271,7 +272,7 @@ def test_labels_of_a_newer_version_are_refused(folder: Path) -> None:
     del manifest["crc32"]
     path.write_text(json.dumps({**manifest, "crc32": signature(manifest)}))
     with pytest.raises(ModelFileError, match="format version 2; this software reads 1"):
-        labels.load(folder / LABELLED, 60, 40)
+        label_storage.load(folder / LABELLED, 60, 40)
 
 
 def test_an_old_folder_works_as_it_did(tmp_path: Path) -> None:

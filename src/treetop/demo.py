@@ -10,7 +10,8 @@ import numpy as np
 
 from treetop.bandit.config import Refitting
 from treetop.data.datasets import Dataset, Stream, load
-from treetop.experiments.execute import Settings, prepared
+from treetop.experiments.execute import prepared
+from treetop.experiments.settings import Settings
 from treetop.model.model import Model
 from treetop.report.pictures import plot
 from treetop.report.tables import in_words

@@ -10,8 +10,7 @@ import pytest
 
 from treetop.arrays import Ints
 from treetop.errors import LogError, UnknownArm
-from treetop.service import decide as deciding
-from treetop.service import service
+from treetop.service import decide, service
 from treetop.service.http import Begun
 from treetop.service.worker import Joined
 from treetop.service.write_batcher import Together
@@ -174,7 +173,7 @@ def test_an_arm_added_a_moment_ago_is_found_though_another_task_took_it_up(taken
 
     here: Any = Service()
     if taken_up:
-        assert asyncio.run(deciding.current(here, work)) == "decided"
+        assert asyncio.run(decide.current(here, work)) == "decided"
     else:
         with pytest.raises(UnknownArm):
-            asyncio.run(deciding.current(here, work))
+            asyncio.run(decide.current(here, work))

@@ -18,7 +18,7 @@ from treetop.bandit.catalogue import ArmId, Catalogue, Vocabulary, line_added
 from treetop.bandit.config import Config
 from treetop.bandit.folder import CATALOGUE, CURRENT, LABELLED, MODELS, Home, State, name_of
 from treetop.files import put, sync_folder
-from treetop.learning import label_storage as labels
+from treetop.learning import label_storage
 from treetop.learning.pooled import Labelled
 from treetop.learning.refit import initial_fit
 from treetop.model.model import Model
@@ -105,7 +105,7 @@ def _write_folder(
         if names is not None:
             put(work / VOCABULARY, lambda file: file.write(json.dumps(names).encode() + b"\n"))
         if known is not None:
-            labels.save(known, work / LABELLED)
+            label_storage.save(known, work / LABELLED)
         name = name_of(model.epoch)
         model.save(work / MODELS / name)
         Home(work).note("created", model=name)

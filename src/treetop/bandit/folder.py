@@ -22,7 +22,7 @@ from treetop.arrays import Bools
 from treetop.bandit.catalogue import Catalogue
 from treetop.errors import ModelFileError, ModelSuperseded
 from treetop.files import append, cut_unfinished_line, locked, put
-from treetop.learning import label_storage as labels
+from treetop.learning import label_storage
 from treetop.learning.pooled import Labelled
 from treetop.model.model import Model
 
@@ -76,7 +76,7 @@ class Home:
 
     def labelled(self, model: Model, gone: Bools) -> Labelled:
         """The labels that the bandit was made from, without those of arms that are gone."""
-        return labels.load(self.path / LABELLED, model.n_arms, model.n_features).without(gone)
+        return label_storage.load(self.path / LABELLED, model.n_arms, model.n_features).without(gone)
 
     def models(self) -> list[str]:
         """The models kept, oldest first."""

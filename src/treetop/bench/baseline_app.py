@@ -17,8 +17,7 @@ import numpy as np
 from starlette.applications import Starlette
 
 from treetop.arrays import Rows
-from treetop.service import decide as deciding
-from treetop.service import schema as wire
+from treetop.service import decide, schema
 from treetop.service.app import App
 from treetop.service.http import ENCODE, Endpoint, Raw
 from treetop.service.service import Service
@@ -32,9 +31,9 @@ def create(service: Service) -> App:
     at = np.unique(np.linspace(0, columns - 1, min(FEATURES, columns)).astype(np.int32))
     row = Rows(np.array([0, len(at)], np.int64), at, np.ones(len(at), np.float32), columns)
     event = live.event(row, "0" * 32, None, None, live.gone)
-    answer = Raw(ENCODE(deciding.answer_of(service, event)))
+    answer = Raw(ENCODE(decide.answer_of(service, event)))
 
-    async def fixed(service: Service, ask: wire.DecideRequest) -> Raw:
+    async def fixed(service: Service, ask: schema.DecideRequest) -> Raw:
         await service.append([replace(event, event_id=os.urandom(16).hex())], {})
         return answer
 
@@ -44,7 +43,7 @@ def create(service: Service) -> App:
         yield
         await service.stop()
 
-    only = Endpoint(service, "/v1/decide", "POST", fixed, "write", wire.DecideRequest, largest=service.limits.body)
+    only = Endpoint(service, "/v1/decide", "POST", fixed, "write", schema.DecideRequest, largest=service.limits.body)
     return App({only.route: only}, Starlette(lifespan=lifespan))
 
 

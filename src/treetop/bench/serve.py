@@ -26,7 +26,7 @@ from treetop.arrays import Rows
 from treetop.bandit import config
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.results import same
-from treetop.bench import http_load as knock
+from treetop.bench import http_load
 from treetop.bench.setting import Result, Setting, played
 from treetop.bench.shape import SHAPES, Made
 from treetop.bench.timing import Row
@@ -90,7 +90,7 @@ class App:
 
     def asked(self, connections: int, seconds: float) -> dict[str, Any]:
         words = [self.port, connections, seconds, self.requests, REPLAYED]
-        command = [sys.executable, knock.__file__, *map(str, words)]  # by its path: it needs nothing of the package
+        command = [sys.executable, http_load.__file__, *map(str, words)]  # by its path: it needs nothing of the package
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             raise Disagreement(f"{self.name} refused a request: {(done.stderr.strip() or '?').splitlines()[-1]}")
@@ -127,7 +127,7 @@ def _started(
         never = config.Config(refit=config.Refitting(first=10**9))
         Bandit.create(folder / "home", model=made.model, features=names, config=never).close()
         requests = folder / "requests"
-        knock.write_requests(requests, _bodies(made.contexts.head(setting.contexts), names))
+        http_load.write_requests(requests, _bodies(made.contexts.head(setting.contexts), names))
         listening = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=2048))
         listening.setblocking(False)
         alive, held = os.pipe()

@@ -129,7 +129,7 @@ def _extra() -> Iterator[None]:
 def serve_demo(folder: Path, rounds: int, seed: int, port: int, rate: float, as_json: bool) -> None:
     """`treetop demo --serve`: says where the dashboard is, as JSON or as text."""
     with _extra():
-        from treetop.service import demo_traffic as visitors
+        from treetop.service import demo_traffic
 
     def told(url: str) -> None:
         if as_json:
@@ -137,7 +137,7 @@ def serve_demo(folder: Path, rounds: int, seed: int, port: int, rate: float, as_
         else:
             console.print(f"Dashboard: [bold]{url}[/]   folder: {folder}   Ctrl-C ends it.", highlight=False)
 
-    visitors.serve_demo(folder, rounds, seed, port, rate, told)
+    demo_traffic.serve_demo(folder, rounds, seed, port, rate, told)
 
 
 def replay(

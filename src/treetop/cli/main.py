@@ -17,19 +17,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from treetop import demo as demos
-from treetop.cli import folder as commands
-from treetop.cli import log as commands_log
+from treetop.cli import folder, log
 from treetop.cli.progress import bars
 from treetop.data.datasets import load
 from treetop.errors import TreetopError
 from treetop.experiments import tuning
-from treetop.experiments.execute import Plan, Settings, execute
+from treetop.experiments.execute import execute
 from treetop.experiments.full_information import full_information
+from treetop.experiments.settings import Plan, Settings
 from treetop.paper import reproduce as reproducing
-from treetop.paper import results_folder as story
-from treetop.paper import run_cache as lab
-from treetop.report import html as page
-from treetop.report import pictures as figures
+from treetop.paper import results_folder, run_cache
+from treetop.report import html, pictures
 from treetop.report.tables import table, write
 
 app = typer.Typer(
@@ -39,10 +37,10 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 console, errors = Console(), Console(stderr=True)
-for command in (commands.init, commands.serve, commands.replay):
+for command in (folder.init, folder.serve, folder.replay):
     app.command()(command)
-app.command("export")(commands_log.export)
-app.command("import")(commands_log.import_)
+app.command("export")(log.export)
+app.command("import")(log.import_)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables for people.")]
 DATA = "debian, synthetic:like=amazon-670k, a set of the paper such as eurlex-4k, or a file or folder."
@@ -110,7 +108,7 @@ def demo(
     Example: treetop demo --out /tmp/demo
     """
     if serve:
-        commands.serve_demo(out / "bandit", rounds, seed, port, rate, as_json)
+        folder.serve_demo(out / "bandit", rounds, seed, port, rate, as_json)
         return
     began = time.perf_counter()
     out.mkdir(parents=True, exist_ok=True)
@@ -235,7 +233,7 @@ def simulate(
     if out:
         _store(result, out / "result.json")
         title = f"{facts['name']}: {facts['arms']:,} arms"
-        _draw(lambda path: figures.plot(records, path, title), out / "curves.png")
+        _draw(lambda path: pictures.plot(records, path, title), out / "curves.png")
     if as_json:
         print(json.dumps(result))
     else:
@@ -321,7 +319,7 @@ def bench(
 
     Example: treetop bench decide batch --arms 200000
     """
-    from treetop.bench import subjects as benches  # here: a service that starts again need not wait for it
+    from treetop.bench import subjects  # here: a service that starts again need not wait for it
     from treetop.bench import table as bench_table
     from treetop.bench.peers import runner
     from treetop.bench.setting import Setting
@@ -335,7 +333,7 @@ def bench(
             load(data) if data else None, (lambda text: None) if as_json else status.update,
         )  # fmt: skip
         command = " ".join(["treetop", *sys.argv[1:]])
-        document = benches.run([name for name in what or [] if name != "all"], setting, command)
+        document = subjects.run([name for name in what or [] if name != "all"], setting, command)
     if as_json:
         print(json.dumps(document))
         return
@@ -359,7 +357,7 @@ def reproduce(
     seed: Seeds = [0],  # noqa: B006
     horizon: Annotated[int | None, typer.Option(help="Rounds at most; those of Table 1 if not given.")] = None,
     flat_horizon: Annotated[int | None, typer.Option(help="Rounds at most of realizable over all arms.")] = None,
-    sigma: Annotated[float, typer.Option(help="Of the noise of realizable; the paper gives none.")] = lab.SIGMA,
+    sigma: Annotated[float, typer.Option(help="Of the noise of realizable; the paper gives none.")] = run_cache.SIGMA,
     out: Annotated[Path, typer.Option(help="Folder for tables, pictures and runs.")] = Path("runs/paper"),
     as_json: Json = False,
 ) -> None:
@@ -371,11 +369,11 @@ def reproduce(
         found = reproducing.claims(out)
         print(json.dumps(found.records()) if as_json else found.markdown())
         return
-    specs = tuple(data or (lab.QUICK_DATA if quick else lab.DATA))
+    specs = tuple(data or (run_cache.QUICK_DATA if quick else run_cache.DATA))
     began = time.perf_counter()
     with bars(as_json) as bar:
-        shown, large = None if as_json else bar, None if data or quick else lab.LARGE
-        working = lab.Lab(specs, tuple(seed), out, quick, horizon, data_dir, shown, sigma, large, flat_horizon)
+        shown, large = None if as_json else bar, None if data or quick else run_cache.LARGE
+        working = run_cache.Lab(specs, tuple(seed), out, quick, horizon, data_dir, shown, sigma, large, flat_horizon)
         chapters = reproducing.reproduce(working, what)
     if as_json:
         print(json.dumps({chapter.name: chapter.data for chapter in chapters}))
@@ -398,7 +396,7 @@ def report(
 
     Example: treetop report runs/paper
     """
-    content = page.html(story.read(run)).encode()
+    content = html.html(results_folder.read(run)).encode()
     path = write(out or run / "report.html", content)
     if as_json:
         print(json.dumps({"page": str(path), "bytes": len(content)}))

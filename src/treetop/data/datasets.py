@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from treetop.arrays import Longs, Rows, as_rows, whole
-from treetop.data import debian, synthetic
-from treetop.data import readers as read
+from treetop.data import debian, readers, synthetic
 from treetop.data.presets import PRESETS, Preset
 
 INIT = 5_000  # rows for tree and routing, where nothing else is said
@@ -102,7 +101,7 @@ def load(
     *,
     data_dir: str | os.PathLike[str] | None = None,
     split: int = 0,
-    zero_based: read.ZeroBased = "auto",
+    zero_based: readers.ZeroBased = "auto",
 ) -> Dataset:
     """`debian`, `synthetic:like=amazon-3m`, a path, or a set of the paper such as `eurlex-4k`.
 
@@ -125,7 +124,7 @@ def load(
     name = os.fspath(spec)
     if name in PRESETS:
         preset = PRESETS[name]
-        train, test = read.read(preset.find(Path(data_dir or ".")), split, zero_based)
+        train, test = readers.read(preset.find(Path(data_dir or ".")), split, zero_based)
         return Dataset(name, *train, *test, preset=preset)
     if data_dir is not None:
         raise ValueError(f"data_dir is for {', '.join(PRESETS)}, not for {name!r}")
@@ -142,12 +141,12 @@ def _debian() -> Dataset:
     )  # fmt: skip
 
 
-def _from_path(path: Path, split: int, zero_based: read.ZeroBased) -> Dataset:
+def _from_path(path: Path, split: int, zero_based: readers.ZeroBased) -> Dataset:
     if path.is_dir():
-        found = read.find(path)
+        found = readers.find(path)
         if found is None:
-            raise FileNotFoundError(f"{path} holds no dataset; looked for {read.looked_for()}")
-        train, test = read.read(found, split, zero_based)
+            raise FileNotFoundError(f"{path} holds no dataset; looked for {readers.looked_for()}")
+        train, test = readers.read(found, split, zero_based)
         return Dataset(path.resolve().name, *train, *test)
     if not path.exists():
         raise FileNotFoundError(
@@ -155,8 +154,8 @@ def _from_path(path: Path, split: int, zero_based: read.ZeroBased) -> Dataset:
             f"of {', '.join(PRESETS)}"
         )
     if path.suffix == ".npz":
-        raise ValueError(f"{path} is one matrix; load the folder that holds {read.looked_for()}")
-    return Dataset(path.stem, *read.labelled([path], zero_based)[0])
+        raise ValueError(f"{path} is one matrix; load the folder that holds {readers.looked_for()}")
+    return Dataset(path.stem, *readers.labelled([path], zero_based)[0])
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,8 +21,10 @@ import scipy.sparse as sp
 
 from treetop.arrays import Floats, Ints, Longs, Rows, Singles, real, whole
 from treetop.data.datasets import Dataset, load
-from treetop.experiments import run_folder as store
-from treetop.experiments.execute import Bars, Plan, Record, Settings, execute
+from treetop.experiments import run_folder
+from treetop.experiments.execute import Bars, execute
+from treetop.experiments.records import RunRecord
+from treetop.experiments.settings import Plan, Settings
 from treetop.experiments.truth import LARGEST, Sparse, Truth
 from treetop.files import put
 from treetop.policy.strategies import STRATEGIES
@@ -153,7 +155,7 @@ def play(
     progress: Bars | None = None,
     dataset: Dataset | None = None,
     **settings: Any,
-) -> list[Record]:
+) -> list[RunRecord]:
     """Every strategy with every beam; None is wider than every level, which is Algorithm 1 itself.
 
     `parameters` are those of strategies by name. With `folder` it goes on where it was killed, as `execute` does; the
@@ -192,7 +194,7 @@ def remembered(path: Path | None, dataset: Dataset, fit: Callable[[], Truth], k:
     >>> best.shape
     (200,)
     """
-    if path and (kept := store.load_arrays(path)):
+    if path and (kept := run_folder.load_arrays(path)):
         return _of(kept, dataset), kept["best"]
     truth = fit()
     best = truth.best(k)

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from treetop.experiments.execute import Plan, Record, Settings
+from treetop.experiments.records import RunRecord
+from treetop.experiments.settings import Plan, Settings
 
 DECADES = [float(f"1e{e}") for e in range(-7, 8)]
 # Ten steps on the logarithmic scale are the fewest that meet the paper's 0.167 = 10^(-7/9).
@@ -90,7 +91,7 @@ def plan(data: str, strategies: Sequence[str], size: str, seeds: Sequence[int], 
     return Plan(data, tuple(asked), tuple(seeds))
 
 
-def points(asked: Plan, records: Sequence[Record]) -> list[Point]:
+def points(asked: Plan, records: Sequence[RunRecord]) -> list[Point]:
     """One point for each of the plan's settings, in their order; the best of each strategy is marked.
 
     >>> from treetop.experiments.execute import execute
@@ -111,7 +112,7 @@ def points(asked: Plan, records: Sequence[Record]) -> list[Point]:
     ]
 
 
-def _point(settings: Settings, mine: Sequence[Record], mean: float, best: bool) -> Point:
+def _point(settings: Settings, mine: Sequence[RunRecord], mean: float, best: bool) -> Point:
     rewards = [record.mean_reward for record in mine]
     seconds = round(sum(record.seconds for record in mine), 3)
     return Point(settings.strategy, settings.parameters, mean, min(rewards), max(rewards), seconds, best)

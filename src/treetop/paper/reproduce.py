@@ -20,7 +20,7 @@ from treetop.paper.figure_3a import realizable
 from treetop.paper.figure_3b import inference
 from treetop.paper.results_folder import MANIFEST, versions
 from treetop.paper.run_cache import BEAM, EXPLORE, Lab, named, preset_of
-from treetop.report import pictures as figures
+from treetop.report import pictures
 from treetop.report.tables import (
     BAND,
     Chapter,
@@ -238,7 +238,7 @@ def _keep(lab: Lab, chapter: Chapter, command: str) -> None:
     """The chapter's files, the manifest with its name in it, and the claims as they stand now."""
     chapter.save(lab.out)
     with suppress(ModuleNotFoundError):  # without matplotlib there are tables only
-        figures.draw(chapter.panels, lab.out / f"{chapter.name}.png")
+        pictures.draw(chapter.panels, lab.out / f"{chapter.name}.png")
     there = lab.out / MANIFEST
     before = json.loads(there.read_text()) if there.is_file() else {"chapters": {}, "datasets": {}}
     commands = {**before["chapters"], chapter.name: command}

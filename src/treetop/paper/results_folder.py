@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from treetop.experiments.comparison import Series, tally, votes
-from treetop.experiments.execute import told_apart
+from treetop.experiments.records import distinguishing_settings
 from treetop.paper.claims import by_dataset, labelled, paper_name
 from treetop.paper.claims import sheet as claims_sheet
 from treetop.report.html import Story
@@ -74,7 +74,9 @@ def series(runs: Iterable[Mapping[str, Any]], prefix: str = "X-") -> list[Series
     """
     every = list(runs)
     found: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
-    for run, words in zip(every, told_apart([(str(r["strategy"]), r["settings"]) for r in every]), strict=True):
+    for run, words in zip(
+        every, distinguishing_settings([(str(r["strategy"]), r["settings"]) for r in every]), strict=True
+    ):
         found.setdefault((str(run["strategy"]), *words), []).append(run)
     return [_series(*key, mine, prefix) for key, mine in found.items()]
 

@@ -15,8 +15,10 @@ from treetop.arrays import Floats, real, whole
 from treetop.data.datasets import Dataset, load
 from treetop.data.presets import PRESETS, Preset
 from treetop.experiments.comparison import Series
-from treetop.experiments.execute import Bars, Begin, Plan, Record, Settings, Worlds, beginning, execute
+from treetop.experiments.execute import Bars, Begin, Worlds, beginning, execute
 from treetop.experiments.realizable import Noisy, fitted, remembered
+from treetop.experiments.records import RunRecord
+from treetop.experiments.settings import Plan, Settings
 from treetop.experiments.truth import HITS, KEPT, Sparse, Truth, hits
 from treetop.experiments.tuning import PARAMETER, climb
 from treetop.files import put
@@ -148,7 +150,7 @@ class Lab:
         self, spec: str, settings: tuple[Settings, ...], seeds: Sequence[int], worlds: Worlds | None = None
     ) -> list[dict[str, Any]]:
         """Played seed by seed, each in a folder of its own: another seed does not make the old ones void."""
-        found: list[Record] = []
+        found: list[RunRecord] = []
         for seed in seeds:
             plan = Plan(spec, settings, (seed,), f"realizable:sigma={self.sigma:g}" if worlds else "labels")
             folder = self._folder(spec, asdict(plan), seed)

@@ -9,7 +9,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from treetop.experiments.execute import Record, told_apart
+from treetop.experiments.records import RunRecord, distinguishing_settings
 from treetop.report.tables import Line, Panel
 from treetop.simulation.play import Run
 
@@ -29,7 +29,7 @@ INK = {"light": ("#1f2328", "#d9dde1"), "dark": ("#e6e8ea", "#41464d")}  # text,
 WIDTH, HEIGHT = 4.6, 3.3  # of one panel, in inches
 
 
-def plot(runs: Sequence[Run | Record], path: Path, title: str) -> None:
+def plot(runs: Sequence[Run | RunRecord], path: Path, title: str) -> None:
     """The progressive mean reward of every run, as in the paper's Figure 3.
 
     >>> from treetop.data.datasets import load
@@ -43,7 +43,7 @@ def plot(runs: Sequence[Run | Record], path: Path, title: str) -> None:
     ...     Path(folder, "curve.png").stat().st_size > 10_000
     True
     """
-    apart = told_apart([(run.strategy, run.settings) for run in runs])
+    apart = distinguishing_settings([(run.strategy, run.settings) for run in runs])
     lines = [
         Line(
             " ".join(filter(None, (run.strategy, *words)))

@@ -12,7 +12,7 @@ import numpy as np
 
 from treetop.data.datasets import Stream
 from treetop.experiments.comparison import Band, Matrix, Series, band, half_width, ranks
-from treetop.experiments.execute import Record, told_apart
+from treetop.experiments.records import RunRecord, distinguishing_settings
 from treetop.simulation.play import Run
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def grid_sheet(panel: Panel, note: str = "") -> Sheet:
     return Sheet(panel.title, ("", *panel.labels), rows, note)
 
 
-def table(runs: Sequence[Run | Record]) -> Table:
+def table(runs: Sequence[Run | RunRecord]) -> Table:
     """One line per strategy, best first: mean reward over the whole stream and over its last fifth.
 
     Greedy of the same settings and seed is what a line is compared with.
@@ -254,7 +254,7 @@ def table(runs: Sequence[Run | Record]) -> Table:
 
     most = " or ".join(str(k) for k in sorted({int(run.settings["k"]) for run in runs}))
     out = Table(title=f"Mean reward a round (at most {most} hits)", title_justify="left")
-    apart = told_apart([(run.strategy, run.settings) for run in runs])
+    apart = distinguishing_settings([(run.strategy, run.settings) for run in runs])
     base = {
         (run.seed, setting): run.mean_reward
         for run, (_, setting) in zip(runs, apart, strict=True)

@@ -16,8 +16,7 @@ from treetop.bandit.snapshot import Live, limits_of, row_of
 from treetop.errors import Problem
 from treetop.model.model import Model
 from treetop.records import Explanation
-from treetop.service import logs
-from treetop.service import schema as wire
+from treetop.service import logs, schema
 from treetop.service.decide import check_listed, context, current, know_arms, name_of
 from treetop.service.http import Raw
 from treetop.service.problems import later
@@ -27,17 +26,17 @@ TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 PATIENCE = 2.0  # seconds for the log to say that it is there
 
 
-async def event(service: Service, scope: Scope) -> wire.EventAnswer:
+async def event(service: Service, scope: Scope) -> schema.EventAnswer:
     stored = await asyncio.to_thread(service.bandit.event, scope["path_params"]["event_id"])
     found = stored.event
     await know_arms(service, found)
     shown = zip(
         slots(found, service.bandit.live.catalogue), stored.rewards.tolist(), stored.times.tolist(), strict=True
     )
-    return wire.EventAnswer(
+    return schema.EventAnswer(
         found.event_id, found.time, found.epoch, found.model, found.tree, json.loads(found.policy), found.eligible,
-        wire.Sparse(found.index.tolist(), found.value.tolist()),
-        [wire.EventSlot(*slot, _known(reward), _known(when)) for slot, reward, when in shown],
+        schema.Sparse(found.index.tolist(), found.value.tolist()),
+        [schema.EventSlot(*slot, _known(reward), _known(when)) for slot, reward, when in shown],
     )  # fmt: skip
 
 
@@ -45,7 +44,7 @@ def _known(number: float) -> float | None:
     return None if math.isnan(number) else number
 
 
-async def explain(service: Service, ask: wire.ExplainRequest) -> wire.ExplainAnswer:
+async def explain(service: Service, ask: schema.ExplainRequest) -> schema.ExplainAnswer:
     if (ask.features is None) == (ask.event_id is None):
         raise ValueError("give features or an event_id, one of the two")
     if ask.event_id is not None and (ask.eligible is not None or ask.exclude is not None):
@@ -54,7 +53,7 @@ async def explain(service: Service, ask: wire.ExplainRequest) -> wire.ExplainAns
     return await current(service, lambda: _explained(service, ask), aside=True)
 
 
-def _explained(service: Service, ask: wire.ExplainRequest) -> wire.ExplainAnswer:
+def _explained(service: Service, ask: schema.ExplainRequest) -> schema.ExplainAnswer:
     live = service.bandit.live
     if ask.features is not None:
         view = live.explain(context(service, ask.features), live.restricted(ask.eligible, ask.exclude))
@@ -74,7 +73,7 @@ def _then(service: Service, name: str) -> Live:
     return Live(name, Model.load(home.model_path(name)), service.bandit.live.catalogue, service.bandit.config.policy)
 
 
-def _explanation(live: Live, view: Explanation, top: int) -> wire.ExplainAnswer:
+def _explanation(live: Live, view: Explanation, top: int) -> schema.ExplainAnswer:
     order = np.lexsort((-view.score, -view.probability))[:top].tolist()
     ids, tree = live.catalogue.ids, live.model.tree
     effective = []
@@ -83,13 +82,13 @@ def _explanation(live: Live, view: Explanation, top: int) -> wire.ExplainAnswer:
         below = 1 if node is None else int(tree.sizes[node])
         arm = ids[int(view.id[i])] if node is None else None
         route, score, chance = float(view.route[i]), float(view.score[i]), float(view.probability[i])
-        effective.append(wire.Effective(arm, node, below, route, score, chance))
+        effective.append(schema.Effective(arm, node, below, route, score, chance))
     nodes = int(view.is_node.sum())
     words = in_words(effective, len(view), nodes)
-    return wire.ExplainAnswer(live.model.epoch, live.name, len(view) - nodes, nodes, words, effective)
+    return schema.ExplainAnswer(live.model.epoch, live.name, len(view) - nodes, nodes, words, effective)
 
 
-def in_words(effective: list[wire.Effective], count: int, nodes: int) -> str:
+def in_words(effective: list[schema.Effective], count: int, nodes: int) -> str:
     """One sentence on who is ahead."""
     best = max(effective, key=lambda entry: entry.score)
     who = f"arm {best.arm}" if best.node is None else f"the {best.arms_below} arms below node {best.node}"
@@ -99,51 +98,51 @@ def in_words(effective: list[wire.Effective], count: int, nodes: int) -> str:
     )
 
 
-async def model(service: Service, scope: Scope) -> wire.ModelAnswer:
+async def model(service: Service, scope: Scope) -> schema.ModelAnswer:
     return await asyncio.to_thread(_model, service)
 
 
-def _model(service: Service) -> wire.ModelAnswer:
+def _model(service: Service) -> schema.ModelAnswer:
     bandit, refits = service.bandit, service.refits.state()
     live, state = bandit.live, bandit.home.state()
     made, catalogue = live.model, live.catalogue
-    refit = wire.RefitState(
+    refit = schema.RefitState(
         refits.running, service.counts().observed, state.refit_observed, state.refit_time or None, refits.in_a_row,
         refits.error,
     )  # fmt: skip
-    return wire.ModelAnswer(
+    return schema.ModelAnswer(
         live.name, made.epoch, made.n_seen, made.n_arms, len(catalogue.removed), made.n_features, made.tree.n_nodes,
         live.tree, asdict(live.deciding), bandit.home.models(), refit, live.trouble or None,
     )  # fmt: skip
 
 
-async def refit(service: Service, ask: wire.RefitRequest) -> Raw:
+async def refit(service: Service, ask: schema.RefitRequest) -> Raw:
     if (await asyncio.to_thread(service.counts)).decisions == 0:
         raise Problem(409, "nothing_to_learn", "there is no decision in the log to learn from")
     service.refits.ask()
-    return Raw(wire.RefitAnswer("started"), 202)
+    return Raw(schema.RefitAnswer("started"), 202)
 
 
-async def rollback(service: Service, ask: wire.RollbackRequest) -> wire.RollbackAnswer:
+async def rollback(service: Service, ask: schema.RollbackRequest) -> schema.RollbackAnswer:
     try:
         name = await asyncio.to_thread(service.bandit.roll_back, ask.model)
     except ValueError as error:
         raise Problem(409, "no_such_model", str(error)) from None
     logs.say("rolled back", model=name)
-    return wire.RollbackAnswer(name, service.bandit.live.model.epoch)
+    return schema.RollbackAnswer(name, service.bandit.live.model.epoch)
 
 
-async def arms(service: Service, ask: wire.ArmsRequest) -> wire.ArmsAnswer:
+async def arms(service: Service, ask: schema.ArmsRequest) -> schema.ArmsAnswer:
     check_listed(service, ask.add, ask.remove)
     if ask.vectors is not None and len(ask.vectors) != len(ask.add):
         raise ValueError(f"{len(ask.vectors)} vectors for {len(ask.add)} new arms")
     await asyncio.to_thread(_change_arms, service, ask)
     live = service.bandit.live
     logs.say("arms changed", added=len(ask.add), removed=len(ask.remove), model=live.name)
-    return wire.ArmsAnswer(live.name, live.model.n_arms, len(live.catalogue.removed))
+    return schema.ArmsAnswer(live.name, live.model.n_arms, len(live.catalogue.removed))
 
 
-def _change_arms(service: Service, ask: wire.ArmsRequest) -> None:
+def _change_arms(service: Service, ask: schema.ArmsRequest) -> None:
     bandit = service.bandit
     vectors: Any = None
     if ask.vectors:
@@ -158,16 +157,16 @@ def _change_arms(service: Service, ask: wire.ArmsRequest) -> None:
         bandit.remove_arms(ask.remove)
 
 
-async def healthz(service: Service, scope: Scope) -> wire.Health:
-    return wire.Health("alive")
+async def healthz(service: Service, scope: Scope) -> schema.Health:
+    return schema.Health("alive")
 
 
-async def readyz(service: Service, scope: Scope) -> wire.Health:
+async def readyz(service: Service, scope: Scope) -> schema.Health:
     try:
         await asyncio.wait_for(asyncio.to_thread(service.counts), PATIENCE)
     except (OSError, asyncio.TimeoutError):
         raise later(503, "log_unavailable", "the log cannot be read at the moment") from None
-    return wire.Health("ready")
+    return schema.Health("ready")
 
 
 async def metrics(service: Service, scope: Scope) -> Raw:

@@ -14,11 +14,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from treetop.errors import Problem
-from treetop.service import admin as asking
-from treetop.service import decide as deciding
-from treetop.service import openapi
-from treetop.service import reward as rewarding
-from treetop.service import schema as wire
+from treetop.service import admin, decide, openapi, reward, schema
 from treetop.service.dashboard import Dashboard
 from treetop.service.http import JSON, Endpoint
 from treetop.service.problems import body_of
@@ -30,29 +26,29 @@ def endpoints(service: Service) -> list[Endpoint]:
     small, large = service.limits.body, service.limits.batch_body
     make = partial(Endpoint, service)
     return [
-        make("/v1/decide", "POST", deciding.decide, "write", wire.DecideRequest, wire.DecideAnswer, (409,), small,
+        make("/v1/decide", "POST", decide.decide, "write", schema.DecideRequest, schema.DecideAnswer, (409,), small,
              "Decides and logs. The same event id again gives the same decision."),
-        make("/v1/reward", "POST", rewarding.reward, "write", wire.RewardRequest, wire.RewardAnswer, (404, 409), small,
+        make("/v1/reward", "POST", reward.reward, "write", schema.RewardRequest, schema.RewardAnswer, (404, 409), small,
              "What came of arms of an event. The same again changes nothing."),
-        make("/v1/decide/batch", "POST", deciding.decide_batch, "write", wire.DecideBatchRequest,
-             wire.DecideBatchAnswer, (), large, "Many decisions in one commit, each with its own result."),
-        make("/v1/reward/batch", "POST", rewarding.reward_batch, "write", wire.RewardBatchRequest,
-             wire.RewardBatchAnswer, (), large, "Rewards of many events in one commit, each with its own result."),
-        make("/v1/events/{event_id:path}", "GET", asking.event, "read", None, wire.EventAnswer, (404, 422), 0,
+        make("/v1/decide/batch", "POST", decide.decide_batch, "write", schema.DecideBatchRequest,
+             schema.DecideBatchAnswer, (), large, "Many decisions in one commit, each with its own result."),
+        make("/v1/reward/batch", "POST", reward.reward_batch, "write", schema.RewardBatchRequest,
+             schema.RewardBatchAnswer, (), large, "Rewards of many events in one commit, each with its own result."),
+        make("/v1/events/{event_id:path}", "GET", admin.event, "read", None, schema.EventAnswer, (404, 422), 0,
              "A decision as logged, with the rewards that have come."),
-        make("/v1/explain", "POST", asking.explain, "read", wire.ExplainRequest, wire.ExplainAnswer, (404, 409), small,
+        make("/v1/explain", "POST", admin.explain, "read", schema.ExplainRequest, schema.ExplainAnswer, (404, 409), small,
              "Every effective arm of a context or an event, with route, score and chance."),
-        make("/v1/model", "GET", asking.model, "read", None, wire.ModelAnswer, (), 0, "What serves."),
-        make("/v1/refit", "POST", asking.refit, "admin", wire.RefitRequest, wire.RefitAnswer, (202, 409), small,
+        make("/v1/model", "GET", admin.model, "read", None, schema.ModelAnswer, (), 0, "What serves."),
+        make("/v1/refit", "POST", admin.refit, "admin", schema.RefitRequest, schema.RefitAnswer, (202, 409), small,
              "Starts a refit now; 202, and the new model serves when it is done."),
-        make("/v1/rollback", "POST", asking.rollback, "admin", wire.RollbackRequest, wire.RollbackAnswer, (409,), small,
+        make("/v1/rollback", "POST", admin.rollback, "admin", schema.RollbackRequest, schema.RollbackAnswer, (409,), small,
              "Makes an older model current."),
-        make("/v1/arms", "POST", asking.arms, "admin", wire.ArmsRequest, wire.ArmsAnswer, (409,), large,
+        make("/v1/arms", "POST", admin.arms, "admin", schema.ArmsRequest, schema.ArmsAnswer, (409,), large,
              "Adds and removes arms."),
-        make("/healthz", "GET", asking.healthz, "", None, wire.Health, (), 0, "The process is alive.", counted=False),
-        make("/readyz", "GET", asking.readyz, "", None, wire.Health, (503,), 0, "It can decide and log.",
+        make("/healthz", "GET", admin.healthz, "", None, schema.Health, (), 0, "The process is alive.", counted=False),
+        make("/readyz", "GET", admin.readyz, "", None, schema.Health, (503,), 0, "It can decide and log.",
              counted=False),
-        make("/metrics", "GET", asking.metrics, "read", None, None, (), 0, "For Prometheus.", counted=False),
+        make("/metrics", "GET", admin.metrics, "read", None, None, (), 0, "For Prometheus.", counted=False),
     ]  # fmt: skip
 
 

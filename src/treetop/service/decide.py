@@ -14,7 +14,7 @@ from treetop.bandit.results import slots
 from treetop.bandit.snapshot import Live, Restriction, digest
 from treetop.errors import EventConflict, NoEligibleArm, Problem, UnknownArm
 from treetop.log.records import Event, check_id
-from treetop.service import schema as wire
+from treetop.service import schema
 from treetop.service.problems import error_of, problem_of
 from treetop.service.service import Service
 
@@ -79,14 +79,14 @@ class Asked:
     live: Live
     row: Rows
     name: str | None
-    ask: wire.DecideRequest
+    ask: schema.DecideRequest
     limits: Restriction
 
     def begin(self, ahead: _core.Ahead | None = None) -> Callable[[], Event]:
         return self.live.begin(self.row, self.name, self.ask.k, self.ask.explore, self.limits, ahead)
 
 
-def understood(service: Service, ask: wire.DecideRequest) -> Asked:
+def understood(service: Service, ask: schema.DecideRequest) -> Asked:
     limits = service.limits
     if ask.k is not None and ask.k > limits.k:
         raise Problem(422, "too_many_slots", f"k is {ask.k}; at most {limits.k} are accepted")
@@ -119,7 +119,7 @@ async def _at_once(work: Callable[[], A]) -> A:
     return work()
 
 
-async def decide(service: Service, ask: wire.DecideRequest) -> wire.DecideAnswer:
+async def decide(service: Service, ask: schema.DecideRequest) -> schema.DecideAnswer:
     if ask.eligible is None and ask.exclude is None:
         asked = understood(service, ask)
     else:
@@ -153,7 +153,7 @@ async def _decided_before(service: Service, asked: Asked) -> Event:
     return stored.event
 
 
-async def _decision(service: Service, event: Event) -> wire.DecideAnswer:
+async def _decision(service: Service, event: Event) -> schema.DecideAnswer:
     await know_arms(service, event)
     return answer_of(service, event)
 
@@ -164,9 +164,9 @@ async def know_arms(service: Service, event: Event) -> None:
         await service.refresh()
 
 
-def answer_of(service: Service, event: Event) -> wire.DecideAnswer:
-    shown = [wire.Slot(*slot) for slot in slots(event, service.bandit.live.catalogue)]
-    return wire.DecideAnswer(event.event_id, event.epoch, shown)
+def answer_of(service: Service, event: Event) -> schema.DecideAnswer:
+    shown = [schema.Slot(*slot) for slot in slots(event, service.bandit.live.catalogue)]
+    return schema.DecideAnswer(event.event_id, event.epoch, shown)
 
 
 def check_batch(service: Service, requests: Sequence[Any]) -> None:
@@ -175,7 +175,7 @@ def check_batch(service: Service, requests: Sequence[Any]) -> None:
         raise Problem(422, "too_many_requests_in_batch", f"{len(requests)} requests; at most {most} are accepted")
 
 
-async def decide_batch(service: Service, batch: wire.DecideBatchRequest) -> wire.DecideBatchAnswer:
+async def decide_batch(service: Service, batch: schema.DecideBatchRequest) -> schema.DecideBatchAnswer:
     """Decides beside the other requests, and commits all of it at once. Each request has its own result."""
     check_batch(service, batch.requests)
     check_listed(service, *(arms for ask in batch.requests for arms in (ask.eligible, ask.exclude)))
@@ -192,7 +192,7 @@ async def decide_batch(service: Service, batch: wire.DecideBatchRequest) -> wire
             sets.update(attempt.asked.limits.sets())
     written = iter(await service.append(events, sets) if events else [])
     results = [await _result(service, attempt, written) for attempt in made]
-    return wire.DecideBatchAnswer(results)
+    return schema.DecideBatchAnswer(results)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,11 +204,11 @@ class Attempt:
     error: Exception | None = None
 
 
-def _attempts(service: Service, requests: Sequence[wire.DecideRequest]) -> list[Attempt]:
+def _attempts(service: Service, requests: Sequence[schema.DecideRequest]) -> list[Attempt]:
     return [_attempt(service, ask) for ask in requests]
 
 
-def _attempt(service: Service, ask: wire.DecideRequest) -> Attempt:
+def _attempt(service: Service, ask: schema.DecideRequest) -> Attempt:
     asked = None
     try:
         asked = understood(service, ask)
@@ -218,7 +218,7 @@ def _attempt(service: Service, ask: wire.DecideRequest) -> Attempt:
         return Attempt(asked, error=error)
 
 
-async def _result(service: Service, attempt: Attempt, written: Iterator[Event | EventConflict]) -> wire.DecideResult:
+async def _result(service: Service, attempt: Attempt, written: Iterator[Event | EventConflict]) -> schema.DecideResult:
     try:
         if attempt.event is not None:
             event = next(written)
@@ -229,7 +229,7 @@ async def _result(service: Service, attempt: Attempt, written: Iterator[Event | 
             raise attempt.error
         if isinstance(event, EventConflict):
             raise event
-        return wire.DecideResult(200, await _decision(service, event))
+        return schema.DecideResult(200, await _decision(service, event))
     except Exception as error:
         problem = problem_of(error)
-        return wire.DecideResult(problem.status, error=error_of(problem))
+        return schema.DecideResult(problem.status, error=error_of(problem))

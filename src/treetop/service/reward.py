@@ -8,18 +8,18 @@ from collections.abc import Iterator
 from treetop.bandit.results import raise_for
 from treetop.errors import Problem, UnknownArm, UnknownEvent
 from treetop.log.records import Outcome, Reward, Status
-from treetop.service import schema as wire
+from treetop.service import schema
 from treetop.service.decide import check_batch, current, name_of
 from treetop.service.problems import error_of, problem_of
 from treetop.service.service import Service
 
 
-async def reward(service: Service, ask: wire.RewardRequest) -> wire.RewardAnswer:
+async def reward(service: Service, ask: schema.RewardRequest) -> schema.RewardAnswer:
     name, given = await _given(service, ask)
     return _answer(service, name, given, await service.reward(given))
 
 
-async def _given(service: Service, ask: wire.RewardRequest) -> tuple[str, list[Reward]]:
+async def _given(service: Service, ask: schema.RewardRequest) -> tuple[str, list[Reward]]:
     name = name_of(ask.event_id)
     rewards: dict[str | int, float] = dict(ask.rewards.items())
     try:
@@ -30,13 +30,13 @@ async def _given(service: Service, ask: wire.RewardRequest) -> tuple[str, list[R
         raise
 
 
-def _answer(service: Service, name: str, given: list[Reward], outcomes: list[Outcome]) -> wire.RewardAnswer:
+def _answer(service: Service, name: str, given: list[Reward], outcomes: list[Outcome]) -> schema.RewardAnswer:
     raise_for(name, given, outcomes, service.bandit.live.catalogue)
     stored = sum(outcome.status is Status.STORED for outcome in outcomes)
-    return wire.RewardAnswer(name, stored, len(given) - stored)
+    return schema.RewardAnswer(name, stored, len(given) - stored)
 
 
-async def reward_batch(service: Service, batch: wire.RewardBatchRequest) -> wire.RewardBatchAnswer:
+async def reward_batch(service: Service, batch: schema.RewardBatchRequest) -> schema.RewardBatchAnswer:
     """Rewards of many events in one commit. Each request has its own result."""
     check_batch(service, batch.requests)
     names = [str(ask.event_id) for ask in batch.requests]
@@ -45,10 +45,10 @@ async def reward_batch(service: Service, batch: wire.RewardBatchRequest) -> wire
     made = [await _attempt(service, ask) for ask in batch.requests]
     given = [reward for entry in made if isinstance(entry, tuple) for reward in entry[1]]
     outcomes = iter(await service.reward(given) if given else [])
-    return wire.RewardBatchAnswer([_result(service, entry, outcomes) for entry in made])
+    return schema.RewardBatchAnswer([_result(service, entry, outcomes) for entry in made])
 
 
-async def _attempt(service: Service, ask: wire.RewardRequest) -> tuple[str, list[Reward]] | Problem:
+async def _attempt(service: Service, ask: schema.RewardRequest) -> tuple[str, list[Reward]] | Problem:
     try:
         return await _given(service, ask)
     except Exception as error:
@@ -57,12 +57,12 @@ async def _attempt(service: Service, ask: wire.RewardRequest) -> tuple[str, list
 
 def _result(
     service: Service, entry: tuple[str, list[Reward]] | Problem, outcomes: Iterator[Outcome]
-) -> wire.RewardResult:
+) -> schema.RewardResult:
     try:
         if isinstance(entry, Problem):
             raise entry
         name, given = entry
-        return wire.RewardResult(200, _answer(service, name, given, [next(outcomes) for _ in given]))
+        return schema.RewardResult(200, _answer(service, name, given, [next(outcomes) for _ in given]))
     except Exception as error:
         problem = problem_of(error)
-        return wire.RewardResult(problem.status, error=error_of(problem))
+        return schema.RewardResult(problem.status, error=error_of(problem))

@@ -10,8 +10,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute
 
 from treetop.errors import Problem
-from treetop.service import admin as asking
-from treetop.service import schema as wire
+from treetop.service import admin, schema
 from treetop.service.dashboard import assets, views
 from treetop.service.dashboard.board import Watch
 from treetop.service.dashboard.web import Pages
@@ -50,9 +49,9 @@ class Dashboard:
 
     async def why(self, request: Request, scopes: frozenset[str]) -> Response:
         """The explanation of a logged decision by the model that made it."""
-        ask = wire.ExplainRequest(event_id=request.path_params["event_id"], top=WHY)
+        ask = schema.ExplainRequest(event_id=request.path_params["event_id"], top=WHY)
         try:
-            return HTMLResponse(views.explanation(await asking.explain(self.service, ask)))
+            return HTMLResponse(views.explanation(await admin.explain(self.service, ask)))
         except Problem as problem:
             if problem.code != "model_not_kept":
                 raise
@@ -62,5 +61,5 @@ class Dashboard:
         model = (await self.pages.form(request)).get("model", "")
         if not re.fullmatch(r"\d{6,18}", model):
             raise Problem(422, "invalid", "the form names no model")
-        await asking.rollback(self.service, wire.RollbackRequest(model))
+        await admin.rollback(self.service, schema.RollbackRequest(model))
         return RedirectResponse("/?done", 303)

@@ -10,7 +10,7 @@ import json
 from html import escape
 from urllib.parse import quote
 
-from treetop.service import schema as wire
+from treetop.service import schema
 from treetop.service.dashboard import charts, words
 from treetop.service.dashboard.assets import ICON, SCRIPTS, STYLES, address
 from treetop.service.dashboard.board import Board, Logged
@@ -215,7 +215,7 @@ def _slot(arm: str, drawn: bool, reward: float) -> str:
     return f"<li class='{how} {state}' title='{title}'>{escape(arm)}{told}</li>"
 
 
-def explanation(answer: wire.ExplainAnswer) -> str:
+def explanation(answer: schema.ExplainAnswer) -> str:
     """The effective arms most likely to be drawn first."""
     rows = []
     for e in answer.effective:
