@@ -33,7 +33,7 @@ from treetop.log.records import (
     Stored,
 )  # fmt: skip
 from treetop.log.sample import View
-from treetop.log.schema import migrate
+from treetop.log.schema import make_tables
 from treetop.types import Ints, real, whole
 
 IDLE = 4  # reading connections that are kept for the next reader
@@ -51,7 +51,7 @@ class SqlLog(Log):
         self._numbers: dict[write.Settings, int] = {}
         self._writer: Connection | None = self.connect()
         try:
-            migrate(self._writer)
+            make_tables(self._writer)
         except BaseException:
             self._writer.close()
             raise
