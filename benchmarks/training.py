@@ -1,11 +1,9 @@
-"""What training takes at 2,812,281 arms: `python benchmarks/training.py arms | build | refit | warm DATA`.
+"""What training takes at 2,812,281 arms: `python benchmarks/training.py arms | build | refit`.
 
 `arms` solves reward models of few and of many samples on one thread; `build` makes tree and routing from 50,000 rows;
 `refit` fits all reward models on 1,717,899 rounds of 5 slots, from nothing and from a model of the first 95 % of them.
 That history is no bandit's: two slots show labels of the row, three a uniform arm, 60 % of these through a node. The
-digests at the ends of lines are those of the weights. These three have made-up data. `warm` takes a dataset, plays
-60,000 rounds on it and fits the reward models of more than 64 samples once more, from nothing and from the weights
-after a part of the rounds (`Linear(warm=True)`), one thread, in turns.
+digests at the ends of lines are those of the weights. All data is made up.
 """
 
 import hashlib
@@ -19,9 +17,7 @@ import numpy as np
 
 import treetop
 from treetop.arrays import Rows
-from treetop.data import datasets, synthetic
-from treetop.learning.linear import EXACT_UP_TO, samples
-from treetop.simulation import play
+from treetop.data import synthetic
 from treetop.simulation.play import Labels
 
 ARMS, LEAVES = 2_812_281, 2**15
@@ -102,32 +98,5 @@ def refit() -> None:
     print(later, digest(later.reward_rows))
 
 
-def warm(where: str) -> None:
-    dataset = datasets.load(where)
-    stream, model = play.begin(dataset, 5000, 60_000, 10, 0)
-    whole = play.run(stream, model, treetop.Policy(k=5, explore=3), seed=0).feedback
-    start, rows, rewards = samples(whole, model)
-    large = np.nonzero(np.diff(start) > EXACT_UP_TO)[0]
-    print(f"{len(large)} reward models of more than {EXACT_UP_TO} samples, {np.diff(start)[large].sum():,} in all")
-
-    def some(until: int) -> tuple[Any, ...]:
-        """The samples of those models in the first rounds."""
-        parts = [np.arange(start[g], start[g + 1])[rows[start[g] : start[g + 1]] < until] for g in large]
-        chosen = np.concatenate(parts)
-        return np.cumsum([0, *map(len, parts)]).astype(np.int64), rows[chosen], rewards[chosen]
-
-    for part in (0.5, 0.95, 0.99):
-        before = treetop.Linear().solve(whole.contexts, *some(int(part * len(whole))))
-        everything = some(len(whole))
-        times: dict[bool, list[float]] = {False: [], True: []}
-        for turn in range(10):
-            how = treetop.Linear(threads=1, warm=turn % 2 == 1)
-            began = time.process_time()
-            how.solve(whole.contexts, *everything, before=before)
-            times[how.warm].append(time.process_time() - began)
-        cold, begun = (float(np.median(times[how])) for how in (False, True))
-        print(f"from {part:.0%} of the rounds: {cold:.2f} s from nothing, {begun:.2f} s warm, {begun / cold:.2f} of it")
-
-
 if __name__ == "__main__":
-    {"arms": arms, "build": build, "refit": refit, "warm": warm}[sys.argv[1]](*sys.argv[2:])
+    {"arms": arms, "build": build, "refit": refit}[sys.argv[1]]()

@@ -219,18 +219,19 @@ def test_a_read_only_folder_is_a_clear_error(shared: Path, there: bool) -> None:
             assert log.event("a") is not None
 
 
-def test_no_folder_no_database_and_a_newer_version(tmp_path: Path) -> None:
+def test_no_folder_no_database_and_another_version(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="no folder"):
         open_log(tmp_path / "missing" / "log.sqlite")
     (tmp_path / "text").write_text("this is not a database\n" * 100)
     with pytest.raises(LogError, match="not a database"):
         open_log(tmp_path / "text")
     open_log(tmp_path / "new").close()
-    with sqlite3.connect(tmp_path / "new") as db:
-        db.execute("UPDATE treetop_schema SET version = 999")
-    db.close()
-    with pytest.raises(LogError, match="version 999"):
-        open_log(tmp_path / "new")
+    for version in (0, 999):
+        with sqlite3.connect(tmp_path / "new") as db:
+            db.execute("UPDATE treetop_schema SET version = ?", (version,))
+        db.close()
+        with pytest.raises(LogError, match=f"new has tables of version {version}; this treetop reads version 1$"):
+            open_log(tmp_path / "new")
 
 
 def test_a_server_that_is_not_there(server: Server) -> None:

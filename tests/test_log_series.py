@@ -1,14 +1,13 @@
-"""Running totals for the dashboard are those of the whole log, however they were read; and old logs are migrated."""
+"""Running totals for the dashboard are those of the whole log, however they were read."""
 
 import sqlite3
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from logs import check_whole, event, joined
+from logs import event, joined
 
-from treetop.log import sample, schema, series
+from treetop.log import sample, series
 from treetop.log.base import Log
 from treetop.log.open import open_log
 from treetop.log.records import Mark, Reward
@@ -91,53 +90,6 @@ def test_coverage_counts_arms_and_inequality(place: str) -> None:
         shown, gini = totals.coverage(4)
         assert shown == 2
         assert gini == pytest.approx(0.5)
-
-
-def version(db: Any) -> int:
-    return int(db.execute("SELECT version FROM treetop_schema").fetchone()[0])
-
-
-def test_a_file_of_version_1_is_brought_forward(tmp_path: Path) -> None:
-    place = tmp_path / "old.sqlite"
-    with sqlite3.connect(place) as db:
-        db.executescript((Path(__file__).parent / "data" / "log-v1.sql").read_text())
-        assert version(db) == 1
-    db.close()
-    with open_log(place) as log:
-        check_whole(log)
-        (mark,) = log.marks()
-        assert (mark.name, mark.time) == ("first", 1150.0)
-        (chunk,) = log.samples(mark)
-        assert chunk.rewards[0, 1] == 0.75
-        assert np.isnan(chunk.rewards[1]).all()
-        assert log.counts().late == 1
-        found = log.eligible_set("f")
-        assert found is not None
-        assert found.tolist() == [0, 1, 2, 3, 4]
-        old = event(0, k=2, time=1000.0)
-        assert log.append([old])[0] is not old
-        log.append([event("new")])
-        log.keep("note", b"kept")
-    with sqlite3.connect(place) as db:
-        assert version(db) == len(schema.VERSIONS)
-    db.close()
-
-
-def test_every_kind_of_log_is_brought_forward_step_by_step(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    newest = schema.VERSIONS
-    for known in range(1, len(newest) + 1):
-        monkeypatch.setattr(schema, "VERSIONS", newest[:known])
-        with open_log(place) as log:
-            log.append([event(known)])
-            assert log.counts().decisions == known
-    monkeypatch.setattr(schema, "VERSIONS", [*newest, "CREATE TABLE treetop_state (position {int})"])
-    with pytest.raises(OSError, match="treetop_state"):  # a step that fails leaves the log as it was
-        open_log(place)
-    monkeypatch.setattr(schema, "VERSIONS", newest)
-    with open_log(place) as log:
-        log.keep("note", b"kept")
-        assert log.kept("note") == b"kept"
-        assert log.counts().decisions == len(newest)
 
 
 def test_what_is_new_is_found_without_reading_what_is_old(tmp_path: Path) -> None:

@@ -1,11 +1,9 @@
 """Refits fit again only what changed: equal to a refit from scratch, bit for bit; and what looks on at long fits."""
 
 import _thread
-import json
 import signal
 import threading
 import time
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -175,26 +173,6 @@ def test_prints_are_saved_and_known_again(problem: Problem, tmp_path: Path) -> N
     assert same_bits(treetop.refit(loaded, late).reward_rows, treetop.refit(problem.model, late).reward_rows)
     problem.model.save(tmp_path / "m")
     assert not isinstance(Model.load(tmp_path / "m").reward_rows, Fitted)
-
-
-def as_version_1(folder: Path) -> None:
-    """A folder as it was written before there were prints and serving layouts."""
-    path = folder / "manifest.json"
-    facts = json.loads(path.read_text())
-    (folder / "rewards_prints.npy").unlink()
-    (folder / "serving.bin").unlink()
-    del facts["files"]["rewards_prints"], facts["crc32"], facts["serving"]
-    facts["version"] = 1
-    path.write_text(json.dumps({**facts, "crc32": zlib.crc32(json.dumps(facts, sort_keys=True).encode())}))
-
-
-def test_models_saved_before_there_were_prints_still_load(problem: Problem, tmp_path: Path) -> None:
-    early, late = histories(problem)[:2]
-    treetop.refit(problem.model, early).save(tmp_path / "m")
-    as_version_1(tmp_path / "m")
-    loaded = Model.load(tmp_path / "m")
-    assert loaded.epoch == 1
-    assert same_bits(treetop.refit(loaded, late).reward_rows, treetop.refit(problem.model, late).reward_rows)
 
 
 def test_prints_that_do_not_fit_are_refused(learned: Model, tmp_path: Path) -> None:

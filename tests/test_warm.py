@@ -1,4 +1,4 @@
-"""The learner of a new bandit: treetop's, warm from the labels it was made from; old folders as they were."""
+"""The learner of a new bandit: treetop's, warm from the labels it was made from."""
 
 import json
 import shutil
@@ -32,25 +32,6 @@ from treetop.simulation.play import Labels, begin, run
 X, Y = topics()
 REWARDS = Y.toarray()
 MADE_UP = "synthetic:arms=120,features=80,rows=900,init=300"
-OLD_CONFIG = """
-[policy]
-k = 4
-explore = 2
-beam = 5
-strategy = "igw"
-parameters = {}
-
-[tree]
-max_leaf = 4
-
-[learner]  # reward models
-loss = "squared"
-cost = 1.0
-
-[refit]
-first = 1000
-factor = 2.0
-"""
 
 
 @pytest.fixture
@@ -275,22 +256,19 @@ def test_labels_of_a_newer_version_are_refused(folder: Path) -> None:
         label_storage.load(folder / LABELLED, 60, 40)
 
 
-def test_an_old_folder_works_as_it_did(tmp_path: Path) -> None:
-    """A config without the new keys, and no labels: the paper's learner, schedule and strategy."""
-    assert config.parse("") == config.Config.of("paper")
-    old = settings(policy=config.Deciding(4, 2, 5, strategy="igw"), learner=config.Learning("paper"))
-    folder = small_bandit(tmp_path / "old", X, Y, config=old)
+def test_a_folder_of_the_paper(tmp_path: Path) -> None:
+    """The paper's learner and strategy, and no labels: what refits give is what `refit` gives."""
+    policy = config.Deciding(4, 2, 5, strategy="igw")
+    chosen = settings(policy=policy, learner=config.Learning("paper"))
+    folder = small_bandit(tmp_path / "paper", X, Y, config=chosen)
     assert not (folder / LABELLED).exists()
-    (folder / config.CONFIG).write_text(OLD_CONFIG)
     with Bandit.open(folder) as bandit:
-        assert bandit.config == replace(config.Config.of("paper"), policy=old.policy, tree=old.tree)
         first = bandit.live.model
         assert first.prior is None
         assert len(first.reward_rows.value) == 0
         play(bandit, 0, 50)
         bandit.refit()
-        policy = treetop.Policy(k=4, explore=2, beam=5, strategy=treetop.IGW())
-        batch = policy.decide_batch(first, X[:50], event_ids=[f"e{i}" for i in range(50)])
+        batch = policy.policy().decide_batch(first, X[:50], event_ids=[f"e{i}" for i in range(50)])
         history = treetop.Feedback.of(X[:50], batch, REWARDS[np.arange(50)[:, None], batch.arms])
         assert parts(bandit.live.model) == parts(treetop.refit(first, history))
 

@@ -109,7 +109,7 @@ auto fit_groups(In<std::int64_t> start, In<std::int32_t> index, In<float> value,
                 double cost, double tolerance, std::int64_t passes, std::int64_t exact_up_to, double threshold,
                 std::int64_t seed, int threads, const Progress& progress, const Maybe<bool>& keep,
                 const Maybe<std::int64_t>& known_start, const Maybe<std::int32_t>& known_index,
-                const Maybe<float>& known_value, bool warm) {
+                const Maybe<float>& known_value) {
     const Rows contexts = rows(start, index, value, columns);
     const Groups groups{view(group_start), view(group_rows), view(target)};
     Known known;
@@ -137,8 +137,8 @@ auto fit_groups(In<std::int64_t> start, In<std::int32_t> index, In<float> value,
                                             std::to_string(groups.size()) + " groups");
             check_pointers(known.rows, "known weights");
         }
-        weights = fit(contexts, groups, {static_cast<Loss>(loss), cost, tolerance, passes, exact_up_to, warm},
-                      threshold, static_cast<std::uint64_t>(seed), known, threads, watch);
+        weights = fit(contexts, groups, {static_cast<Loss>(loss), cost, tolerance, passes, exact_up_to}, threshold,
+                      static_cast<std::uint64_t>(seed), known, threads, watch);
     });
     return std::make_tuple(pack1(std::move(weights.start)), pack_grown(std::move(weights.index)),
                            pack_grown(std::move(weights.value)));
@@ -232,9 +232,8 @@ void bind_fit(nb::module_& m) {
           "group_start"_a.noconvert(), "group_rows"_a.noconvert(), "target"_a.noconvert(), "loss"_a, "cost"_a,
           "tolerance"_a, "passes"_a, "exact_up_to"_a, "threshold"_a, "seed"_a, "threads"_a, "progress"_a = nb::none(),
           "keep"_a.noconvert() = nb::none(), "known_start"_a.noconvert() = nb::none(),
-          "known_index"_a.noconvert() = nb::none(), "known_value"_a.noconvert() = nb::none(), "warm"_a = false,
-          "Sparse weights on [x; 1], one row per group of samples; the known row where keep says so. With `warm` the "
-          "descent of the others begins near theirs.");
+          "known_index"_a.noconvert() = nb::none(), "known_value"_a.noconvert() = nb::none(),
+          "Sparse weights on [x; 1], one row per group of samples; the known row where keep says so.");
     m.def("fingerprints", &print_groups, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
           "columns"_a, "group_start"_a.noconvert(), "group_rows"_a.noconvert(), "target"_a.noconvert(), "key"_a,
           "threads"_a, "64 bits per group that tell its samples, their order and `key` apart; 0 without samples.");

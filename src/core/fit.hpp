@@ -132,12 +132,11 @@ inline void ask_for(const Row& row) {
 #endif
 }
 
-// Weights from before: problem g with keep[g] != 0 has row g of `rows`, any other may begin near it. Empty: none.
+// Weights from before: problem g with keep[g] != 0 has row g of `rows`. Empty: none.
 struct Known {
     std::span<const std::uint8_t> keep;
     Rows rows;
     bool operator()(std::size_t g) const { return !keep.empty() && keep[g] != 0; }
-    Row near(std::size_t g) const { return keep.empty() ? Row{} : rows[g]; }
 };
 
 // What one thread needs to solve one problem after another. Samples are [x; 1]: the bias is the last feature,
@@ -145,13 +144,12 @@ struct Known {
 class Worker {
 public:
     Worker(const Rows& contexts, const Groups& groups, const Solver& solver, double threshold, std::uint64_t seed,
-           const Known& known, const Watch& watch)
+           const Watch& watch)
         : contexts_(contexts),
           groups_(groups),
           solver_(solver),
           threshold_(threshold),
           seed_(seed),
-          known_(known),
           watch_(watch),
           columns_(contexts.columns + 1) {}
 
@@ -182,12 +180,6 @@ private:
     void descend(std::size_t g, Part& out) {
         gather(g);
         std::vector<double> b(problem_.size(), 0), w(local_->size(), 0);
-        if (solver_.warm && solver_.loss == Loss::squared) {
-            const Row near = known_.near(g);
-            for (std::size_t j = 0; j < near.size(); ++j)
-                if (const std::int32_t place = local_->find(near.index[j]); place >= 0) w[place] = near.value[j];
-            if (near.size() > 0) begin_near(problem_, solver_, b, w);
-        }
         coordinate_descent(problem_, solver_, derive(seed_, g), watch_, b, w);
         const std::vector<float> rounded(w.begin(), w.end());
         const Row unordered{local_->features(), rounded};
@@ -233,7 +225,6 @@ private:
     const Solver& solver_;
     double threshold_;
     std::uint64_t seed_;
-    const Known& known_;
     const Watch& watch_;
     std::optional<Renumbering> local_;  // as long as there are features: made when it is needed
     Problem problem_;
@@ -268,7 +259,7 @@ inline Weights fit(const Rows& contexts, const Groups& groups, const Solver& sol
     std::stable_sort(large.begin(), large.end(), [&](auto a, auto b) { return work(a) > work(b); });
     std::vector<Worker> workers;
     for (int i = worker_count(threads, groups.size()); i > 0; --i)
-        workers.emplace_back(contexts, groups, solver, threshold, seed, known, watch);
+        workers.emplace_back(contexts, groups, solver, threshold, seed, watch);
     parallel_for(large.size(), threads, 1, [&](int worker, std::size_t i) {
         workers[worker].solve(large[i], apart.at(large[i]));
         watch.advance(work(large[i]));

@@ -149,11 +149,6 @@ public:
         for (const std::int32_t f : features_) local_[f] = -1;
         features_.clear();
     }
-    // -1 for a feature that does not occur.
-    std::int32_t find(std::int32_t feature) const {
-        const bool inside = feature >= 0 && static_cast<std::size_t>(feature) < local_.size();
-        return inside ? local_[feature] : -1;
-    }
     std::size_t size() const { return features_.size(); }
     std::span<const std::int32_t> features() const { return features_; }
 

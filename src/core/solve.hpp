@@ -25,7 +25,6 @@ struct Solver {
     double tolerance = 1e-3;        // largest projected gradient at the end, in units of the target
     std::int64_t passes = 1000;     // at most, over the samples
     std::int64_t exact_up_to = 64;  // squared loss: solved exactly for that many samples
-    bool warm = false;              // squared loss: descent begins near the weights that are known, if any are
 };
 
 // The samples of one problem with features renumbered 0..m-1, so that the weights in work are small and dense.
@@ -49,8 +48,7 @@ struct Problem {
 // Dual coordinate descent (Hsieh et al. 2008; Ho and Lin 2012). With w = sum_i b_i x_i the three losses differ only in
 // the box of b_i and in D: squared (free, D = 1/(2 cost)), squared hinge (b_i y_i >= 0, D = 1/(2 cost)), absolute
 // (|b_i| <= cost, D = 0). The gradient is always x_i.w - y_i + D b_i. Coordinates that rest at a bound are shrunk away
-// while the others are solved, and all are looked at again before the end. b arrives as a point of the box, w as its
-// sum of b_i x_i: zeros, or what begin_near makes of weights that are known.
+// while the others are solved, and all are looked at again before the end. b and w arrive as zeros.
 inline void coordinate_descent(const Problem& p, const Solver& solver, std::uint64_t key, const Watch& watch,
                                std::vector<double>& b, std::vector<double>& w) {
     constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -105,43 +103,6 @@ inline void coordinate_descent(const Problem& p, const Solver& solver, std::uint
             shrink = worst;
         }
     }
-}
-
-// A first point of the squared loss from weights that solved the first samples: at their solution b_i is 2 cost times
-// what is left of y_i, and the sum of b_i x_i over them is w. How many they were is found by where that sum comes
-// closest to w. Never worse than zeros, which it leaves where the weights are no help. w arrives as those weights and
-// leaves as the sum of b_i x_i.
-inline void begin_near(const Problem& p, const Solver& solver, std::vector<double>& b, std::vector<double>& w) {
-    const std::size_t n = p.size();
-    std::vector<double> sum(w.size(), 0);
-    double far = 0, nearest = 0;  // |w - sum|^2, less |w|^2
-    std::size_t old = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-        b[i] = 2 * solver.cost * (p.target[i] - p.dot(i, w));
-        for (auto j = p.start[i]; j < p.start[i + 1]; ++j) {
-            const double step = b[i] * p.value[j], gap = sum[p.index[j]] - w[p.index[j]];
-            far += step * (2 * gap + step);
-            sum[p.index[j]] += step;
-        }
-        if (far < nearest) {
-            nearest = far;
-            old = i + 1;
-        }
-    }
-    std::fill(w.begin(), w.end(), 0.0);
-    std::fill(b.begin() + static_cast<std::ptrdiff_t>(old), b.end(), 0.0);
-    double along = 0, square = 0;
-    for (std::size_t i = 0; i < old; ++i) {
-        p.axpy(i, b[i], w);
-        along += b[i] * p.target[i];
-        square += b[i] * b[i] / (2 * solver.cost);
-    }
-    for (const double v : w) square += v * v;
-    const double factor = along / square;  // the best along b
-    const bool helps = factor > 0 && std::isfinite(square);
-    const auto scale = [&](double v) { return helps ? factor * v : 0; };
-    std::transform(b.begin(), b.end(), b.begin(), scale);
-    std::transform(w.begin(), w.end(), w.begin(), scale);
 }
 
 // One nonzero of one sample.

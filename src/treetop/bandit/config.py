@@ -205,7 +205,9 @@ class Config:
         >>> Config.of("paper").policy.strategy, Config.of("treetop").policy.strategy
         ('igw', 'thrifty')
         """
-        return parse("") if learner == "paper" else cls(learner=Learning(learner))
+        if learner != "paper":
+            return cls(learner=Learning(learner))
+        return cls(Deciding(strategy="igw"), learner=Learning("paper", warm=False), refit=Refitting(1000, 2.0))
 
 
 TABLES: dict[str, type[Any]] = {
@@ -214,14 +216,8 @@ TABLES: dict[str, type[Any]] = {
 }  # fmt: skip
 
 
-# What a file means that leaves these out: the faithful algorithm, as all folders had it when there was no other.
-UNSAID: dict[str, dict[str, Any]] = {
-    "policy": {"strategy": "igw"}, "learner": {"name": "paper", "warm": False}, "refit": {"first": 1000, "factor": 2.0},
-}  # fmt: skip
-
-
 def read(path: Path) -> Config:
-    """The settings of a file; what is not there has its default or what is in UNSAID, what is not known is an error.
+    """The settings of a file; what is not there has its default, what is not known is an error.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -254,7 +250,7 @@ def _made(kind: type[T], table: object, name: str) -> T:
     if wrong := next((key for key in table if key not in known), None):
         raise ValueError(f"[{name}] has no {wrong!r}; it has {', '.join(known)}")
     try:
-        return kind(**{**UNSAID.get(name, {}), **table})
+        return kind(**table)
     except (ValueError, TypeError) as error:
         raise ValueError(f"[{name}] {error}") from None
 

@@ -47,7 +47,7 @@ def load(folder: Path, arms: int, features: int) -> Labelled:
     Traceback (most recent call last):
     treetop.errors.ModelFileError: no/such: no manifest.json: not a saved set of labelled rows, or not all of it
     """
-    manifest = read_signed(folder, FORMAT, (VERSION,))
+    manifest = read_signed(folder, FORMAT, VERSION)
     try:
         found = {
             name: read_array(folder / f"{name}.npy", manifest["files"][name], kind)

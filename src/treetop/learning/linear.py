@@ -38,10 +38,6 @@ class Linear:
     `loss="squared"` is least squares (what the theory asks), `"absolute"` the paper's LinearSVR with epsilon 0. It is
     also a regression oracle in scikit-learn's shape, for FlatPolicy.
 
-    `warm=True` (squared loss) begins the descent for reward models of more than 64 samples at the last model's weights:
-    fewer passes where few samples are new. Weights then are within the tolerance of those from nothing, but not the
-    same to the bit: they depend on the refits before.
-
     >>> model = Linear().fit([[1.0], [2.0]], [1.0, 2.0])
     >>> model.predict([[3.0]]).round(2)
     array([2.53])
@@ -52,7 +48,6 @@ class Linear:
     tolerance: float = 1e-3
     threads: int = 0
     weights: Rows | None = None
-    warm: bool = False
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
@@ -60,10 +55,6 @@ class Linear:
         real("cost", self.cost, 1e-12, 1e12)
         real("tolerance", self.tolerance, 1e-12, 1e3)
         whole("threads", self.threads, 0, 4096)
-        if not isinstance(self.warm, bool):
-            raise TypeError(f"warm must be True or False, not {self.warm!r}")
-        if self.warm and self.loss != "squared":
-            raise ValueError(f"warm=True with loss {self.loss!r}; only the squared loss can begin at known weights")
 
     def solve(
         self, contexts: Rows, start: Longs, rows: Ints, target: Singles, before: Rows | None = None,
@@ -71,8 +62,7 @@ class Linear:
     ) -> Fitted:  # fmt: skip
         """One regressor per group: samples start[g]:start[g + 1] are contexts `rows` with their targets.
 
-        Where row g of `before` was fitted from the same samples with the same settings, it is taken as it is; with
-        `warm` any other is where the descent begins.
+        Where row g of `before` was fitted from the same samples with the same settings, it is taken as it is.
 
         >>> contexts = as_rows([[1.0], [2.0]])
         >>> start, rows = np.array([0, 1, 2], np.int64), np.array([0, 1], np.int32)  # two groups of one sample each
@@ -83,14 +73,13 @@ class Linear:
         prints = _core.fingerprints(*X, start, rows, target, self._key(), self.threads)
         found = _core.fit(
             *X, start, rows, target, LOSSES[self.loss], self.cost, self.tolerance, PASSES, EXACT_UP_TO, 0.0, 0,
-            self.threads, progress, warm=self.warm, **_known(before, prints),
+            self.threads, progress, **_known(before, prints),
         )  # fmt: skip
         return Fitted(*found, contexts.columns + 1, prints)
 
     def _key(self) -> int:
         """What decides the weights beside samples and row, as a number."""
-        warm = ("warm",) if self.warm else ()  # not to be taken over where the weights must come from nothing
-        settings = (SOLVER, self.loss, float(self.cost), float(self.tolerance), PASSES, EXACT_UP_TO, *warm)
+        settings = (SOLVER, self.loss, float(self.cost), float(self.tolerance), PASSES, EXACT_UP_TO)
         return int.from_bytes(hashlib.blake2b(repr(settings).encode(), digest_size=8).digest(), "little", signed=True)
 
     def learn(self, model: Model, feedback: Feedback, progress: Callable[[int, int], object] | None = None) -> Model:
@@ -131,9 +120,9 @@ class Linear:
 
 def _known(before: Rows | None, prints: Longs) -> dict[str, Any]:
     """Which rows of `before` were fitted from what has these prints, and all its rows; nothing if they are others'."""
-    if before is None or len(before) != len(prints):
+    if not isinstance(before, Fitted) or len(before) != len(prints):
         return {}
-    same = before.prints == prints if isinstance(before, Fitted) else np.zeros(len(prints), np.bool_)
+    same = before.prints == prints
     return {"keep": same, "known_start": before.start, "known_index": before.index, "known_value": before.value}
 
 

@@ -210,7 +210,6 @@ class Pooled:
     window: int = 8192
     known: Labelled | None = None
     threads: int = 0
-    warm: bool = False  # as of `Linear`
     _routed: _Routed = field(default_factory=lambda: _Routed(), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -222,7 +221,7 @@ class Pooled:
         self._solver()  # which refuses what it cannot take
 
     def _solver(self) -> Linear:
-        return Linear(cost=self.cost, tolerance=self.tolerance, threads=self.threads, warm=self.warm)
+        return Linear(cost=self.cost, tolerance=self.tolerance, threads=self.threads)
 
     def learn(self, model: Model, feedback: Feedback, progress: Callable[[int, int], object] | None = None) -> Model:
         """The next model: prior, trials and the arms' regressors. What `refit` calls.

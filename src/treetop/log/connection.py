@@ -58,7 +58,7 @@ class Connection(ABC):
 
     @abstractmethod
     def alone(self) -> None:
-        """Inside a transaction: waits until no other process makes or changes tables."""
+        """Inside a transaction: waits until no other process makes tables."""
 
     @abstractmethod
     def close(self) -> None: ...

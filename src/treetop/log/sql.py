@@ -33,7 +33,7 @@ from treetop.log.records import (  # fmt: skip
     Stored,
 )
 from treetop.log.sample import View
-from treetop.log.schema import migrate
+from treetop.log.schema import make_tables
 
 IDLE = 4  # reading connections that are kept for the next reader
 FORGET = 2000  # decisions deleted in one transaction, so that others get their turn
@@ -50,7 +50,7 @@ class SqlLog(Log):
         self._numbers: dict[write.Settings, int] = {}
         self._writer: Connection | None = self.connect()
         try:
-            migrate(self._writer)
+            make_tables(self._writer)
         except BaseException:
             self._writer.close()
             raise

@@ -25,8 +25,7 @@ from treetop.arrays import whole
 from treetop.errors import ModelFileError
 from treetop.files import sync_folder
 
-FORMAT, VERSION, MANIFEST, SERVING = "treetop-model", 2, "manifest.json", "serving.bin"
-READABLE = (1, VERSION)  # version 1 knows no OPTIONAL files
+FORMAT, VERSION, MANIFEST, SERVING = "treetop-model", 1, "manifest.json", "serving.bin"
 PIECE = 1 << 23  # large aligned writes: where the system can, the file is then cached, and mapped, in huge pages
 FILES = {
     "parents": "int32", "leaf_of": "int32",
@@ -182,20 +181,20 @@ def read_manifest(source: Path) -> dict[str, Any]:
     Traceback (most recent call last):
     treetop.errors.ModelFileError: no/such/model: no manifest.json: not a saved model, or not all of it
     """
-    manifest = read_signed(source, FORMAT, READABLE)
+    manifest = read_signed(source, FORMAT, VERSION)
     files = manifest.get("files")
     if not isinstance(files, dict) or set(files) - OPTIONAL.keys() != FILES.keys():
         raise ModelFileError(f"{source}: {MANIFEST} must list the files {', '.join(FILES)}")
     return manifest
 
 
-def read_signed(source: Path, kind: str, versions: tuple[int, ...]) -> dict[str, Any]:
+def read_signed(source: Path, kind: str, version: int) -> dict[str, Any]:
     """A manifest that has its own checksum and is of this kind.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     write_signed(Path(folder), {"format": "mine", "version": 1, "files": {}})
-    ...     read_signed(Path(folder), "mine", versions=(1,))
+    ...     read_signed(Path(folder), "mine", version=1)
     {'format': 'mine', 'version': 1, 'files': {}}
     """
     try:
@@ -207,9 +206,8 @@ def read_signed(source: Path, kind: str, versions: tuple[int, ...]) -> dict[str,
         raise ModelFileError(f"{source}: {MANIFEST} cannot be read: {error}") from None
     if not isinstance(manifest, dict) or manifest.get("format") != kind:
         raise ModelFileError(f"{source}: {MANIFEST} is not of the format {kind!r}")
-    if manifest.get("version") not in versions:
-        known = " and ".join(map(str, versions))
-        raise ModelFileError(f"{source}: format version {manifest.get('version')!r}; this software reads {known}")
+    if manifest.get("version") != version:
+        raise ModelFileError(f"{source}: format version {manifest.get('version')!r}; this software reads {version}")
     if manifest.pop("crc32", None) != signature(manifest):
         raise ModelFileError(f"{source}: {MANIFEST} does not have its own checksum; it is corrupt")
     return manifest
