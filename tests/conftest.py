@@ -1,50 +1,16 @@
 """What the tests share: small made-up problems, places for logs, and the real set where it lies beside the checkout."""
 
-import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-import scipy.sparse as sp
-from postgres import Server, binaries
-from running import Running, running, small_bandit
-from scipy.stats import chisquare
+from helpers.postgres import Server, binaries, new_schema
+from helpers.problems import Problem, topics
+from helpers.running import Running, running, small_bandit
 
 import treetop
 
 EURLEX = Path(__file__).resolve().parents[2] / "shared" / "data" / "eurlex57k"
-
-
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """Contexts from a few topics; each topic has its own arms."""
-
-    X: Any
-    Y: Any
-    tree: treetop.Tree
-    model: treetop.Model
-
-    def feedback(self, n: int, policy: treetop.Policy | None = None, seed: int = 0) -> treetop.Feedback:
-        """What a policy would have seen on the first n contexts."""
-        d = (policy or treetop.Policy()).decide_batch(self.model, self.X[:n], seed=seed)
-        return treetop.Feedback(self.X[:n], d.arms, d.nodes, self.hits(d.arms))
-
-    def hits(self, arms: Any) -> Any:
-        """The rewards of the arms shown for the first contexts."""
-        return self.Y.toarray()[np.arange(len(arms))[:, None], arms]
-
-
-def topics(n: int = 600, arms: int = 60, features: int = 40, seed: int = 0) -> tuple[Any, Any]:
-    rng = np.random.default_rng(seed)
-    centre = rng.random((8, features)) * (rng.random((8, features)) < 0.3)
-    topic = rng.integers(0, 8, n)
-    X = centre[topic] * (rng.random((n, features)) < 0.7) + 0.3 * (rng.random((n, features)) < 0.05)
-    X /= np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9)
-    Y = (rng.random((n, arms)) < 0.3) & (np.arange(arms)[None, :] % 8 == topic[:, None])
-    return sp.csr_matrix(X.astype(np.float32)), sp.csr_matrix(Y.astype(np.float32))
 
 
 @pytest.fixture(scope="session")
@@ -90,40 +56,9 @@ def server() -> Iterator[Server]:
     own.close()
 
 
-_schemas = itertools.count()
-
-
-def new_schema(server: Server) -> str:
-    """The address of an empty log: a schema of its own in the one database."""
-    import psycopg
-
-    name = f"log{next(_schemas)}"
-    with psycopg.connect(server.address, autocommit=True) as db:
-        db.execute(f"CREATE SCHEMA {name}".encode())
-    return f"{server.address}?options=-csearch_path%3D{name}"
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a new log can be opened, in each kind of database."""
     if request.param == "sqlite":
         return str(tmp_path / "log.sqlite")
     return new_schema(request.getfixturevalue("server"))
-
-
-def check_drawn_as_explained(policy: treetop.Policy, model: treetop.Model, row: sp.csr_matrix) -> float:
-    """One slot, drawn many times: as often and with the propensities that `explain` says. The share through nodes."""
-    n, view = 20_000, policy.explain(model, row)
-    drawn = policy.decide_batch(model, row[np.zeros(n, int)], event_ids=range(n))
-    through = drawn.nodes[:, 0] >= 0
-    keys = np.where(through, drawn.nodes[:, 0] + model.n_arms, drawn.arms[:, 0])
-    names = view.id + np.where(view.is_node, model.n_arms, 0)
-    counts = np.array([(keys == name).sum() for name in names])
-    likely = view.probability * n >= 5
-    seen = np.append(counts[likely], counts[~likely].sum())
-    want = np.append(view.probability[likely], view.probability[~likely].sum()) * n
-    assert chisquare(seen[want > 0], want[want > 0]).pvalue > 1e-4
-    chance = dict(zip(names.tolist(), view.probability.tolist(), strict=True))
-    below = np.where(through, model.tree.sizes[np.maximum(drawn.nodes[:, 0], 0)], 1)
-    np.testing.assert_allclose(drawn.propensities[:, 0] * below, [chance[key] for key in keys.tolist()], rtol=1e-5)
-    return float(through.mean())

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from running import running
+from helpers.running import running
 
 import treetop
 from treetop import client

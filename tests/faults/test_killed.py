@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from conftest import new_schema
-from playing import Acknowledged, Load, X, Y, goes_on_until_mended, play, processes
-from running import running, small_bandit
+from helpers.playing import Acknowledged, Load, X, Y, goes_on_until_mended, play, processes
+from helpers.postgres import new_schema
+from helpers.running import running, small_bandit
 
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.folder import Home

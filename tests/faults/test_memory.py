@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playing import X, Y
-from running import Running, named, running, small_bandit
+from helpers.playing import X, Y
+from helpers.running import Running, named, running, small_bandit
 
 THREADS = 4
 REFIT = 5.0  # seconds between two refits

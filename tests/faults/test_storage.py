@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import new_schema
-from playing import Load, X, Y
-from running import COMMAND, Answer, Running, named, running, small_bandit
+from helpers.playing import Load, X, Y
+from helpers.postgres import new_schema
+from helpers.running import COMMAND, Answer, Running, named, running, small_bandit
 
 from treetop.bandit.bandit import Bandit
 

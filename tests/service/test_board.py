@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import topics
-from running import named, small_bandit
+from helpers.problems import topics
+from helpers.running import named, small_bandit
 
 from treetop.bandit.bandit import Bandit
 from treetop.log.series import Cell

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import topics
-from running import PLAIN, Running, named, running, settings, small_bandit
+from helpers.problems import topics
+from helpers.running import PLAIN, Running, named, running, settings, small_bandit
 
 from treetop.bandit.bandit import Bandit
 from treetop.log.series import Series

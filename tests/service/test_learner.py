@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import topics
-from running import Running, named, running, small_bandit
+from helpers.problems import topics
+from helpers.running import Running, named, running, small_bandit
 from scipy.stats import chisquare
 
 import treetop

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import new_schema
-from playing import Load, X, Y, goes_on_until_mended, play
-from running import COMMAND, named, running, settings, small_bandit
+from helpers.playing import Load, X, Y, goes_on_until_mended, play
+from helpers.postgres import new_schema
+from helpers.running import COMMAND, named, running, settings, small_bandit
 
 import treetop
 from treetop.bandit import config

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import topics
-from running import running, small_bandit
+from helpers.problems import topics
+from helpers.running import running, small_bandit
 
 EXAMPLES = 15  # requests of each kind; `--max-examples 500` by hand takes minutes
 TOKEN = "of-somebody-who-may-do-it-all"

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import topics
+from helpers.problems import topics
+from helpers.running import Running, running, small_bandit
+from helpers.running import settings as bandit_settings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from running import Running, running, small_bandit
-from running import settings as bandit_settings
 
 from treetop.bandit import config
 
@@ -213,7 +213,7 @@ def test_nothing_of_that_was_an_error_of_ours(shop: Running, tight: Running) -> 
 def test_listening_elsewhere_needs_a_token(tmp_path: Path) -> None:
     import subprocess
 
-    from running import COMMAND
+    from helpers.running import COMMAND
 
     folder = small_bandit(tmp_path / "open", X, Y)
     ended = subprocess.run([*COMMAND, "serve", str(folder), "--host", "0.0.0.0"], capture_output=True, text=True)

@@ -6,8 +6,8 @@ import uuid
 from typing import Any
 
 import pytest
-from conftest import topics
-from running import Running, named
+from helpers.problems import topics
+from helpers.running import Running, named
 
 X, _ = topics()
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playing import X, Y
-from running import COMMAND, named, running, small_bandit
+from helpers.playing import X, Y
+from helpers.running import COMMAND, named, running, small_bandit
 
 
 @pytest.fixture

@@ -1,0 +1,383 @@
+"""Bandit: the user's own ids, a folder that outlives the process, arms that come and go."""
+
+import os
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.problems import topics
+from helpers.running import settings, small_bandit
+
+import treetop
+from treetop.bandit import config
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.promotion import checked
+from treetop.bandit.results import same
+from treetop.errors import (
+    ArmNotShown,
+    EventConflict,
+    FolderInUse,
+    InvalidModel,
+    ModelSuperseded,
+    NoEligibleArm,
+    NothingToLearn,
+    RewardConflict,
+    UnknownArm,
+    UnknownEvent,
+)
+
+X, Y = topics()
+REWARDS = Y.toarray()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return small_bandit(tmp_path / "shop", X, Y)
+
+
+def play(bandit: Bandit, rounds: int, tag: str = "e") -> None:
+    for i in range(rounds):
+        shown = bandit.decide(X[i], event_id=f"{tag}{i}")
+        old = [arm for arm in shown.arms if str(arm)[0] == "a"]
+        if old:
+            bandit.reward(f"{tag}{i}", {arm: float(REWARDS[i, int(str(arm)[1:])]) for arm in old})
+
+
+@pytest.mark.parametrize("name", ["paper", "treetop"])
+def test_the_library_and_the_folder_decide_the_same(tmp_path: Path, name: str) -> None:
+    """One decide and one refit: a bandit's decisions are those of Policy and refit on the same inputs."""
+    usual = config.Config.of(name)
+    folder = small_bandit(tmp_path / "shop", X, Y, config=settings(
+        policy=config.Deciding(k=4, explore=2, beam=5, strategy=usual.policy.strategy), learner=usual.learner
+    ))  # fmt: skip
+    with Bandit.open(folder) as bandit:
+        first = bandit.live.model
+        known = treetop.Labelled.of(first.tree, X[:300], Y[:300], beam=5)
+        strategy = treetop.IGW() if name == "paper" else treetop.Thrifty()
+        policy = treetop.Policy(k=4, explore=2, beam=5, strategy=strategy)
+        for i in range(60):
+            shown, plain = bandit.decide(X[i], event_id=f"e{i}"), policy.decide(first, X[i], event_id=f"e{i}")
+            assert [int(str(a)[1:]) for a in shown.arms] == plain.arms.tolist()
+            assert [s.propensity for s in shown.slots] == plain.propensities.tolist()
+            bandit.reward(f"e{i}", {arm: float(REWARDS[i, int(str(arm)[1:])]) for arm in shown.arms})
+        done = bandit.refit()
+        assert (done.model, done.rounds, done.rewards) == ("000001", 60, 240)
+        batch = policy.decide_batch(first, X[:60], event_ids=[f"e{i}" for i in range(60)])
+        rewards = REWARDS[np.arange(60)[:, None], batch.arms]
+        twin = treetop.refit(first, treetop.Feedback.of(X[:60], batch, rewards), usual.learner.regressor(known))
+        assert (bandit.live.model.rewards != twin.rewards).nnz == 0
+        assert np.array_equal(bandit.live.model.prior, twin.prior)  # type: ignore[arg-type]
+        assert np.array_equal(bandit.live.model.trials, twin.trials)  # type: ignore[arg-type]
+        assert bandit.live.model.n_seen == twin.n_seen == 60
+
+
+def test_decisions_and_rewards_are_kept(folder: Path) -> None:
+    with Bandit.open(folder) as bandit:
+        one = bandit.decide({"f1": 1.0, "nobody": 3.0}, event_id="x", k=2)
+        bandit.reward("x", {one.arms[0]: 0.5})
+    with Bandit.open(folder) as bandit:
+        assert bandit.decide({"f1": 1.0}, event_id="x", k=2) == one
+        with pytest.raises(EventConflict, match="decided for another request"):
+            bandit.decide({"f1": 1.0}, event_id="x", k=3)
+        bandit.reward("x", {one.arms[0]: 0.5})
+        with pytest.raises(RewardConflict, match=r"has the reward 0\.5, not 1") as caught:
+            bandit.reward("x", {one.arms[0]: 1})
+        assert caught.value.stored == {one.arms[0]: 0.5}
+        with pytest.raises(UnknownEvent):
+            bandit.reward("y", {"a1": 1})
+        other = next(f"a{i}" for i in range(9) if f"a{i}" not in one.arms)
+        with pytest.raises(ArmNotShown, match=f"did not show arm '{other}'"):
+            bandit.reward("x", {other: 1})
+        for wrong in (1.5, -1, float("nan"), "1"):
+            with pytest.raises((ValueError, TypeError), match="reward of arm"):
+                bandit.reward("x", {one.arms[1]: wrong})  # type: ignore[dict-item]
+        assert bandit.event("x").rewards[0] == 0.5
+
+
+def test_whole_numbers_as_ids(tmp_path: Path) -> None:
+    with Bandit.create(tmp_path / "n", X[:300], Y[:300], max_leaf=4) as bandit:
+        five: Any = np.int64(5)
+        shown = bandit.decide(X[0], event_id=7, eligible=[3, 4, five, "6"], exclude=["4"])
+        assert set(shown.arms) == {3, 5, 6}
+        bandit.reward(7, {3: 1, "5": 0})
+        assert bandit.event(7).event.event_id == "7"
+
+
+def test_from_vectors_and_from_a_model(tmp_path: Path, learned: treetop.Model) -> None:
+    vectors = np.random.default_rng(0).normal(size=(30, 5)).astype(np.float32)
+    with Bandit.create(tmp_path / "v", vectors=vectors, max_leaf=4) as bandit:
+        assert bandit.live.model.geometric
+        assert len(bandit.decide(vectors[0]).arms) == 5
+    with Bandit.create(tmp_path / "m", model=learned, max_leaf=10) as bandit:
+        assert (bandit.live.name, bandit.live.model.epoch) == ("000001", 1)
+        bandit.decide(X[0])
+        assert bandit.refit().model == "000002"
+    for wrong in ({}, {"X": X}, {"vectors": vectors, "model": learned}):
+        with pytest.raises(ValueError, match="one of the three"):
+            Bandit.create(tmp_path / "w", **wrong)
+    with pytest.raises(ValueError, match="the model has a leaf of 4 arms; max_leaf is 2"):
+        Bandit.create(tmp_path / "w", model=learned, max_leaf=2)
+    with pytest.raises(ValueError, match="2 ids for 60 arms"):
+        Bandit.create(tmp_path / "w", model=learned, arms=["a", "b"])
+    assert not (tmp_path / "w").exists()
+
+
+def test_a_folder_is_made_whole_or_not_at_all(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileExistsError, match="is not an empty folder; nothing was written"):
+        small_bandit(folder, X, Y)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(FileExistsError):
+        small_bandit(tmp_path / "file", X, Y)
+    (tmp_path / "empty").mkdir()
+    small_bandit(tmp_path / "empty", X, Y)
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+    with pytest.raises(FileNotFoundError, match="not a bandit's folder"):
+        Bandit.open(tmp_path)
+
+
+def test_new_arms_are_shown_and_learned_from(folder: Path) -> None:
+    with Bandit.open(folder) as bandit:
+        play(bandit, 60)
+        bandit.refit()
+        tree = bandit.live.tree
+        bandit.add_arms(["n1", "n2", 900], vectors=X[:3])
+        assert (bandit.live.name, bandit.live.model.n_arms, bandit.live.model.n_seen) == ("000002", 63, 60)
+        assert bandit.live.tree != tree
+        assert np.bincount(bandit.live.model.tree.leaf_of).max() <= 4
+        seen: set[Any] = set()
+        for i in range(400):
+            seen.update(bandit.decide(X[i % 60], event_id=f"n{i}").arms)
+        assert {"n1", "n2", 900} <= seen
+        shown = bandit.decide(X[0], event_id="only", eligible=["n1", 900])
+        bandit.reward("only", {"n1": 1.0, 900: 0.0})
+        assert set(shown.arms) == {"n1", 900}
+        assert bandit.refit().rounds == 461
+        arms = bandit.live.model.rewards[bandit.live.model.tree.n_nodes + 60 :]
+        assert arms[0].nnz > 0
+        for event in ("e5", "n7", "only"):
+            logged, again = bandit.replay(event)
+            assert same(logged, again)
+        with pytest.raises(ValueError, match="already an arm 'n1'"):
+            bandit.add_arms(["x", "n1"])
+        assert bandit.live.model.n_arms == 63
+
+
+def test_removed_arms_are_never_shown_again(folder: Path) -> None:
+    with Bandit.open(folder) as bandit:
+        before = bandit.decide(X[0], event_id="before", k=60)
+        assert len(before.arms) == 60
+        bandit.remove_arms([f"a{i}" for i in range(0, 60, 2)])
+        bandit.remove_arms(["a0", "a1"])
+        assert bandit.live.gone.allowed.mask is not None  # prepared once: decisions stay as quick as they were
+        gone = {f"a{i}" for i in range(0, 60, 2)} | {"a1"}
+        for i in range(50):
+            assert not gone & set(bandit.decide(X[i], k=8, event_id=f"after{i}").arms)
+        assert set(bandit.decide(X[0], k=60, event_id="all").arms) == {f"a{i}" for i in range(60)} - gone
+        assert set(bandit.decide(X[0], eligible=["a0", "a3"], event_id="few").arms) == {"a3"}
+        assert set(bandit.decide(X[0], exclude=["a3", "a2"], k=60, event_id="less").arms).isdisjoint({"a3", *gone})
+        with pytest.raises(NoEligibleArm):
+            bandit.decide(X[0], eligible=["a0", "a2"])
+        bandit.reward("before", {"a0": 1.0})  # what was shown can still be rewarded
+        bandit.refit()
+        bandit.add_arms(["fresh"])
+        with pytest.raises(ValueError, match="an id is used once, for ever"):
+            bandit.add_arms(["a0"])
+        for event in ("before", "after3", "all", "few", "less"):
+            logged, again = bandit.replay(event)
+            assert same(logged, again), event
+        with pytest.raises(UnknownArm):
+            bandit.remove_arms(["who"])
+    with Bandit.open(folder) as bandit:
+        assert not gone & set(bandit.decide(X[0], k=60).arms)
+
+
+def test_propensities_stay_exact_with_removed_and_new_arms(folder: Path) -> None:
+    with Bandit.open(folder) as bandit:
+        play(bandit, 40)
+        bandit.refit()
+        bandit.add_arms([f"n{i}" for i in range(20)])
+        bandit.remove_arms([f"a{i}" for i in range(10)])
+        live = bandit.live
+        policy = treetop.Policy(k=1, explore=1, beam=3, strategy=treetop.IGW(C=0.05))
+        view = policy.explain(live.model, X[0], live.gone.allowed)
+        chance = np.zeros(live.model.n_arms)
+        alive = ~live.catalogue.gone
+        for is_node, number, p in zip(view.is_node, view.id, view.probability, strict=True):
+            below = live.model.tree.arms_below(int(number)) if is_node else np.array([number])
+            chance[below[alive[below]]] += p / alive[below].sum()
+        assert (chance[alive] > 0).all()
+        assert (chance[~alive] == 0).all()
+        n = 100_000
+        drawn = policy.decide_batch(live.model, X[np.zeros(n, int)], seed=3, eligible=live.gone.allowed)
+        counts = np.bincount(drawn.arms[:, 0], minlength=live.model.n_arms)
+        assert counts[~alive].sum() == 0
+        expected = n * chance[alive]
+        chi = ((counts[alive] - expected) ** 2 / expected).sum()
+        assert chi < alive.sum() + 6 * np.sqrt(2 * alive.sum())
+
+
+def test_a_rollback_to_before_new_arms_brings_them_back_with_the_next_refit(folder: Path) -> None:
+    with Bandit.open(folder) as bandit:
+        play(bandit, 10)
+        bandit.add_arms(["new"])
+        shown = bandit.decide(X[0], event_id="n", eligible=["new"])
+        bandit.reward("n", {"new": 1.0})
+        assert shown.arms == ["new"]
+        assert bandit.roll_back() == "000000"
+        with pytest.raises(NoEligibleArm):
+            bandit.decide(X[0], eligible=["new"])
+        assert bandit.refit().model == "000002"
+        assert bandit.decide(X[0], eligible=["new"]).arms == ["new"]
+        assert bandit.roll_back("000001") == "000001"
+        bandit.add_arms(["newer"])
+        assert bandit.live.model.n_arms == 62
+        kinds = [entry["kind"] for entry in bandit.home.history()]
+        assert kinds == ["created", "arms added", "rollback", "refit", "rollback", "arms added"]
+
+
+def test_two_processes_see_each_others_changes(folder: Path) -> None:
+    with Bandit.open(folder) as one, Bandit.open(folder) as two:
+        play(one, 20)
+        one.refit()
+        one.remove_arms(["a1"])
+        assert two.live.model.epoch == 0
+        assert two.refresh()
+        assert not two.refresh()
+        assert two.live.model.epoch == 1
+        assert two.live.catalogue.removed == (1,)
+        assert two.decide(X[0], event_id="e0") == one.decide(X[0], event_id="e0")
+
+
+def test_one_model_is_made_at_a_time_and_none_undoes_another(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Bandit.open(folder) as bandit, Bandit.open(folder) as other:
+        with pytest.raises(NothingToLearn):
+            bandit.refit()
+        play(bandit, 5)
+        bandit.refit()
+        with bandit.home.making_a_model():
+            with pytest.raises(FolderInUse):
+                other.refit()
+            other.remove_arms(["a9"])  # what is out of stock does not wait for a refit
+        assert "a9" not in other.decide(X[0], k=60).arms
+        original = treetop.bandit.promotion.checked
+
+        def rolled_back_meanwhile(*given: Any) -> None:
+            original(*given)
+            other.roll_back()
+
+        monkeypatch.setattr("treetop.bandit.bandit.checked", rolled_back_meanwhile)
+        with pytest.raises(ModelSuperseded, match="became current while one was made"):
+            bandit.refit()
+        assert bandit.home.models() == ["000000", "000001"]
+        assert bandit.home.state().model == "000000"
+
+
+def test_decisions_go_on_while_models_change(folder: Path) -> None:
+    with Bandit.open(folder) as bandit:
+        play(bandit, 30)
+        stop, failures = threading.Event(), list[str]()
+
+        def decide(number: int) -> None:
+            i = 0
+            while not stop.is_set():
+                i += 1
+                try:
+                    assert len(bandit.decide(X[i % 600], event_id=f"{number}-{i}").arms) == 4
+                except Exception as error:
+                    failures.append(repr(error))
+
+        threads = [threading.Thread(target=decide, args=(n,)) for n in range(3)]
+        for thread in threads:
+            thread.start()
+        for i in range(3):
+            bandit.refit()
+            bandit.add_arms([f"x{i}"])
+            bandit.remove_arms([f"x{i}"])
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+
+
+def test_what_a_killed_refit_left_is_cleared_away(folder: Path) -> None:
+    left = folder / "models" / ".000001-abc"
+    left.mkdir()
+    (left / "half").write_text("x")
+    with (folder / "catalogue.jsonl").open("ab") as file:
+        file.write(b'{"add": ["half a li')
+    with (folder / "history.jsonl").open("ab") as file:
+        file.write(b'{"half')
+    with Bandit.open(folder) as bandit:
+        play(bandit, 3)
+        bandit.refit()
+        assert not left.exists()
+        bandit.add_arms(["whole"])
+        assert bandit.decide(X[0], eligible=["whole"]).arms == ["whole"]
+    with Bandit.open(folder) as bandit:
+        assert len(bandit.live.catalogue) == 61
+        assert [entry["kind"] for entry in bandit.home.history()] == ["created", "refit", "arms added"]
+
+
+def test_a_model_that_cannot_decide_must_not_serve(learned: treetop.Model, problem: Any) -> None:
+    feedback, policy = problem.feedback(50), treetop.Policy()
+    checked(learned, problem.model, feedback, policy)
+    large = treetop.Model.from_weights(
+        learned.tree, learned.routing, learned.rewards * np.float32(1e37), learned.epoch, learned.n_seen
+    )
+    with pytest.raises((InvalidModel, ValueError), match=r"finite|nan"):
+        checked(
+            large,
+            problem.model,
+            treetop.Feedback(feedback.contexts.csr() * 1e5, feedback.arms, None, feedback.rewards),
+            policy,
+        )
+    smaller = treetop.Model.from_weights(
+        treetop.Tree(np.array([-1], np.int32), np.array([0], np.int32)), np.zeros((1, 41)), np.zeros((2, 41))
+    )
+    with pytest.raises(InvalidModel, match="1 arms and 40 features; 60 and 40 are needed"):
+        checked(smaller, problem.model, feedback, policy)
+
+
+def test_rewards_that_come_late_take_part_in_the_next_refit(folder: Path) -> None:
+    with Bandit.open(folder) as bandit:
+        shown = bandit.decide(X[0], event_id="x")
+        assert bandit.refit().rewards == 0
+        bandit.reward("x", {shown.arms[0]: 1.0})
+        assert bandit.refit().rewards == 1
+        assert bandit.log.counts().late == 1
+
+
+def test_silence_counts_as_the_default_after_its_wait(tmp_path: Path) -> None:
+    for wait, heard in ((0.0, 4), (3600.0, 1)):
+        chosen = settings(rewards=config.Rewards(reward_wait=wait, default_reward=0.0))
+        with Bandit.open(small_bandit(tmp_path / f"w{wait:g}", X, Y, config=chosen)) as bandit:
+            shown = bandit.decide(X[0], event_id="x")
+            bandit.reward("x", {shown.arms[0]: 1.0})
+            assert bandit.refit().rewards == heard
+
+
+def test_forgotten_rounds_are_a_warning_in_the_history(folder: Path) -> None:
+    with Bandit.open(folder) as bandit:
+        play(bandit, 5)
+        bandit.refit()
+        bandit.log.forget(4e9)
+        play(bandit, 2, "again")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert "the others are forgotten" in bandit.refit().warnings[0]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written_says_so(folder: Path) -> None:
+    with Bandit.open(folder) as bandit:
+        play(bandit, 3)
+        (folder / "models").chmod(0o500)
+        try:
+            with pytest.raises(PermissionError):
+                bandit.refit()
+        finally:
+            (folder / "models").chmod(0o700)
+        assert bandit.refit().model == "000001"

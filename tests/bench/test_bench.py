@@ -1,0 +1,394 @@
+"""The benches in small: every one runs, checks itself, and gives the JSON that others read. No timing is asserted."""
+
+import json
+import os
+import re
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers.commands import call, shell
+from helpers.datasets import folder
+from helpers.problems import Problem
+
+import treetop
+from treetop import _core
+from treetop.arrays import Rows, as_rows
+from treetop.bench.peers import Peer, runner, save_rows, take, to_pecos
+from treetop.bench.reference import check_decisions, check_ranking, check_ridge, check_routing, check_tree
+from treetop.bench.serve import App, whole
+from treetop.bench.setting import Setting
+from treetop.bench.shape import CONTEXTS, SHAPES, Shape, learned_from_nothing, made, shape_of
+from treetop.bench.subjects import SUBJECTS, compared, run
+from treetop.bench.subprocesses import in_child
+from treetop.bench.table import markdown, tables
+from treetop.errors import (
+    Disagreement,  # fmt: skip
+    PeerError,
+)
+
+TINY = Shape(arms=300, features=120, nonzeros=9, labels=3, init=200, rounds=400, max_leaf=10)
+PEERS = runner()
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def tiny(cache: Path) -> Any:
+    return made(TINY, cache)
+
+
+def setting(cache: Path, **changes: Any) -> Setting:
+    return replace(Setting(TINY, (3, 8), 12, cache), **changes)
+
+
+def words(cache: Path) -> list[str]:
+    sizes = {"arms": 300, "features": 120, "nnz": 9, "init": 200, "rounds": 400, "max-leaf": 10, "contexts": 12}
+    return [word for key, value in sizes.items() for word in (f"--{key}", str(value))] + ["--cache", str(cache)]
+
+
+# -------------------- the benches
+
+
+def test_decide_has_the_form_that_others_read(cache: Path) -> None:
+    document = json.loads(call("bench", "decide", *words(cache), "--beam", "3", "--no-peers", "--json").stdout)
+    rows = document["rows"]
+    assert [row["name"] for row in rows] == ["treetop", "treetop", "flat", "scipy"]
+    for row in rows:
+        assert row["arms"] == 300
+        assert 0 < row["median_ms"] <= row["p99_ms"]
+        assert row["per_second"] > 0
+    assert [row.get("beam") for row in rows] == [3, 3, None, None]
+    assert rows[1]["eligible"] == "half"
+    assert rows[2]["multiply_adds"] > 300
+    assert rows[1]["times_treetop"] == round(rows[1]["cpu_ms"] / rows[0]["cpu_ms"], 2)
+    assert rows[2]["times_treetop"] > 0
+    assert document["checks"]["decide"]["beam 3"]["scores"] > 50
+    assert document["left_out"][0] == "pecos: not set up; in a checkout of treetop, `make bench-peers` sets it up"
+    assert document["command"].startswith("treetop ")
+    assert {"machine", "commit", "shape", "load_average"} <= set(document)
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("batch", {"threads", "beam", "median_ms", "per_second", "cpu_ms"}),
+        ("refit", {"samples", "arms_per_second"}),
+        ("build", {"seconds", "rows"}),
+        ("scale", {"beam", "median_ms", "times_smallest", "arm_weights"}),
+        ("load", {"save_seconds", "first_decision_seconds", "bytes_per_weight", "weights"}),
+    ],
+)
+def test_the_others_run_check_themselves_and_print(name: str, keys: set[str], cache: Path) -> None:
+    document = run([name], setting(cache, beams=(3,)), "treetop bench")
+    assert document["checks"][name]
+    ours = [row for row in document["rows"] if row["name"] == "treetop"]
+    assert keys <= set(ours[0])
+    assert all(row["bench"] == name and row["arms"] > 0 for row in document["rows"])
+    assert len(tables(document)) == 1
+    assert markdown(document["rows"]).count("\n") == len(document["rows"]) + 1
+
+
+def test_a_table_for_people(cache: Path) -> None:
+    text = call("bench", "build", *words(cache), "--no-peers").output
+    for part in ("bench build", "tree and routing", "Agreed with the slow reference", "Left out: pecos"):
+        assert part in text
+
+
+def test_real_data_instead_of_made_up_ones(tmp_path: Path) -> None:
+    text = ["bench", "--data", str(folder(tmp_path, 2000)), "--rounds", "500", "--contexts", "20", "--cache",
+            str(tmp_path / "cache"), "--no-peers", "--json"]  # fmt: skip
+    document = json.loads(call(*text).stdout)
+    assert {row["bench"] for row in document["rows"]} == {"decide", "batch", "load"}
+    assert document["shape"]["name"]
+    refused = shell("bench", "scale", "--data", str(tmp_path), "--rounds", "500")
+    assert refused.returncode == 2
+    assert "with --data it must be one of decide, batch, load" in re.sub(r"\s+", " ", refused.stderr)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["magic"], "cannot bench 'magic'; it must be one of decide, batch, refit, build, scale, load"),
+        (["decide", "--shape", "magic"], "shape is 'magic'; it must be one of small, amazon-3m, 10m"),
+        (["decide", "--arms", "3"], "arms is 3; it must lie in [10, 2147483647]"),
+        (["decide", "--contexts", "3"], "contexts is 3; it must lie in [10, 10000]"),
+        (["decide", "--beam", "0"], "beam is 0; it must lie in [1, 2147483647]"),
+        (["decide", "--nnz", "0"], "nonzeros is 0.0"),
+    ],
+)
+def test_mistakes_are_refused_before_anything_is_written(wrong: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        call("bench", *wrong, "--cache", str(tmp_path / "cache"))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_rows_are_compared_with_the_row_they_belong_to() -> None:
+    ours = [{"name": "treetop", "arms": 5, "beam": b, "cpu_ms": float(b), "median_ms": 1.0} for b in (10, 30)]
+    half = {"name": "treetop", "arms": 5, "beam": 30, "cpu_ms": 45.0, "eligible": "half"}
+    peers = [{"name": "pecos", "arms": 5, "beam": 30, "cpu_ms": 60.0}, {"name": "flat", "arms": 5, "cpu_ms": 70.0}]
+    other = {"name": "vw", "arms": 9, "cpu_ms": 1.0}
+    found = [row.get("times_treetop") for row in compared([*ours, half, *peers, other])]
+    assert found == [None, None, 1.5, 2.0, 7.0, None]
+
+
+def test_several_threads_are_compared_by_the_clock() -> None:
+    rows = [{"name": name, "threads": 2, "cpu_ms": cpu, "median_ms": ms} for name, cpu, ms in
+            (("treetop", 2.0, 1.0), ("pecos", 20.0, 3.0))]  # fmt: skip
+    assert compared(rows)[1]["times_treetop"] == 3.0
+
+
+# -------------------- the model that is timed
+
+
+def test_a_shape_is_made_once_and_is_the_same_again(cache: Path, tiny: Any, tmp_path: Path) -> None:
+    again = made(TINY, cache, lambda text: pytest.fail(f"made again: {text}"))
+    fresh = made(TINY, tmp_path)
+    for found in (again, fresh):
+        assert np.array_equal(found.model.tree.leaf_of, tiny.model.tree.leaf_of)
+        assert np.array_equal(found.model.reward_rows.value, tiny.model.reward_rows.value)
+        assert np.array_equal(found.contexts.value, tiny.contexts.value)
+    other = learned_from_nothing(replace(TINY, seed=1))[0]
+    assert not np.array_equal(other.reward_rows.value, tiny.model.reward_rows.value)
+
+
+def test_a_made_model_has_weights_everywhere(tiny: Any) -> None:
+    model = tiny.model
+    assert (model.n_arms, model.n_features, len(tiny.contexts)) == (300, 120, CONTEXTS)
+    per_row = np.diff(model.reward_rows.start)
+    assert (per_row[model.tree.n_nodes :] > 0).mean() > 0.95
+    assert (per_row[: model.tree.n_nodes] > 0).any()
+    assert tiny.facts["arm_weights"] == per_row[model.tree.n_nodes :].sum()
+
+
+def test_a_folder_that_is_damaged_is_made_anew(tmp_path: Path, tiny: Any) -> None:
+    made(TINY, tmp_path)
+    file = tmp_path / TINY.name / "model" / "rewards_value.npy"
+    file.write_bytes(file.read_bytes()[:-4])
+    assert np.array_equal(made(TINY, tmp_path).model.reward_rows.value, tiny.model.reward_rows.value)
+
+
+def test_shapes() -> None:
+    assert SHAPES["amazon-3m"].arms == 2_812_281
+    assert shape_of("small", None, {}) == Shape()
+    assert shape_of("10m", 1_000_000, {"max_leaf": 50, "init": None}).rounds == 80_000
+    assert shape_of("10m", 1_000_000, {"max_leaf": 50}).max_leaf == 50
+    assert Shape(arms=20, labels=500, nonzeros=99, features=7).spec(1).labels == 20
+
+
+# -------------------- the checks find mistakes
+
+
+def other(model: treetop.Model, **changes: Any) -> treetop.Model:
+    return replace(model, **changes)
+
+
+def test_the_slow_search_agrees_and_disagrees(learned: treetop.Model, problem: Problem) -> None:
+    policy = treetop.Policy(beam=3)
+    some = [as_rows(problem.X[i]) for i in range(30)]
+    facts = check_decisions(learned, policy, some)
+    assert facts["contexts"] > 20
+    assert facts["largest_difference"] < 1e-6
+
+    class Wrong(treetop.Policy):
+        def explain(self, model: treetop.Model, *a: Any, **k: Any) -> treetop.Explanation:
+            return super().explain(self.instead, *a, **k)  # type: ignore[attr-defined]
+
+    rows = learned.reward_rows
+    for message, model in (
+        ("a score differs", other(learned, reward_rows=replace(rows, value=rows.value * np.float32(1.01)))),
+        (
+            "other effective arms",
+            other(learned, route_rows=replace(learned.route_rows, value=-learned.route_rows.value)),
+        ),
+    ):
+        wrong = Wrong(beam=3)
+        object.__setattr__(wrong, "instead", model)
+        with pytest.raises(Disagreement, match=message):
+            check_decisions(learned, wrong, some)
+
+
+def test_ranking_is_checked_where_scores_differ() -> None:
+    check_ranking([0.3, 0.2, 0.1], np.array([0.3, 0.2, 0.1]))
+    check_ranking([0.3, 0.2, 0.2], np.array([0.3, 0.2, 0.2 + 5e-7]))
+    with pytest.raises(Disagreement, match="ranking"):
+        check_ranking([0.3, 0.2, 0.1], np.array([0.3, 0.1, 0.2]))
+
+
+def test_ridge_tree_and_routing_checks_find_mistakes(learned: treetop.Model, problem: Problem) -> None:
+    feedback = problem.feedback(600)
+    assert check_ridge(treetop.refit(problem.model, feedback), feedback, range(60))["weights"] > 100
+    rows = learned.reward_rows
+    with pytest.raises(Disagreement, match="normal equations"):
+        check_ridge(other(learned, reward_rows=replace(rows, value=rows.value * 2)), feedback, range(60))
+    with pytest.raises(Disagreement, match="a leaf holds 4 arms of at most 3"):
+        check_tree(learned.tree, 3)
+    with pytest.raises(Disagreement, match="siblings"):
+        check_tree(treetop.Tree([-1, 0, 0], [1, 1, 1, 2]), 3)  # type: ignore[arg-type]
+    X, Y = as_rows(problem.X[:300]), as_rows(problem.Y[:300])
+    assert check_routing(problem.model, X, Y)["nodes"] == 3
+    route = problem.model.route_rows
+    with pytest.raises(Disagreement, match="classifier costs"):
+        check_routing(other(problem.model, route_rows=replace(route, value=route.value * np.float32(0.5))), X, Y)
+
+
+def test_a_child_that_fails_says_why(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"bench open ended with code 1: .*No such file"):
+        in_child("open", folder=str(tmp_path), contexts=str(tmp_path / "none.npz"), beam=3)
+    assert in_child("build", shape=TINY)["checks"]["leaves"] == 32
+
+
+# -------------------- the flat index
+
+
+def slow_top(W: Any, x: Any, k: int) -> tuple[Any, Any]:
+    """Scores in float64, the k best, of equals the lower arm."""
+    scores = W @ np.append(x, 1.0)
+    best = np.lexsort((np.arange(len(scores)), -scores))[:k]
+    return best, scores[best]
+
+
+@pytest.mark.parametrize("arms", [1, 7, 40_000, 70_000])  # one stretch holds 32,768
+def test_the_flat_index_is_a_product_and_a_sort(arms: int) -> None:
+    rng = np.random.default_rng(arms)
+    W = np.round(16 * rng.random((arms, 31)) * (rng.random((arms, 31)) < 0.15))  # ties, and sums that are exact
+    W[:, 30] = rng.random(arms) < 0.6  # the bias, in more than one of four arms: a plain row
+    rows = as_rows(W.astype(np.float32))
+    flat = _core.Flat(rows.start, rows.index, rows.value, rows.columns, 0)
+    X = np.round(rng.random((4, 30)) * (rng.random((4, 30)) < 0.4) * 8).astype(np.float32)
+    x = as_rows(X)
+    k = min(5, arms)
+    found, scores, work = flat.top(x.start, x.index, x.value, k)
+    for i in range(4):
+        best, want = slow_top(W, X[i], k)
+        assert found[i].tolist() == best.tolist()
+        assert np.array_equal(scores[i], want)
+    assert work >= sum(np.count_nonzero(W[:, :30][:, x > 0]) for x in X)
+
+
+def test_the_flat_index_refuses_what_does_not_fit() -> None:
+    rows = as_rows(np.eye(3, dtype=np.float32))
+    flat = _core.Flat(rows.start, rows.index, rows.value, 3, 1)
+    x = as_rows([[1.0, 2.0]])
+    with pytest.raises(ValueError, match=r"k is 4, outside \[1, 3\]"):
+        flat.top(x.start, x.index, x.value, 4)
+    with pytest.raises(ValueError, match=r"index 2 is outside \[0, 2\)"):
+        flat.top(x.start, x.index + 1, x.value, 1)
+    with pytest.raises(ValueError, match="needs arms and a bias"):
+        _core.Flat(np.zeros(1, np.int64), x.index[:0], x.value[:0], 3, 1)
+
+
+# -------------------- peers
+
+
+def test_rows_are_taken() -> None:
+    rows = as_rows(sp.random(50, 9, 0.3, format="csr", random_state=0, dtype=np.float32))
+    ids = np.array([7, 7, 0, 49])
+    assert np.array_equal(take(rows, ids).csr().toarray(), rows.csr().toarray()[ids])
+    assert len(take(rows, ids[:0])) == 0
+
+
+def test_a_tree_with_leaves_on_two_levels_is_not_for_pecos(tmp_path: Path) -> None:
+    tree = treetop.Tree([-1, 0, 0, 1, 1], [2, 3, 4])  # type: ignore[arg-type]
+    empty = Rows(np.zeros(6, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), 4)
+    model = treetop.Model(tree, empty, replace(empty, start=np.zeros(9, np.int64)))
+    assert not to_pecos(model, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_peer_that_dies_is_an_error(tmp_path: Path) -> None:
+    script = tmp_path / "peer.py"
+    script.write_text("import sys; sys.exit(3)")
+    with Peer((Path(sys.executable), script), "pecos") as peer, pytest.raises(PeerError, match="ended with code 3"):
+        peer.ask("load")
+
+
+def test_a_tree_that_a_peer_cannot_build_leaves_it_out(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "ends.py").write_text("import sys; sys.stdin.readline(); sys.exit(6)")
+    document = run(["build"], setting(cache, peers=(Path(sys.executable), tmp_path / "ends.py")), "")
+    assert [row["name"] for row in document["rows"]] == ["treetop"] * 3
+    assert document["left_out"] == [
+        "pecos: its tree was not built within 12 GB (pecos ended with code 6 while asked to cluster)"
+    ]
+
+
+needs_peers = pytest.mark.skipif(PEERS is None, reason="the peers are not set up (make bench-peers)")
+
+
+@needs_peers
+def test_pecos_and_vw_stand_beside_treetop(cache: Path) -> None:
+    document = run(["decide", "batch"], setting(cache, peers=PEERS, beams=(4,)), "")
+    names = {(row["bench"], row["name"]) for row in document["rows"]}
+    assert {("decide", "pecos"), ("batch", "pecos")} <= names
+    assert document["checks"]["decide"]["pecos at beam 4"]["same_top_5"] >= 4
+    assert document["left_out"] == []
+
+
+@needs_peers
+@pytest.mark.skipif("asan" in os.environ.get("LD_PRELOAD", ""), reason="a limit of memory leaves a sanitizer no room")
+def test_solvers_and_trees_of_peers(cache: Path) -> None:
+    document = run(["refit", "build", "load"], setting(cache, peers=PEERS, beams=(4,)), "")
+    names = {(row["bench"], row["name"]) for row in document["rows"]}
+    assert {("refit", "pecos"), ("refit", "sklearn"), ("build", "pecos"), ("load", "pecos")} <= names
+
+
+def test_serve_beside_the_bare_app(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treetop.bench.serve.WORKERS", (1,))
+    dataset = treetop.load(folder(tmp_path))
+    document = run(["serve"], setting(cache, dataset=dataset, shape=replace(TINY, rounds=50)), "treetop bench serve")
+    rows = document["rows"]
+    assert [(row["name"], row["connections"]) for row in rows] == [
+        (name, n) for n in (1, 16, 64) for name in ("treetop", "bare")
+    ]
+    for row in rows:
+        assert row["per_second"] > 0
+        assert 0 < row["p50_ms"] <= row["p99_ms"]
+        assert ("of_bare" in row) == (row["name"] == "treetop")
+    checked = next(iter(document["checks"]["serve"].values()))
+    assert checked["treetop"]["answered"] > 6 * (1 + 16 + 64)
+    assert checked["treetop"]["decided_again"] > 0
+    assert "bench serve" in str(tables(document)[0].title)
+
+
+def test_serve_says_when_the_log_is_not_what_was_answered(cache: Path, tiny: Any, tmp_path: Path) -> None:
+    with treetop.Bandit.create(tmp_path / "home", model=tiny.model) as bandit:
+        shown = bandit.decide(tiny.contexts.row(0))
+        answer = {"event_id": shown.event_id, "slots": [{"arm": arm} for arm in shown.arms]}
+    app = App("treetop", tmp_path / "home", 0, [], tmp_path, [1], [answer])
+    assert whole(app) == {"answered": 1, "decided_again": 1}
+    with pytest.raises(Disagreement, match="answered 2 requests, and 1 decisions are in its log"):
+        whole(replace(app, answered=[2]))
+    with pytest.raises(Disagreement, match="is not what was answered"):
+        whole(replace(app, last=[{**answer, "slots": answer["slots"][::-1]}]))
+
+
+@needs_peers
+def test_pecos_ends_when_it_wants_more_memory_than_it_is_given(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treetop.bench.learn.PECOS_GB", 0)
+    document = run(["build"], setting(cache, peers=PEERS), "")
+    assert len(document["rows"]) == 3
+    assert "not built within 0 GB" in document["left_out"][0]
+
+
+@needs_peers
+def test_vowpal_wabbit_decides(tiny: Any, tmp_path: Path) -> None:
+    assert PEERS is not None
+    save_rows(tiny.contexts.head(20), tmp_path / "x.npz")
+    with Peer(PEERS, "vw") as peer:
+        peer.ask("load", contexts=str(tmp_path / "x.npz"), arms=50)
+        assert len(peer.ask("text", first=0, n=2)) == len(peer.ask("parsed", first=0, n=2)) == 2
+        with pytest.raises(PeerError, match="vw: IndexError"):
+            peer.ask("text", first=100, n=1)
+
+
+def test_every_subject_is_in_the_help() -> None:
+    text = call("bench", "--help").output
+    assert all(name in text for name in SUBJECTS)
+    assert asdict(Setting())["contexts"] == 1000

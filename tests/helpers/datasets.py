@@ -1,0 +1,28 @@
+"""Datasets in memory and in folders, and settings under which they are easy."""
+
+from pathlib import Path
+from typing import Any
+
+import scipy.sparse as sp
+
+import treetop
+from helpers.problems import topics
+from treetop.arrays import as_rows
+
+K = 5
+
+
+def made_up(n: int = 1200) -> treetop.Dataset:
+    X, Y = topics(n=n)
+    return treetop.Dataset("made up", as_rows(X), as_rows(Y, what="labels"))
+
+
+def folder(path: Path, n: int = 200) -> Path:
+    X, Y = topics(n=n)
+    for part, (a, b) in {"trn": (0, n // 2), "tst": (n // 2, n)}.items():
+        sp.save_npz(path / f"X.{part}.npz", X[a:b])
+        sp.save_npz(path / f"Y.{part}.npz", Y[a:b])
+    return path
+
+
+EASY: dict[str, Any] = {"k": K, "explore": 2, "init": 200, "horizon": 3000, "max_leaf": 4, "first_epoch": 64}

@@ -1,0 +1,307 @@
+"""The learner of a new bandit: treetop's, warm from the labels it was made from."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.problems import topics
+from helpers.running import settings, small_bandit
+from typer.testing import CliRunner
+
+import treetop
+from treetop.bandit import config
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.folder import LABELLED
+from treetop.bandit.results import same
+from treetop.cli.main import app
+from treetop.data.datasets import load
+from treetop.errors import ModelFileError
+from treetop.experiments.execute import prepared
+from treetop.experiments.settings import EPOCHS, Settings
+from treetop.learning import label_storage
+from treetop.learning.linear import Epochs
+from treetop.learning.pooled import Labelled
+from treetop.log.records import gather
+from treetop.model.storage import MANIFEST, signature
+from treetop.simulation.play import Labels, begin, run
+
+X, Y = topics()
+REWARDS = Y.toarray()
+MADE_UP = "synthetic:arms=120,features=80,rows=900,init=300"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return small_bandit(tmp_path / "shop", X, Y)
+
+
+def play(bandit: Bandit, first: int, end: int) -> None:
+    for i in range(first, end):
+        shown = bandit.decide(X[i % 600], event_id=f"e{i}")
+        arms = [arm for arm in shown.arms if str(arm)[0] == "a"]
+        bandit.reward(f"e{i}", {arm: float(REWARDS[i % 600, int(str(arm)[1:])]) for arm in arms})
+
+
+def parts(model: treetop.Model) -> dict[str, bytes]:
+    """All of a model, to the bit."""
+    return {name: np.ascontiguousarray(array).tobytes() for name, array in model._arrays().items()}
+
+
+def test_a_new_bandit_has_the_better_learner(tmp_path: Path) -> None:
+    with Bandit.create(tmp_path / "new", X[:300], Y[:300], max_leaf=4) as bandit:
+        chosen = bandit.config
+        assert (chosen.learner.name, chosen.learner.warm, chosen.policy.strategy) == ("treetop", True, "thrifty")
+        assert (chosen.refit.first, chosen.refit.factor) == (1024, 1.2)
+        assert chosen == config.Config(tree=config.Leaves(4))
+    assert config.parse(config.text_of(config.Config())) == config.Config() == config.Config.of("treetop")
+    with pytest.raises(ValueError, match="the learner's name is 'magic'"):
+        config.Config.of("magic")
+
+
+def test_the_paper_stays_the_paper(tmp_path: Path) -> None:
+    """What has no learner named, and no folder, is the faithful algorithm."""
+    assert Settings().learner == "paper"
+    assert EPOCHS["paper"] == (4096, 2.0)
+    assert treetop.Policy().strategy == treetop.IGW()
+    first = treetop.Model.initial(treetop.Tree.from_labels(X[:300], Y[:300], max_leaf=4), X[:300], Y[:300])
+    monday = treetop.Feedback(X[:2], [[1], [2]], None, [[1.0], [0.0]])
+    assert parts(treetop.refit(first, monday)) == parts(treetop.refit(first, monday, treetop.Linear()))
+    assert treetop.refit(first, monday).prior is None
+
+
+def test_the_first_model_of_init_is_that_of_simulate(tmp_path: Path) -> None:
+    words = ["init", str(tmp_path / "b"), MADE_UP, "--seed", "3", "--json"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["warm"] is True
+    data, asked = load(MADE_UP), Settings("thrifty", learner="treetop")
+    stream, cold = begin(data, *data.sizes(None, 1, None), 3)
+    learner, warm = prepared(asked, stream, cold)
+    with Bandit.open(tmp_path / "b") as bandit:
+        assert parts(bandit.live.model) == parts(warm)
+        assert (bandit.live.model.epoch, bandit.live.model.n_seen) == (0, 0)
+        known = bandit.home.labelled(cold, np.zeros(data.n_arms, np.bool_))
+        for name in label_storage.SAMPLES:
+            assert np.array_equal(getattr(known, name), getattr(learner.known, name))  # type: ignore[attr-defined]
+            assert isinstance(getattr(known, name), np.memmap)
+    policy = treetop.Policy(explore=0)
+    value = {}
+    for name, model in (("cold", cold), ("warm", warm)):
+        arms = policy.decide_batch(model, data.X, seed=0).arms
+        value[name] = float(Labels(data.Y).rewards(np.arange(len(data.X)), arms).sum())
+    assert value["warm"] > 1.3 * value["cold"]
+
+
+@pytest.mark.parametrize(
+    ("words", "learner", "strategy", "first", "factor", "warm"),
+    [
+        ([], "treetop", "thrifty", 1024, 1.2, True),
+        (["--cold"], "treetop", "thrifty", 1024, 1.2, False),
+        (["--learner", "paper"], "paper", "igw", 1000, 2.0, False),
+        (["--strategy", "igw", "--first-epoch", "50"], "treetop", "igw", 50, 1.2, True),
+    ],
+)
+def test_init_writes_what_it_was_told(
+    tmp_path: Path, words: list[str], learner: str, strategy: str, first: int, factor: float, warm: bool
+) -> None:
+    folder = tmp_path / "b"
+    done = CliRunner().invoke(app, ["init", str(folder), "synthetic:arms=30,features=20,rows=50,init=60", *words])
+    assert done.exit_code == 0, done.output
+    said = config.read(folder / config.CONFIG)
+    assert (said.learner.name, said.policy.strategy, said.learner.warm) == (learner, strategy, warm)
+    assert (said.refit.first, said.refit.factor) == (first, factor)
+    assert (folder / LABELLED).exists() == warm
+    with Bandit.open(folder) as bandit:
+        assert (bandit.live.model.prior is not None) == warm
+
+
+def test_a_bandits_refits_are_those_of_simulate(tmp_path: Path) -> None:
+    """The same rounds give the same models to the bit: in one run of the simulator, and refit by refit in a folder."""
+    data, asked = load(MADE_UP), Settings("thrifty", learner="treetop", first_epoch=300, factor=1.5)
+    stream, cold = begin(data, *data.sizes(None, None, 10), 0)
+    learner, warm = prepared(asked, stream, cold)
+    played = run(stream, warm, asked.policy(1), epochs=Epochs.explicit([300, 450, 675]), regressor=learner)
+    chosen = config.Config(tree=config.Leaves(10))
+    with Bandit.create(tmp_path / "b", stream.X_init, stream.Y_init, model=cold, config=chosen) as bandit:
+        for first, end in ((0, 300), (300, 450), (450, 675)):
+            append(bandit, stream.X, played, first, end)
+            assert bandit.refit().rounds == end
+        assert bandit.live.model.epoch == played.model.epoch == 3
+        assert parts(bandit.live.model) == parts(played.model)
+
+
+def append(bandit: Bandit, contexts: Any, played: treetop.Run, first: int, end: int) -> None:
+    """Rounds of a simulation as events of a log: decided by the bandit, but with what was shown there."""
+    limits = bandit.live.restricted(None, None)
+    for t in range(first, end):
+        event = bandit.live.event(contexts.row(t), f"e{t}", None, None, limits)
+        bandit.log.append([replace(event, arms=played.history.arms[t], nodes=played.history.nodes[t])], {})
+        rewards = zip(played.history.arms[t].tolist(), played.history.rewards[t].tolist(), strict=True)
+        bandit.reward(f"e{t}", dict(rewards))
+
+
+def test_labels_count_at_every_refit_while_warm_says_so(folder: Path) -> None:
+    with Bandit.open(folder) as bandit:
+        labels_of = bandit.live.model.trials
+        assert labels_of is not None
+        play(bandit, 0, 80)
+        bandit.refit()
+        play(bandit, 80, 120)
+        bandit.refit()
+        after = bandit.live.model.trials
+        assert after is not None
+        assert int(after.sum()) == int(labels_of.sum()) + 120 * 4
+    path = folder / config.CONFIG
+    path.write_text(path.read_text().replace("warm = true", "warm = false"))
+    shutil.rmtree(folder / LABELLED)
+    with Bandit.open(folder) as bandit:
+        bandit.refit()
+        assert bandit.live.model.trials is not None
+        assert int(bandit.live.model.trials.sum()) == 120 * 4
+
+
+def test_arms_come_and_go_with_labels(folder: Path) -> None:
+    with Bandit.open(folder) as bandit:
+        labels_of = bandit.live.model.trials
+        assert labels_of is not None
+        assert labels_of[3] > 0
+        bandit.remove_arms(["a3"])
+        bandit.add_arms(["new-1", "new-2"], vectors=X[:2])
+        play(bandit, 0, 60)
+        bandit.refit()
+        model = bandit.live.model
+        assert model.trials is not None
+        assert (model.n_arms, model.trials[3]) == (62, 0)
+        shown = [arm for i in range(60) for arm in bandit.event(f"e{i}").event.arms.tolist()]
+        kept = [int(n) for arm, n in enumerate(labels_of) if arm != 3]
+        heard = sum(arm < 60 for arm in shown)
+        assert int(model.trials.sum()) == sum(kept) + heard
+        assert all(len(bandit.decide(X[i]).arms) == 4 for i in range(10))
+
+
+def test_arms_that_were_added_are_hoped_of_as_new_ones(folder: Path) -> None:
+    with Bandit.open(folder) as bandit:
+        play(bandit, 0, 40)
+        bandit.add_arms(["new-1", "new-2"])
+        bandit.add_arms(["new-3"])
+        assert bandit.live.catalogue.epochs().tolist() == [0] * 60 + [1, 1, 2]
+        play(bandit, 40, 60)
+        bandit.refit()
+        seen = gather(bandit.log.samples(bandit.log.seal("then")), 80, bandit.live.catalogue.epochs())
+        assert seen.appeared.tolist() == [0] * 60 + [40] * 3
+        hope, prior = bandit.live.model.hope, bandit.live.model.prior
+        assert hope is not None
+        assert prior is not None
+        assert hope[60:].min() > 0
+        assert hope[60:].max() <= prior[-1]
+    with Bandit.open(folder) as again:  # as it was written
+        assert again.live.catalogue.epochs().tolist() == [0] * 60 + [1, 1, 2]
+
+
+def test_damaged_labels_stop_a_refit_and_nothing_else(folder: Path) -> None:
+    path = folder / LABELLED / "arm.npy"
+    whole = path.read_bytes()
+    with Bandit.open(folder) as bandit:
+        play(bandit, 0, 20)
+        for content in (whole[:-5], bytes([*whole[:-1], whole[-1] ^ 1])):
+            path.write_bytes(content)
+            with pytest.raises(ModelFileError, match=r"arm\.npy"):
+                bandit.refit()
+        shutil.move(folder / LABELLED, folder / "away")
+        with pytest.raises(ModelFileError, match=r"labelled: no manifest\.json: not a saved set of labelled rows"):
+            bandit.refit()
+        assert bandit.home.models() == ["000000"]
+        assert len(bandit.decide(X[0]).arms) == 4
+        shutil.move(folder / "away", folder / LABELLED)
+        path.write_bytes(whole)
+        assert bandit.refit().model == "000001"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"row": np.array([300], np.int32)}, r"row 300 to 300, outside \[0, 300\)"),
+        ({"arm": np.array([-1], np.int32)}, r"arm -1 to -1, outside \[0, 60\)"),
+        ({"reward": np.array([1.5], np.float32)}, r"a reward from 1\.5 to 1\.5, outside \[0, 1\]"),
+        ({"route": np.array([np.nan])}, "a route from nan"),
+        ({"weight": np.array([-1.0])}, r"a weight from -1\.0"),
+        ({"arm": np.array([1, 2], np.int32)}, "not as many rows, arms"),
+        ({"arm": np.array([1], np.int64)}, "a list of int32 is needed"),
+        ({"contexts": treetop.Labelled.of(treetop.Tree.from_labels(X[:9, :7], Y[:9]), X[:9, :7], Y[:9]).contexts},
+         "contexts of 7 features; the model has 40"),
+    ],
+)  # fmt: skip
+def test_labels_that_cannot_be_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    """Even with the right checksums: whatever wrote them, the core never sees them."""
+    one = {"row": np.int32, "arm": np.int32, "reward": np.float32, "route": np.float64, "weight": np.float64}
+    arrays = {name: np.zeros(1, kind) for name, kind in one.items()}
+    contexts = treetop.Labelled.of(treetop.Tree.from_labels(X[:300], Y[:300]), X[:300], Y[:300]).contexts
+    label_storage.save(Labelled(**{"contexts": contexts, **arrays}), tmp_path / "good")  # type: ignore[arg-type]
+    assert len(label_storage.load(tmp_path / "good", 60, 40).arm) == 1
+    label_storage.save(Labelled(**{"contexts": contexts, **arrays, **change}), tmp_path / "bad")
+    with pytest.raises(ModelFileError, match=message):
+        label_storage.load(tmp_path / "bad", 60, 40)
+
+
+def test_labels_of_a_newer_version_are_refused(folder: Path) -> None:
+    path = folder / LABELLED / MANIFEST
+    manifest = {**json.loads(path.read_bytes()), "version": 2}
+    del manifest["crc32"]
+    path.write_text(json.dumps({**manifest, "crc32": signature(manifest)}))
+    with pytest.raises(ModelFileError, match="format version 2; this software reads 1"):
+        label_storage.load(folder / LABELLED, 60, 40)
+
+
+def test_a_folder_of_the_paper(tmp_path: Path) -> None:
+    """The paper's learner and strategy, and no labels: what refits give is what `refit` gives."""
+    policy = config.Deciding(4, 2, 5, strategy="igw")
+    chosen = settings(policy=policy, learner=config.Learning("paper"))
+    folder = small_bandit(tmp_path / "paper", X, Y, config=chosen)
+    assert not (folder / LABELLED).exists()
+    with Bandit.open(folder) as bandit:
+        first = bandit.live.model
+        assert first.prior is None
+        assert len(first.reward_rows.value) == 0
+        play(bandit, 0, 50)
+        bandit.refit()
+        batch = policy.policy().decide_batch(first, X[:50], event_ids=[f"e{i}" for i in range(50)])
+        history = treetop.Feedback.of(X[:50], batch, REWARDS[np.arange(50)[:, None], batch.arms])
+        assert parts(bandit.live.model) == parts(treetop.refit(first, history))
+
+
+def test_replay_is_the_same_with_thrifty(folder: Path) -> None:
+    with Bandit.open(folder) as bandit:
+        play(bandit, 0, 40)
+        bandit.refit()
+        play(bandit, 40, 80)
+        bandit.remove_arms(["a5"])
+        bandit.decide(X[3], event_id="few", k=3, exclude=["a1"])
+        for event in [*(f"e{i}" for i in range(80)), "few"]:
+            assert json.loads(bandit.event(event).event.policy)["strategy"] == "thrifty"
+            assert same(*bandit.replay(event)), event
+    with Bandit.open(folder) as bandit:
+        logged, again = bandit.replay("e70")
+        assert same(logged, again)
+        assert logged.model == "000001"
+
+
+def test_what_labels_cannot_be_made_of(tmp_path: Path, learned: treetop.Model) -> None:
+    """A model that has seen rounds keeps what it learned; labels of other features are refused; few rows are enough."""
+    with Bandit.create(tmp_path / "m", X[:300], Y[:300], model=learned) as bandit:
+        assert parts(bandit.live.model) == parts(learned)
+        assert bandit.config.learner.warm
+    with pytest.raises(ValueError, match="39 features"):
+        Bandit.create(tmp_path / "w", X[:300, :39], Y[:300], model=learned)
+    assert not (tmp_path / "w").exists()
+    for name, rows in (("one", 1), ("two", 2)):
+        with Bandit.create(tmp_path / name, X[:rows], Y[:rows]) as bandit:
+            bandit.decide(X[0], event_id="e")
+            assert bandit.refit().rounds == 1
+    cold = config.Config(learner=config.Learning(warm=False))
+    with Bandit.create(tmp_path / "cold", X[:300], Y[:300], config=cold) as bandit:
+        assert bandit.live.model.prior is None
+        assert not (tmp_path / "cold" / LABELLED).exists()

@@ -1,0 +1,353 @@
+"""The learner that shares strength: the prior's tables, what native scores make of them, labelled rows, windows."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import reference
+from helpers.problems import Problem, check_drawn_as_explained
+from sklearn.isotonic import IsotonicRegression
+from typer.testing import CliRunner
+
+import treetop
+from treetop.arrays import Floats, Longs, as_rows
+from treetop.cli.main import app
+from treetop.data.datasets import Stream, load
+from treetop.experiments.execute import execute
+from treetop.experiments.full_information import full_information
+from treetop.experiments.settings import Plan, Settings
+from treetop.learning.pooled import KNOTS, WIDEST, Labelled, Pooled, _Routed, interpolate, pooled_means
+from treetop.model.model import Model
+from treetop.policy.search import Eligible, search
+from treetop.policy.strategies import Thrifty, choose, first_draw
+from treetop.records import Candidates, Feedback
+from treetop.simulation.play import Labels, begin, run
+from treetop.simulation.scenario import Scenario, Shifting
+
+SMALL = "synthetic:arms=300,features=200,rows=3000,init=400"
+
+
+@pytest.fixture(scope="module")
+def pooled(problem: Problem) -> Model:
+    return Pooled().learn(problem.model, problem.feedback(600))
+
+
+def test_pooled_means_are_isotonic_regression() -> None:
+    rng = np.random.default_rng(0)
+    place = rng.integers(0, KNOTS, 2000)  # at the knots, where each sample counts for one place alone
+    slack, weight = place * WIDEST / (KNOTS - 1), rng.uniform(0.5, 2, 2000)
+    reward = (rng.random(2000) < 0.8 - slack / 6).astype(float)
+    found = pooled_means(slack, reward, weight)
+    twin = IsotonicRegression(increasing=False).fit(slack, reward, sample_weight=weight)
+    seen = np.unique(place)
+    np.testing.assert_allclose(found[seen], twin.predict(seen * WIDEST / (KNOTS - 1)), atol=1e-12)
+    assert (np.diff(found) <= 1e-12).all()
+
+
+def test_no_samples_give_no_prior() -> None:
+    assert not pooled_means(np.zeros(0), np.zeros(0), np.zeros(0)).any()
+
+
+def test_scores_are_prior_plus_regressor(problem: Problem, pooled: Model) -> None:
+    """The twin of the core: a table over the cube root of -log route, and the dot product with the arm's weights."""
+    assert pooled.prior is not None
+    means, nodes = np.split(pooled.prior[:-1].astype(float), 2)
+    X = problem.feedback(600).contexts.csr()
+    for i in range(20):
+        row = as_rows(X[i])
+        for c in (search(pooled, row, beam, None, 1, Eligible.of(pooled.tree)) for beam in (1, 3, 50)):
+            with np.errstate(divide="ignore"):
+                slack = np.minimum(np.cbrt(-np.log(c.route)), WIDEST)
+            base = np.where(c.is_node, interpolate(nodes, slack), interpolate(means, slack))
+            rows = np.where(c.is_node, c.id, pooled.tree.n_nodes + c.id)
+            own = pooled.rewards[rows] @ np.append(X[i].toarray().ravel(), 1.0)
+            np.testing.assert_allclose(c.score, base + own, atol=1e-5)
+
+
+def test_the_last_level_keeps_more_leaves(problem: Problem, pooled: Model) -> None:
+    twin = reference.Model(
+        reference.Tree(pooled.tree.parents, pooled.tree.leaf_of), pooled.routing.toarray(),
+        pooled.rewards.toarray(), pooled=True,
+    )  # fmt: skip
+    more = 0
+    for i in range(20):
+        row = problem.feedback(600).contexts.row(i)
+        for beam in (1, 3, 5):
+            found = search(pooled, row, beam, None, 1, Eligible.of(pooled.tree))
+            wanted = reference.search(twin, row.csr().toarray()[0], set(range(pooled.n_arms)), 1, beam)
+            assert found.id.tolist() == [e.id for e in wanted]
+            assert found.is_node.tolist() == [e.is_node for e in wanted]
+            more += len(set(pooled.tree.leaf_of[found.id[~found.is_node]])) > beam
+    assert more > 20
+
+
+def test_labelled_rows_alone_make_the_means() -> None:
+    """They know all arms of a beam; the rounds only those that were shown."""
+    stream, model = begin(load(SMALL), 400, 600, 10, seed=0, apart=True)
+    known = Labelled.of(model.tree, stream.X_init, stream.Y_init)
+    learner = Pooled(known=known)
+    first = learner.learn(model, Feedback.none(model.n_features, 5))
+    played = run(stream, first, treetop.Policy(strategy=Thrifty()), regressor=learner)
+    later = learner.learn(first, played.feedback)
+    assert first.prior is not None
+    assert later.prior is not None
+    np.testing.assert_array_equal(first.prior[:KNOTS], later.prior[:KNOTS])
+    slack = np.minimum(np.cbrt(-known.route), WIDEST)
+    means = pooled_means(slack, known.reward.astype(float), known.weight)
+    np.testing.assert_allclose(first.prior[:KNOTS].astype(float), means, atol=1e-6)
+    assert (later.reward_rows.value[: len(first.reward_rows.value)] != first.reward_rows.value).any()
+
+
+def test_routes_are_those_of_the_search(problem: Problem, pooled: Model) -> None:
+    row = as_rows(problem.feedback(600).contexts.csr()[3])
+    found = search(pooled, row, 10**6, None, 1, Eligible.of(pooled.tree))
+    arms = np.concatenate([found.id, [-1]]).astype(np.int32)
+    routes = pooled.engine.routes(row.start, row.index, row.value, arms, len(arms), 1)[0]
+    np.testing.assert_allclose(np.exp(routes[:-1]), found.route, atol=1e-12)
+    assert np.isnan(routes[-1])
+
+
+def test_bad_arms_are_refused(pooled: Model, problem: Problem) -> None:
+    row = as_rows(problem.feedback(600).contexts.csr()[3])
+    with pytest.raises(ValueError, match="an arm"):
+        pooled.engine.routes(row.start, row.index, row.value, np.array([pooled.n_arms], np.int32), 1, 1)
+
+
+def test_saved_and_loaded_it_decides_the_same(problem: Problem, pooled: Model, tmp_path: Path) -> None:
+    pooled.save(tmp_path / "m")
+    policy = treetop.Policy(k=4, explore=2, beam=3, strategy=Thrifty())
+    a, b = (
+        policy.decide_batch(m, problem.feedback(600).contexts, seed=1) for m in (pooled, Model.load(tmp_path / "m"))
+    )
+    np.testing.assert_array_equal(a.arms, b.arms)
+    np.testing.assert_array_equal(a.propensities, b.propensities)
+
+
+def test_the_window_keeps_the_latest_samples(problem: Problem) -> None:
+    """With a window of 1, an arm's regressor knows only its last showing."""
+    feedback = problem.feedback(600)
+    narrow = treetop.refit(problem.model, feedback, Pooled(window=1))
+    wide = treetop.refit(problem.model, feedback, Pooled())
+    t, slot = np.nonzero(feedback.observed)
+    arm = feedback.arms[t, slot]
+    often = int(np.bincount(arm).argmax())
+    row = problem.model.tree.n_nodes + often
+    last = t[arm == often][-1]
+    outside = np.setdiff1d(wide.rewards[row].indices, [*feedback.contexts.row(last).index, wide.n_features])
+    assert len(outside)
+    assert set(narrow.rewards[row].indices) <= {*feedback.contexts.row(last).index.tolist(), wide.n_features}
+
+
+def test_labelled_rows_are_routed_by_what_has_not_seen_them() -> None:
+    data = load(SMALL)
+    stream = Stream.draw(data, 400, 100, seed=0)
+    tree = treetop.Tree.from_labels(stream.X_init, stream.Y_init, max_leaf=5, seed=0)
+    known = Labelled.of(tree, stream.X_init, stream.Y_init, beam=5, negatives=10)
+    labels = stream.Y_init.csr()
+    assert known.reward.sum() == labels.nnz  # every label is there once, led to or not
+    np.testing.assert_array_equal(known.reward, np.asarray(labels[known.row, known.arm]).ravel() > 0)
+    own = Model.initial(tree, stream.X_init, stream.Y_init)
+    rows = as_rows(stream.X_init.csr()[known.row])
+    for_itself = own.engine.routes(rows.start, rows.index, rows.value, known.arm, 1, 1)[:, 0]
+    right = known.reward > 0
+    assert for_itself[right].mean() > known.route[right].mean()  # its own rows flatter it
+    assert len(known.arm) < len(labels.indices) + 400 * 15
+
+
+@pytest.mark.parametrize("bad", [{"cost": 0}, {"tolerance": -1}, {"window": 0}])
+def test_settings_are_checked(bad: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        Pooled(**bad)  # type: ignore[arg-type]
+
+
+def made_up(rng: np.random.Generator, n: int = 12) -> Candidates:
+    promise = rng.uniform(0.01, 1, n).astype(np.float32)
+    weight = promise * rng.integers(1, 9, n).astype(np.float32)
+    return Candidates(np.zeros(n, np.bool_), np.arange(n, dtype=np.int32), np.ones(n),
+                      rng.random(n).astype(np.float32), promise, weight)  # fmt: skip
+
+
+def test_thrifty_gives_up_no_more_than_it_promises() -> None:
+    rng = np.random.default_rng(1)
+    for zeal in (0.0, 0.5, 1.0, 3.0):
+        found = made_up(rng)
+        p = first_draw(Thrifty(zeal), found, 9)
+        assert (p > 0).all()
+        assert p.sum() == pytest.approx(1)
+        drawn = found.weight / found.weight.sum()
+        lost = float(p @ (found.score.max() - found.score.astype(float)))
+        assert lost <= max(zeal * float(drawn @ found.promise), 1e-3)
+    free = replace(found, score=np.full(12, 0.3, np.float32))  # where nothing is given up, nine draws in ten
+    np.testing.assert_allclose(first_draw(Thrifty(), free, 9), 0.9 * drawn + 0.1 * (np.arange(12) == 0), rtol=1e-6)
+
+
+def test_thrifty_draws_what_it_says(problem: Problem, pooled: Model) -> None:
+    policy = treetop.Policy(k=1, explore=1, beam=3, strategy=Thrifty(zeal=50))
+    row = problem.feedback(600).contexts.csr()[5]
+    check_drawn_as_explained(policy, pooled, row)
+
+
+def test_thrifty_without_promise_is_the_same_natively_and_not() -> None:
+    none = np.zeros(12, np.float32)
+    found = replace(made_up(np.random.default_rng(2)), promise=none, weight=none)
+    p = first_draw(Thrifty(), found, 9)
+    assert p.min() == pytest.approx(1e-3 / 12)
+    for key in range(50):
+        chosen, stated, _ = choose(found, 1, 1, Thrifty(), 9, key)
+        assert stated[0] == pytest.approx(p[chosen[0]])
+
+
+def test_scenarios_do_what_they_say() -> None:
+    stream = Stream.draw(load(SMALL), 400, 1000, seed=0)
+    new = Scenario.of("new-arms", 300, 1000, seed=0)
+    assert new is not None
+    assert new.late is not None
+    assert new.late.sum() == 60
+    assert new.change == 500
+    first = new.initial(stream)
+    assert not np.isin(first.Y_init.index, np.flatnonzero(new.late)).any()
+    assert len(first.Y_init.index) < len(stream.Y_init.index)
+    drift = Scenario.of("drift", 300, 1000, seed=0)
+    assert drift is not None
+    assert drift.partner is not None
+    assert (drift.partner[drift.partner] == np.arange(300)).all()
+    assert (drift.partner != np.arange(300)).sum() == 60
+    labels = Labels(stream.dataset.Y)
+    arms = np.tile(np.arange(300, dtype=np.int32), (4, 1))
+    shifting = Shifting(labels, drift)
+    before, across = shifting.rewards(stream.rows[:4], arms, 0), shifting.rewards(stream.rows[:4], arms, 498)
+    plain = labels.rewards(stream.rows[:4], arms)
+    np.testing.assert_array_equal(before, plain)
+    np.testing.assert_array_equal(across[:2], plain[:2])
+    np.testing.assert_array_equal(across[2:], plain[2:][:, drift.partner])
+    half = Scenario.of("half-init", 300, 1000, seed=0)
+    assert half is not None
+    assert half.late is None
+    assert half.unlabelled is not None
+    assert half.unlabelled.sum() == 150
+    assert Scenario.of("stationary", 300, 1000, seed=0) is None
+    with pytest.raises(ValueError, match="it must be one of stationary, new-arms, drift, half-init"):
+        Scenario.of("magic", 300, 1000, seed=0)
+
+
+def test_arms_are_not_shown_before_they_appear() -> None:
+    data = load(SMALL)
+    new = Scenario.of("new-arms", data.n_arms, 2000, seed=0)
+    assert new is not None
+    assert new.late is not None
+    stream, model = begin(data, 400, 2000, 5, 0, scenario=new)
+    played = run(stream, model, treetop.Policy(strategy=Thrifty()), regressor=Pooled(), scenario=new,
+                 epochs=treetop.Epochs.doubling(256))  # fmt: skip
+    late = np.flatnonzero(new.late)
+    assert not np.isin(played.history.arms[:1000], late).any()
+    assert np.isin(played.history.arms[1000:], late).any()
+
+
+def test_full_information_beats_chance_and_is_refused_where_it_is_too_wide() -> None:
+    data = load(SMALL)
+    assert full_information(data, k=5)["mean_reward"] > 5 * 10 / 300
+    with pytest.raises(ValueError, match="at most 10000 features"):
+        full_information(load("synthetic:arms=50,features=20000,rows=100,init=50"))
+
+
+def test_simulate_shows_both_learners_and_the_ceiling() -> None:
+    asked = ["simulate", SMALL, "--learner", "paper", "--learner", "treetop", "--ceiling", "--json"]
+    result = json.loads(CliRunner().invoke(app, asked).stdout)
+    assert [(run["settings"]["learner"], run["strategy"]) for run in result["runs"]] == [
+        ("paper", "igw"), ("treetop", "thrifty")
+    ]  # fmt: skip
+    paper, ours = (run["mean_reward"] for run in result["runs"])
+    assert ours > paper
+    assert result["ceiling"]["mean_reward"] > 0
+
+
+def test_better_than_the_faithful_learner_on_eurlex(eurlex: treetop.Dataset) -> None:
+    sizes: dict[str, Any] = {"init": 5000, "horizon": 8_000, "max_leaf": 10}
+    plan = Plan("eurlex57k", (
+        Settings("igw", **sizes), Settings("thrifty", learner="treetop", warm=False, **sizes),
+        Settings("thrifty", learner="treetop", **sizes),
+    ))  # fmt: skip
+    paper, cold, warm = (record.mean_reward for record in execute(None, plan, dataset=eurlex))
+    assert cold > 1.3 * paper
+    assert warm > 1.45 * paper
+
+
+def first(feedback: Feedback, n: int) -> Feedback:
+    return Feedback(feedback.contexts.head(n), feedback.arms[:n], feedback.nodes[:n], feedback.rewards[:n])
+
+
+def test_between_doublings_arms_without_new_samples_keep_their_weights(problem: Problem) -> None:
+    """And a refit on top of another gives what one from nothing gives, to the bit."""
+    history = problem.feedback(600)
+    base, learner = problem.model, Pooled()
+    then, later, doubled = (learner.learn(base, first(history, n)) for n in (300, 304, 512))
+    assert then.prior is not None
+    assert later.prior is not None
+    assert doubled.prior is not None
+    assert np.array_equal(then.prior[:KNOTS], later.prior[:KNOTS])
+    assert not np.array_equal(then.prior[:KNOTS], doubled.prior[:KNOTS])
+    quiet = np.setdiff1d(history.arms[:300], history.arms[300:304])
+    assert len(quiet) > 5
+    rows = base.tree.n_nodes + quiet
+    np.testing.assert_array_equal(then.rewards[rows].toarray(), later.rewards[rows].toarray())
+    assert np.array_equal(then.reward_rows.prints[rows], later.reward_rows.prints[rows])  # type: ignore[attr-defined]
+    step = Pooled().learn(then, first(history, 304))
+    for name in ("start", "index", "value", "prints"):
+        assert np.array_equal(getattr(step.reward_rows, name), getattr(later.reward_rows, name))
+
+
+def test_rounds_of_the_last_refit_are_not_routed_again(problem: Problem) -> None:
+    """Unless anything about them changed: arms, contexts or the routing."""
+    asked: list[int] = []
+
+    class Engine:
+        def routes(self, start: Longs, *rest: Any) -> Floats:
+            asked.append(len(start) - 1)
+            return problem.model.engine.routes(start, *rest)
+
+    history, routed = problem.feedback(600), _Routed()
+    model: Any = SimpleNamespace(engine=Engine(), route_rows=problem.model.route_rows, tree=problem.model.tree)
+    for n in (0, 200, 500, 500, 600):
+        found = routed.of(model, first(history, n), 1)
+        assert np.array_equal(found, _Routed().of(problem.model, first(history, n), 1), equal_nan=True)
+    assert asked == [0, 200, 300, 0, 100]
+    other = Feedback(history.contexts, history.arms[:, ::-1], None, history.rewards[:, ::-1])
+    assert np.array_equal(routed.of(model, other, 1), found[:, ::-1], equal_nan=True)
+    twice = history.contexts.csr() * 2
+    routed.of(model, Feedback(twice, other.arms, None, other.rewards), 1)
+    without: Any = SimpleNamespace(engine=Engine(), route_rows=None, tree=problem.model.tree)
+    routed.of(without, Feedback(twice, other.arms, None, other.rewards), 1)
+    routed.of(model, first(history, 40), 1)
+    assert asked[5:] == [600, 600, 600, 40]
+    leaf_of = problem.model.tree.leaf_of.copy()
+    leaf_of[history.arms[0, 0]] = np.setdiff1d(leaf_of, leaf_of[history.arms[0, 0]])[0]  # an arm that moved
+    elsewhere = SimpleNamespace(leaf_of=leaf_of)
+    moved: Any = SimpleNamespace(engine=Engine(), route_rows=problem.model.route_rows, tree=elsewhere)
+    routed.of(moved, first(history, 40), 1)
+    assert asked[9] == (history.arms[:40] == history.arms[0, 0]).any(axis=1).sum()
+
+
+def test_the_bench_of_learners_compares_the_same_refits() -> None:
+    words = ["synthetic:arms=60,features=40,rows=900,init=100", "--horizon", "5000", "--afresh", "--json"]
+    script = Path(__file__).parents[2] / "benchmarks" / "learners.py"
+    done = subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert [entry["rounds"] for entry in found["refits"]] == Settings(learner="treetop").epochs().until(5000)
+    assert all(entry["treetop"] > 0 and entry["paper"] > 0 for entry in found["refits"])
+    assert found["mean_reward"]["treetop"] > found["mean_reward"]["paper"]
+
+
+def test_an_adaptive_search_that_must_widen_to_all_arms() -> None:
+    """Leaves of radius 0 are far from everything at every beta; in the end all arms are near."""
+    V = np.repeat(np.eye(2, dtype=np.float32), 4, axis=0)
+    model = Model.from_vectors(treetop.Tree.from_vectors(V, max_leaf=4), V)
+    seen = Feedback(V, arms=[[i] for i in range(8)], nodes=None, rewards=[[1.0]] * 8)
+    policy = treetop.Policy(k=5, explore=2, beta=0.5)
+    for learned in (model, treetop.refit(model, seen, Pooled())):
+        assert len(set(policy.decide(learned, [-1.0, -1.0], event_id=1).arms.tolist())) == 5

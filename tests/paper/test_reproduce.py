@@ -1,0 +1,292 @@
+"""Every target on a small set: its files, its numbers against the runs they come from, and what is played only once."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers.commands import call, shell
+from helpers.pages import Page, self_contained
+from helpers.problems import topics
+
+from treetop import load
+from treetop.experiments.comparison import bakeoff, verdict
+from treetop.paper.claims import CLAIMS, labelled
+from treetop.paper.reproduce import TARGETS, claims, reproduce
+from treetop.paper.results_folder import read
+from treetop.paper.run_cache import DEBIAN, QUICK_INIT, QUICK_ROUNDS, Lab, Sizes, preset_of
+from treetop.report.html import html
+from treetop.report.tables import Chapter
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """400 arms: with leaves of 10 there are more leaves than a beam of 10 holds."""
+    path = tmp_path_factory.mktemp("topics")
+    X, Y = topics(n=1500, arms=400)
+    for part, rows in {"trn": slice(0, 1000), "tst": slice(1000, 1500)}.items():
+        sp.save_npz(path / f"X.{part}.npz", X[rows])
+        sp.save_npz(path / f"Y.{part}.npz", Y[rows])
+    return path
+
+
+@pytest.fixture(scope="module")
+def done(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """Everything, reproduced once."""
+    lab = Lab((str(small),), (0, 1, 2), tmp_path_factory.mktemp("out"), quick=True, horizon=900)
+    reproduce(lab, ["all"])
+    return lab
+
+
+def chapter(lab: Lab, name: str) -> Chapter:
+    return Chapter.load(lab.out / f"{name}.json")
+
+
+def runs(lab: Lab) -> list[dict[str, Any]]:
+    lines = [line for file in sorted(lab.out.rglob("runs.jsonl")) for line in file.read_text().splitlines()]
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_target_writes_a_table_and_a_picture(done: Lab, name: str) -> None:
+    found = chapter(done, name)
+    assert found.sheets
+    text = (done.out / f"{name}.md").read_text()
+    for sheet in found.sheets:
+        assert sheet.markdown() in text
+    assert (done.out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_curves_are_those_of_the_runs(done: Lab) -> None:
+    found = chapter(done, "curves")
+    names = [line.name for line in found.panels[0].lines]
+    assert names == ["X-Greedy", "X-IGW-topk", "X-Boltzmann-topk", "X-ε-greedy-topk", "IGW-topk (all arms)"]
+    mine = [r for r in runs(done) if r["strategy"] == "igw" and r["settings"]["k"] == 5 and r["settings"]["beam"] == 10]
+    assert [r["seed"] for r in mine] == [0, 1, 2]
+    mean = float(np.mean([r["mean_reward"] for r in mine]))
+    assert found.panels[0].lines[1].y[-1] == pytest.approx(mean, abs=1e-5)
+    assert found.data["datasets"][0]["means"]["igw"] == pytest.approx(mean)
+    assert any(f"{mean:.3f} ± " in cell for sheet in found.sheets for row in sheet.rows for cell in row)
+
+
+def test_win_draw_loss_follows_from_the_means(done: Lab) -> None:
+    means, cells = chapter(done, "curves").data["datasets"][0]["means"], chapter(done, "wdl").data["cells"]
+    assert len(cells) == 12
+    for a, b, *counts in cells:
+        p, q = means[a] / 5, means[b] / 5
+        outcome = verdict(bakeoff(p, q, 900), bakeoff(q, p, 900))
+        assert counts == [int(outcome > 0), int(outcome == 0), int(outcome < 0)]
+    titles = [sheet.title for sheet in chapter(done, "wdl").sheets]
+    assert titles[:2] == ["The paper, 6 datasets", "Ours, 1 dataset"]
+    assert "Ours, every dataset and seed on its own" in titles
+
+
+def test_flat_and_tree_have_both_means(done: Lab) -> None:
+    row = chapter(done, "flat-vs-tree").data["datasets"][0]
+    assert row["mean_beam"] == chapter(done, "curves").data["datasets"][0]["means"]["igw"]
+    assert 0 < row["mean_all"] < 5
+    assert row["mean_all"] != row["mean_beam"]
+
+
+def test_the_realizable_setting_has_both_variants_with_tuned_parameters(done: Lab) -> None:
+    found = chapter(done, "realizable")
+    flat, tree = found.data["variants"]
+    assert (flat["variant"], tree["variant"]) == ("all arms", "beam 10")
+    for variant in (flat, tree):
+        assert set(variant["regret"]) == {"greedy", "igw", "boltzmann", "epsilon"}
+        assert min(variant["regret"].values()) > 0
+    (tuned,) = found.settings["tuned"].values()
+    assert set(tuned) == {"all arms", "beam 10"}
+    assert found.panels[1].lines[0].name == "Greedy"
+    assert found.panels[3].lines[0].name == "X-Greedy"
+    regret = [line.y for line in found.panels[1].lines]
+    assert all(np.diff(y).min() > -1e-3 for y in regret), "cumulative regret falls"
+
+
+def test_parameters_are_tuned_over_the_rounds_played_and_those_runs_are_used_again(done: Lab) -> None:
+    tuned = next(iter(chapter(done, "realizable").settings["tuned"].values()))["all arms"]
+    mine = [r for r in runs(done) if r["regret_checkpoints"] and r["settings"]["beam"] is None]
+    assert len({r["settings"]["horizon"] for r in mine}) == 1
+    for style, parameters in tuned.items():
+        tried = [r for r in mine if r["strategy"] == style and r["seed"] == 0]
+        best = max(tried, key=lambda r: r["mean_reward"])
+        assert len(tried) == 3, "the whole grid, each once"
+        assert {name: best["settings"]["parameters"][name] for name in parameters} == parameters
+
+
+def test_sigma_is_a_flag(small: Path, tmp_path: Path) -> None:
+    words = ["--quick", "--data", str(small), "--horizon", "100", "--out", str(tmp_path)]
+    for more in ([], ["--sigma", "3"]):
+        call("reproduce", "realizable", *words, *more)
+    assert "Gaussian noise of 3." in (tmp_path / "realizable.md").read_text()
+    assert "--sigma 3" in (tmp_path / "reproduce.json").read_text()
+    worlds = [json.loads(file.read_text())["plan"]["world"] for file in tmp_path.rglob("plan.json")]
+    assert worlds.count("realizable:sigma=3") == worlds.count("realizable:sigma=0.1") == len(worlds) / 2
+    refused = shell("reproduce", "realizable", *words, "--sigma", "-1")
+    assert refused.returncode == 2
+    assert "sigma is -1.0; it must be finite and lie in [0, inf]" in " ".join(refused.stderr.split())
+
+
+def test_inference_times_are_in_the_paper_s_layout(done: Lab) -> None:
+    rows = chapter(done, "inference").data["rows"]
+    assert rows[0]["beam"] == "10"
+    assert rows[-1]["beam"].startswith("all (")
+    assert all(0 < row["median_ms"] <= row["p99_ms"] for row in rows)
+    assert rows[-1]["paper_ms"] == 799.06
+
+
+def test_table_1_has_the_paper_beside_ours(done: Lab, small: Path) -> None:
+    rows = chapter(done, "tables").sheets[0].rows
+    assert len(rows) == 7
+    assert rows[0][:6] == (small.name, "-", "-", "400", "-", "900")
+    assert rows[-1][:3] == ("amazon-3m (not played)", "amazon-3m", "2,812,281")
+
+
+def test_what_was_played_is_not_played_again(done: Lab) -> None:
+    before = {file: file.stat().st_mtime_ns for file in done.out.rglob("runs.jsonl")}
+    again = Lab(done.data, done.seeds, done.out, quick=True, horizon=900)
+    reproduce(again, ["curves", "wdl", "flat-vs-tree", "realizable"])
+    assert {file: file.stat().st_mtime_ns for file in done.out.rglob("runs.jsonl")} == before
+    keys = [json.dumps([r["seed"], r["strategy"], r["settings"]], sort_keys=True) for r in runs(done)]
+    assert len(keys) == len(set(keys)), "the same run twice"
+
+
+def test_another_seed_leaves_the_others_as_they_are(small: Path, tmp_path: Path) -> None:
+    for seeds in ((0,), (0, 5)):
+        lab = Lab((str(small),), seeds, tmp_path, quick=True, horizon=300)
+        (found,) = reproduce(lab, ["curves"])
+        assert lab.tree(str(small))[0].seeds == seeds
+    assert len(runs(lab)) == 2 * 5
+    assert "| 2 |" in found.markdown()
+
+
+def test_claims_are_written_with_every_chapter(done: Lab) -> None:
+    found = claims(done.out)
+    assert (done.out / "claims.md").read_text() == found.markdown() + "\n"
+    rows = json.loads((done.out / "claims.json").read_text())
+    assert [row["verdict"] for row in rows] == [row[3] for row in found.rows]
+    assert {row["verdict"] for row in rows[:4]} <= {"holds", "does not hold"}
+    told = json.loads((done.out / "verdicts.json").read_text())
+    assert [row["claim"] for row in told] == [row["claim"] for row in rows]
+    assert all(len(row) == 2 for row in told), "one dataset, beside the claim"
+    for row, cell in zip(rows, told, strict=True):
+        if row["verdict"] in ("holds", "does not hold"):
+            assert cell[done.facts(done.data[0])["name"]].startswith(("holds", "does not hold", "all arms: "))
+
+
+def test_the_page_of_a_reproduction_is_self_contained(done: Lab) -> None:
+    story = read(done.out)
+    page = self_contained(html(story))
+    assert {*TARGETS, "claims"} <= page.ids
+    words = " ".join(page.words)
+    assert f"{chapter(done, 'curves').data['datasets'][0]['means']['igw']:.3f}" in words
+    assert "treetop reproduce all --data" in words
+    assert "--quick" in words
+    assert len(story.checksums) == len(TARGETS) + len(list(done.out.rglob("runs.jsonl")))
+
+
+def test_the_command_line(small: Path, tmp_path: Path) -> None:
+    words = ["--quick", "--data", str(small), "--horizon", "300", "--out", str(tmp_path)]
+    found = json.loads(call("reproduce", "curves", "wdl", *words, "--json").stdout)
+    assert set(found) == {"curves", "wdl"}
+    text = call("reproduce", "curves", *words).output
+    assert "X-Boltzmann-topk" in text
+    assert "treetop report" in text
+    markdown = call("reproduce", "claims", "--out", str(tmp_path)).output
+    assert markdown.count("not measured") == 4
+    assert len(json.loads(call("reproduce", "claims", "--out", str(tmp_path), "--json").stdout)) == 7
+    assert (tmp_path / "claims.md").is_file()
+
+
+def test_the_documentation_has_every_claim_and_is_filled_by_the_script(done: Lab, tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    page = root / "docs" / "experiments.md"
+    text = page.read_text()
+    for claim in CLAIMS:
+        assert f"| {claim.text} | {claim.paper} |" in text
+    assert set(re.findall("<!-- ([a-z-]+) -->", text)) == {*TARGETS, "claims", "verdicts", "end"}
+    copy = tmp_path / page.name
+    copy.write_text(text)
+    script = root / "scripts" / "fill_experiments.py"
+    for _ in range(2):  # once more changes nothing
+        subprocess.run([sys.executable, str(script), str(copy), str(done.out)], check=True)
+        filled = copy.read_text()
+        for name in TARGETS:
+            assert all(sheet.markdown() in filled for sheet in chapter(done, name).sheets)
+        assert claims(done.out).markdown().split("\n\n", 1)[1] in filled
+        assert filled.count("<!-- end -->") == text.count("<!-- end -->")
+
+
+def test_the_documentation_says_what_the_committed_results_say(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    copy = tmp_path / "experiments.md"
+    copy.write_text((root / "docs" / "experiments.md").read_text())
+    results = root / "docs" / "results"
+    folders = [
+        *(str(results / name) for name in ("paper", "large", "flat")),
+        *map(str, sorted(results.glob("realiz*"))),
+    ]
+    subprocess.run([sys.executable, str(root / "scripts" / "fill_experiments.py"), str(copy), *folders], check=True)
+    assert copy.read_text() == (root / "docs" / "experiments.md").read_text()
+    kept = json.loads((root / "docs" / "results" / "paper" / "claims.json").read_text())
+    assert all(row["measured here"] in copy.read_text() and row["verdict"] in copy.read_text() for row in kept)
+    claims = copy.read_text().split("<!-- claims -->")[1].split("<!-- end -->")[0]
+    sets = ("eurlex57k", "debian", "like amazoncat-13k", "like wiki10-31k", "like amazon-670k")
+    for line in (line for line in claims.splitlines() if "greedy, on all" in line or "realizable" in line):
+        assert all(name in line for name in sets), "a set on which the claim was not measured"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["reproduce", "magic"], "cannot reproduce 'magic'; it must be one of tables, realizable"),
+        (["reproduce", "claims", "--out", "/no/such"], "/no/such has no reproduce.json"),
+        (["reproduce", "tables", "--data", "/no/such"], "'/no/such' is neither"),
+    ],
+)
+def test_mistakes_are_one_line(words: list[str], message: str) -> None:
+    result = shell(*words)
+    assert result.returncode == 2
+    assert message in " ".join(result.stderr.split())
+
+
+def test_sizes_are_those_of_table_1_as_far_as_there_are_rows(small: Path) -> None:
+    debian, made_up = load("debian"), load(small)
+    assert Sizes.of("debian", debian, False, None) == Sizes(*DEBIAN, 4096)
+    assert Sizes.of("debian", debian, True, None) == Sizes(QUICK_INIT, QUICK_ROUNDS, 10, 1024)
+    assert Sizes.of("debian", debian, False, 77).horizon == 77
+    assert Sizes.of(str(small), made_up, False, None).horizon == len(made_up.X)
+    assert Sizes.of("synthetic:like=eurlex-4k", made_up, False, None).horizon == 154_490, "drawn with replacement"
+    assert Sizes.of("synthetic:like=amazon-3m", made_up, False, None).horizon == len(made_up.X)
+
+
+def test_presets_are_found_by_name_shape_and_arms() -> None:
+    assert [getattr(preset_of(*at), "name", None) for at in
+            (("eurlex-4k", 1), ("synthetic:like=amazon-3m,rows=5", 1), ("a/folder", 4271), ("a/folder", 7))] == [
+        "eurlex-4k", "amazon-3m", "eurlex-4k", None]  # fmt: skip
+
+
+def test_synthetic_sets_are_never_named_without_the_word() -> None:
+    assert labelled({"name": "synthetic:arms=5,rows=3", "synthetic": True, "arms": 5}) == "synthetic, 5 arms"
+    assert labelled({"name": "shaped", "synthetic": True}) == "shaped (synthetic)"
+    assert labelled({"name": "debian"}) == "debian"
+
+
+def test_synthetic_results_say_so_everywhere(tmp_path: Path) -> None:
+    spec = "synthetic:arms=300,features=200,rows=600,init=300,nonzeros=20"
+    reproduce(Lab((spec,), (0,), tmp_path, quick=True, horizon=300), ["curves", "wdl", "tables"])
+    for name in ("curves", "wdl", "tables", "claims"):
+        assert "synthetic, 300 arms" in (tmp_path / f"{name}.md").read_text()
+    assert chapter(Lab((spec,), (0,), tmp_path), "curves").panels[0].title == "synthetic, 300 arms"
+    words = Page(html(read(tmp_path), None)).words
+    assert "synthetic" in words, "the badge"
+
+
+def test_a_lab_needs_data_and_seeds(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="0 datasets and 1 seeds"):
+        Lab((), (0,), tmp_path)

@@ -1,0 +1,67 @@
+"""When refits happen: the schedule's arithmetic, pauses after failures, and a disk that takes no notes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.problems import topics
+from helpers.running import settings, small_bandit
+
+from treetop.bandit import config
+from treetop.bandit.bandit import Bandit
+from treetop.service.refit_scheduler import FAILED, Refits
+
+X, Y = topics()
+
+
+@pytest.fixture
+def bandit(tmp_path: Path) -> Any:
+    chosen = settings(refit=config.Refitting(first=3, retry=100.0, retry_most=250.0))
+    with Bandit.open(small_bandit(tmp_path / "shop", X, Y, config=chosen)) as opened:
+        yield opened
+
+
+def observe(bandit: Bandit, rounds: int, tag: str) -> None:
+    for i in range(rounds):
+        shown = bandit.decide(X[i], event_id=f"{tag}{i}")
+        bandit.reward(f"{tag}{i}", {shown.arms[0]: 1.0})
+
+
+def test_the_schedule_counts_observed_rounds(bandit: Bandit) -> None:
+    refits = Refits(bandit, None)
+    for i in range(10):
+        bandit.decide(X[i], event_id=f"silent{i}")
+    assert refits._due() == ""
+    observe(bandit, 3, "a")
+    assert refits._due() == "schedule"
+    bandit.refit()
+    assert refits._due() == ""
+    observe(bandit, 3, "b")
+    assert refits._due() == "schedule"
+    with bandit.home.making_a_model():
+        assert refits._due() == ""  # one at a time
+
+
+def test_pauses_grow_and_a_success_ends_them() -> None:
+    chosen = config.Refitting(retry=10, retry_most=100)
+    assert [chosen.pause(n) for n in (1, 2, 3, 4, 5, 99)] == [10, 20, 40, 80, 100, 100]
+
+
+def test_failures_are_remembered_by_the_folder_and_without_it(bandit: Bandit, monkeypatch: pytest.MonkeyPatch) -> None:
+    observe(bandit, 3, "a")
+    refits = Refits(bandit, None)
+    refits._failed(FAILED, "no luck", 1.0)
+    assert (refits.state().in_a_row, refits.state().error) == (1, "no luck")
+    assert refits._due() == ""
+    assert Refits(bandit, None)._due() == ""  # another worker, or the same after a restart, waits too
+
+    def full(*given: Any, **facts: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("treetop.bandit.folder.append", full)
+        refits._failed(FAILED, "disk full", 1.0)
+        refits._failed(-9, "", 1.0)
+    assert (refits.state().in_a_row, refits.state().error) == (3, "the process was ended by signal 9")
+    bandit.refit()
+    assert (refits.state().in_a_row, refits.state().failed, refits.state().done) == (0, 1, 1)

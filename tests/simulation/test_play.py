@@ -1,0 +1,75 @@
+"""The loop: rewards revealed, refits at epoch ends, reproducible, and the paper's order of strategies on real data."""
+
+import numpy as np
+import pytest
+from helpers.datasets import made_up
+
+import treetop
+from treetop.demo import Demo
+from treetop.simulation.play import Labels, begin
+
+
+def test_labels_reveal_exactly_the_label_matrix() -> None:
+    data = made_up(50)
+    rng = np.random.default_rng(0)
+    rows, arms = rng.integers(0, 50, 200), rng.integers(-1, 60, (200, 5)).astype(np.int32)
+    got = Labels(data.Y).rewards(rows, arms)
+    want = np.where(arms < 0, np.nan, data.Y.csr().toarray()[rows[:, None], np.maximum(arms, 0)])
+    np.testing.assert_array_equal(got, want)
+
+
+def test_a_run_is_reproducible_and_refits_at_epoch_ends() -> None:
+    stream, model = begin(made_up(), init=200, horizon=1000, max_leaf=4, seed=0)
+    epochs = treetop.Epochs.doubling(100)
+    seen: list[tuple[int, float]] = []
+    a, b = (
+        treetop.run(stream, model, treetop.Policy(), epochs=epochs, progress=lambda n, m: seen.append((n, m)))
+        for _ in range(2)
+    )
+    assert a.settings["refits"] == [100, 200, 400, 800]
+    assert (a.model.epoch, a.model.n_seen) == (4, 800)
+    assert a.mean_reward == b.mean_reward == pytest.approx(np.nansum(a.feedback.rewards) / 1000)
+    np.testing.assert_array_equal(a.feedback.arms, b.feedback.arms)
+    assert a.checkpoints[-1] == (1000, round(a.mean_reward, 6))
+    assert dict(a.checkpoints)[100] == pytest.approx(np.nansum(a.feedback.rewards[:100]) / 100, abs=1e-6)
+    assert seen[-1] == (1000, a.mean_reward)
+
+
+def test_the_loop_is_decide_and_refit_and_nothing_else() -> None:
+    """The same epochs by hand."""
+    stream, model = begin(made_up(), init=200, horizon=300, max_leaf=4, seed=1)
+    policy = treetop.Policy(strategy=treetop.Boltzmann())
+    played = treetop.run(stream, model, policy, epochs=treetop.Epochs.explicit([120]), seed=5)
+    first = policy.decide_batch(model, stream.X.head(120), seed=5)
+    np.testing.assert_array_equal(first.arms, played.feedback.arms[:120])
+    rewards = Labels(stream.dataset.Y).rewards(stream.rows[:120], first.arms)
+    learned = treetop.refit(model, treetop.Feedback(stream.X.head(120), first.arms, first.nodes, rewards))
+    second = policy.decide_batch(learned, stream.X.slice(120, 300), seed=5, first_row=120)
+    np.testing.assert_array_equal(second.arms, played.feedback.arms[120:])
+
+
+def test_flat_policies_run_in_the_same_loop() -> None:
+    stream, _ = begin(made_up(400), init=100, horizon=250, max_leaf=4, seed=0)
+    flat = treetop.run(stream, treetop.FlatModel(60, 40), treetop.FlatPolicy(), epochs=treetop.Epochs.linear(60))
+    assert flat.model.epoch == 4
+    late = np.nansum(flat.feedback.rewards[-60:]) / 60
+    assert late > np.nansum(flat.feedback.rewards[:60]) / 60
+
+
+def test_exploring_beats_greedy_on_the_bundled_set() -> None:
+    demo = Demo.prepare(rounds=20_000)
+    means = {name: demo.play(name).mean_reward for name in ("greedy", "epsilon", "boltzmann", "igw")}
+    assert min(means["igw"], means["boltzmann"], means["epsilon"]) > 1.1 * means["greedy"]
+
+
+def test_eurlex_reaches_the_known_rewards_early(eurlex: treetop.Dataset) -> None:
+    """A fifth of the full run of docs/experiments.md: the strategies' order and level, well inside their spread."""
+    stream, model = begin(eurlex, init=5000, horizon=30_000, max_leaf=10, seed=0)
+    igw, boltzmann, epsilon, greedy = (
+        treetop.run(stream, model, treetop.Policy(strategy=s)).mean_reward
+        for s in (treetop.IGW(), treetop.Boltzmann(), treetop.EpsilonGreedy(), treetop.Greedy())
+    )
+    assert igw > 1.6
+    assert boltzmann > 1.4
+    assert epsilon > 1.4
+    assert igw > 1.4 * greedy
