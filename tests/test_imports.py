@@ -26,7 +26,6 @@ ORDER = [
     "learn",
     "settle",
     "hope",
-    "lost",
     "pooled",
     "labels",
     "flat",
