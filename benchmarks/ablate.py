@@ -24,14 +24,13 @@ import numpy as np
 import scipy.sparse as sp
 from cells import Cells, table
 
-from treetop.arrays import Floats, Ints, as_rows
+from treetop.arrays import Floats, as_rows
 from treetop.data.datasets import Dataset, Stream, load
 from treetop.experiments.settings import Settings
 from treetop.learning import placement, pooled
 from treetop.learning.placement import Standing
-from treetop.learning.pooled import KNOTS, Labelled
+from treetop.learning.pooled import KNOTS, Labelled, Pooled
 from treetop.learning.refit import initial_fit
-from treetop.lost import Lost
 from treetop.model.model import Model
 from treetop.records import Feedback
 from treetop.simulation.play import Run, begin, run
@@ -51,18 +50,17 @@ def from_zero() -> Iterator[None]:
 @contextmanager
 def means_of_rounds_too() -> Iterator[None]:
     """The pooled means are of labels and rounds together: the samples of the rounds come after the labelled ones."""
-    labelled, means, passed = 0, pooled.pooled_means, Labelled.passed
+    labelled, means, learn = 0, pooled.pooled_means, Pooled.learn
 
-    def counted(known: Labelled, to: Ints) -> Labelled:
+    def counted(learner: Pooled, model: Model, feedback: Feedback, progress: Any = None) -> Model:
         nonlocal labelled
-        kept = passed(known, to)
-        labelled = len(kept.arm)
-        return kept
+        labelled = 0 if learner.known is None else len(learner.known.arm)
+        return learn(learner, model, feedback, progress)
 
     def of_all(slack: Floats, reward: Floats, weight: Floats) -> Floats:
         return means(slack, reward, np.concatenate([weight[:labelled], np.ones(len(weight) - labelled)]))
 
-    with patch.object(Labelled, "passed", counted), patch.object(pooled, "pooled_means", of_all):
+    with patch.object(Pooled, "learn", counted), patch.object(pooled, "pooled_means", of_all):
         yield
 
 
@@ -76,15 +74,7 @@ def no_hall() -> Iterator[None]:
 @contextmanager
 def nobody_moves() -> Iterator[None]:
     """Arms that no label tells of stay apart, wherever their rewards were found."""
-    with no_hall(), patch.object(Standing, "_leaves", lambda self, routing, feedback, arm, t: {}):
-        yield
-
-
-@contextmanager
-def nobody_falls() -> Iterator[None]:
-    """All rewards of an arm count, whatever became of it."""
-
-    with patch.object(Standing, "of", Standing.steady):
+    with no_hall(), patch.object(Standing, "_leaves", lambda self, routing, arm, t: {}):
         yield
 
 
@@ -92,13 +82,6 @@ def nobody_falls() -> Iterator[None]:
 def new_as_old() -> Iterator[None]:
     """As little is hoped of an arm that has just appeared as of one that no label tells of."""
     with patch.object(Feedback, "late", lambda self, arms: np.zeros(arms, np.bool_)):
-        yield
-
-
-@contextmanager
-def no_heirs() -> Iterator[None]:
-    """What fallen arms brought is not sought elsewhere."""
-    with patch.object(Lost, "of", lambda feedback, standing, solver: (None, [])):
         yield
 
 
@@ -161,8 +144,6 @@ ROWS = (
     Row("doubling", "refits at every doubling from 4,096", {"first_epoch": 4096, "factor": 2.0}),
     Row("hall", "arms that earned much are not scored everywhere", switched=no_hall),
     Row("moves", "arms whose rewards are found stay apart", switched=nobody_moves),
-    Row("falls", "fallen arms are not forgotten", switched=nobody_falls),
-    Row("heirs", "heirs of fallen arms are not sought", switched=no_heirs, scenarios=SCENARIOS[1:]),
     Row("new", "new arms as those without labels", switched=new_as_old, scenarios=("new-arms",)),
     Row(
         "paper",

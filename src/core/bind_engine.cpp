@@ -104,7 +104,7 @@ void treetop::bind_engine(nb::module_& m) {
             },
             "The serving layout as it is written to a file; memory of the engine.")
         .def("start_from", &Engine::start_from, "prior"_a.noconvert(), "trials"_a.noconvert(), "hope"_a.noconvert(),
-             "hall"_a.noconvert(), "beside"_a.noconvert(), "lost"_a.noconvert(), "ruled"_a.noconvert(),
+             "hall"_a.noconvert(), "beside"_a.noconvert(),
              "What scores start from; to be called before the engine is shared.")
         .def("routes", &Engine::routes, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
              "arms"_a.noconvert(), "k"_a, "threads"_a, "Log routing scores of the leaves of given arms.")
@@ -127,7 +127,7 @@ void treetop::bind_engine(nb::module_& m) {
              "`decide_one` begun by another thread.")
         .def("search", &Engine::search, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "wanted"_a,
              "beam"_a, "beta"_a, "eligible_kind"_a, "positions"_a.noconvert(), "mask"_a = nb::none(),
-             "Effective arms of one context: is_node, id, log route, score, promise, weight.")
+             "Effective arms of one context: is_node, id, log route, score, promise.")
         .def("lines", &Engine::lines, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "wanted"_a,
              "beam"_a, "The numbers of the layout's cache lines that a beam search for one context reads, each once.")
         .def("touch", &Engine::touch, "numbers"_a.noconvert(),

@@ -18,7 +18,6 @@
 #include <utility>
 
 #include "cluster.hpp"
-#include "falls.hpp"
 #include "fit.hpp"
 #include "python.hpp"
 #include "truth.hpp"
@@ -159,22 +158,6 @@ Out<std::int64_t> print_groups(In<std::int64_t> start, In<std::int32_t> index, I
     return pack1(std::move(found));
 }
 
-Out<std::int64_t> find_falls(In<std::int64_t> start, In<float> reward) {
-    const auto begin = view(start);
-    const auto rewards = view(reward);
-    if (begin.empty() || begin.front() != 0 || begin.back() != static_cast<std::int64_t>(rewards.size()) ||
-        !std::is_sorted(begin.begin(), begin.end()))
-        throw std::invalid_argument("the groups of " + std::to_string(rewards.size()) +
-                                    " rewards must rise from 0 to that number");
-    std::vector<std::int64_t> found(begin.size() - 1);
-    {
-        const nb::gil_scoped_release release;
-        for (std::size_t g = 0; g < found.size(); ++g)
-            found[g] = static_cast<std::int64_t>(last_fall(rewards.subspan(begin[g], begin[g + 1] - begin[g])));
-    }
-    return pack1(std::move(found));
-}
-
 auto fit_sparse_truth(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns,
                       In<std::int64_t> column_start, In<std::int32_t> column_index, In<float> column_value,
                       In<std::int64_t> arm_start, In<std::int32_t> arm_index, In<float> arm_value, double ridge,
@@ -237,8 +220,6 @@ void bind_fit(nb::module_& m) {
     m.def("fingerprints", &print_groups, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
           "columns"_a, "group_start"_a.noconvert(), "group_rows"_a.noconvert(), "target"_a.noconvert(), "key"_a,
           "threads"_a, "64 bits per group that tell its samples, their order and `key` apart; 0 without samples.");
-    m.def("last_falls", &find_falls, "start"_a.noconvert(), "reward"_a.noconvert(),
-          "For each group of rewards in their order the last one from which on they fell to a fifth; 0 if none did.");
     m.def("fit_truth", &fit_sparse_truth, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
           "columns"_a, "column_start"_a.noconvert(), "column_index"_a.noconvert(), "column_value"_a.noconvert(),
           "arm_start"_a.noconvert(), "arm_index"_a.noconvert(), "arm_value"_a.noconvert(), "ridge"_a, "kept"_a,

@@ -93,14 +93,8 @@ public:
             if (!candidate.node) continue;
             const std::uint64_t own = derive(key, ~static_cast<std::uint64_t>(s));
             out.nodes[at] = candidate.id;
-            if (ask.strategy.kind == Kind::thrifty && candidate.heirs > 0) {
-                const Drawn drawn = suspect_below(candidate, own);
-                out.arms[at] = drawn.arm;
-                out.propensities[at] *= drawn.probability;
-            } else {
-                out.arms[at] = arm_below(candidate.id, eligible, own);
-                out.propensities[at] /= arms_below(candidate.id, eligible);
-            }
+            out.arms[at] = arm_below(candidate.id, eligible, own);
+            out.propensities[at] /= arms_below(candidate.id, eligible);
         }
     }
 
@@ -117,24 +111,6 @@ public:
     }
 
 private:
-    struct Drawn {
-        std::int32_t arm;
-        double probability;
-    };
-
-    // One of all arms below a node, or by a chance of `heirs` one of the suspects among them.
-    Drawn suspect_below(const Candidate& node, std::uint64_t key) const {
-        const std::int32_t begin = model_.tree.begin[node.id], end = model_.tree.end[node.id];
-        const Fallen& fallen = *search_.missed().arm;
-        const std::int32_t below = end - begin, many = fallen.suspects().count(begin, end);
-        const double chance = node.heirs;
-        Stream stream(key);
-        const bool suspect = stream.uniform() < chance;
-        const auto j = static_cast<std::int32_t>(stream.below(static_cast<std::uint64_t>(suspect ? many : below)));
-        const std::int32_t place = suspect ? fallen.suspects().pick(begin, end, j) : begin + j;
-        return {model_.tree.arm_at[place], (1 - chance) / below + (fallen.suspects(place) ? chance / many : 0)};
-    }
-
     const Model& model_;
     Searcher search_;
     Explorer explore_;

@@ -79,9 +79,8 @@ public:
 
     // To be called before the engine is shared: what scores start from, and how often each arm was tried.
     void start_from(In<float> prior, In<std::int32_t> trials, In<float> hope, In<std::int32_t> hall,
-                    In<std::int32_t> beside, In<float> lost, In<std::int32_t> ruled) {
+                    In<std::int32_t> beside) {
         model_.prior = make_prior(model_.tree, view(prior), view(trials), view(hope), view(hall), view(beside));
-        add_fallen(model_.prior, model_.tree, model_.columns, view(lost), view(ruled));
     }
 
     // (n, k) log routing scores of the leaves of given arms; NaN where there is no arm (-1).
@@ -178,7 +177,7 @@ public:
         std::vector<std::uint8_t> is_node;
         std::vector<std::int32_t> id;
         std::vector<double> route;
-        std::vector<float> score, promise, weight;
+        std::vector<float> score, promise;
         {
             const nb::gil_scoped_release release;
             check(contexts, 1, allowed);
@@ -190,14 +189,12 @@ public:
                 route.push_back(c.route);
                 score.push_back(c.score);
                 promise.push_back(c.promise);
-                weight.push_back(c.weight);
             }
             give_back(std::move(decider));
         }
         const std::size_t n = id.size();
         return std::make_tuple(pack_bool<Out<bool>>(std::move(is_node), n), pack1(std::move(id)),
-                               pack1(std::move(route)), pack1(std::move(score)), pack1(std::move(promise)),
-                               pack1(std::move(weight)));
+                               pack1(std::move(route)), pack1(std::move(score)), pack1(std::move(promise)));
     }
 
     // A uniform eligible arm below `node`, and how many there are.

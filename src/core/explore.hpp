@@ -63,7 +63,6 @@ private:
         top_.resize(all.size());
         score_.resize(all.size());
         weighed_against_ = -1;
-        promise_.clear();
         for (std::size_t i = 0; i < all.size(); ++i) {
             if (!std::isfinite(all[i].score))
                 throw std::invalid_argument("the score of " + std::string(all[i].node ? "node " : "arm ") +
@@ -88,7 +87,6 @@ private:
         place_[moved] = hole;
         place_[candidate] = -1;
         if (weighed_against_ >= 0) fill(weight_);
-        if (!promise_.empty()) fill(promise_);
         chosen_.push_back({candidate, probability, explored});
     }
 
@@ -128,7 +126,7 @@ private:
         return {best, 1.0 - others};
     }
 
-    // The best, but for a chance epsilon of a candidate drawn in proportion to its weight. A draw gives up `lost` on
+    // The best, but for a chance epsilon of a candidate drawn in proportion to its promise. A draw gives up `lost` on
     // average and promises `gain`: epsilon is large where it costs less than `zeal` times what it promises, and soon
     // nothing.
     Drawn draw_thrifty(std::span<const Candidate> all, std::int32_t best, double zeal, Stream& stream) {
@@ -139,7 +137,7 @@ private:
         for (std::size_t i = 0; i < weight_.size(); ++i) {
             total += weight_[i];
             lost += weight_[i] * (top - score_[i]);
-            gain += weight_[i] * promise_[i];
+            gain += weight_[i] * weight_[i];
         }
         const double ratio = zeal * gain >= lost ? 1 : zeal * gain / lost;
         const double epsilon = std::clamp(ratio * ratio * ratio * ratio, rare, often);
@@ -153,15 +151,12 @@ private:
         return {in_play_[pick], in_play_[pick] == best ? 1.0 - epsilon + drawn : drawn};
     }
 
-    // Promises and weights beside the scores in play; take() keeps them so. Where nothing is promised, all are alike.
+    // Promises as weights beside the scores in play; take() keeps them so. Where nothing is promised, all are alike.
     void weigh_promise(std::span<const Candidate> all) {
         constexpr double next_to_nothing = 1e-9;
         weight_.resize(in_play_.size());
-        promise_.resize(in_play_.size());
-        for (std::size_t i = 0; i < weight_.size(); ++i) {
-            promise_[i] = std::max<double>(all[in_play_[i]].promise, next_to_nothing);
-            weight_[i] = std::max<double>(all[in_play_[i]].weight, next_to_nothing);
-        }
+        for (std::size_t i = 0; i < weight_.size(); ++i)
+            weight_[i] = std::max<double>(all[in_play_[i]].promise, next_to_nothing);
         weighed_against_ = 0;
     }
 
@@ -190,7 +185,6 @@ private:
     std::vector<std::int32_t> top_;
     std::vector<double> score_;          // of the candidates in play, in their order
     std::vector<double> weight_;         // likewise; kept from draw to draw while weighed_against_ is the best in play
-    std::vector<double> promise_;        // likewise; empty where nobody asked
     std::int32_t weighed_against_ = -1;  // -1 where weights are not kept
     std::vector<Choice> chosen_;
 };

@@ -25,8 +25,6 @@ struct Candidate {
     float score;        // the reward model's estimate
     double route;       // log of the product of routing scores down to the leaf or node
     float promise = 0;  // what showing it brings later, by what it teaches
-    float weight = 0;   // in proportion to which draws that go by promise are made
-    float heirs = 0;    // of draws through a node the part that is of suspects; 0 where not all arms are eligible
 };
 
 // Better: a higher score; on a tie single arms before nodes, then the lower id.
@@ -50,8 +48,6 @@ public:
     // search is repeated twice as wide until there are enough or all are single arms.
     const std::vector<Candidate>& operator()(const Row& x, Width width, std::size_t wanted, const Eligible& eligible) {
         prepare(x);
-        missed_ = model_.prior.missed(x);
-        eligible_ = eligible.kind == Eligible::Kind::all ? nullptr : &eligible;
         const auto widest = static_cast<std::int64_t>(model_.tree.nodes());  // beyond it a beam is no wider
         width.beam = std::min(width.beam, widest);
         for (int attempt = 1;; ++attempt) {
@@ -78,7 +74,7 @@ public:
             return next != places_.end() && *next < at(visit).end;
         };
         used_ = 0;
-        frontier_.assign(1, {0, 0, 0.0f, 0, 0.0, 0.0, 0});
+        frontier_.assign(1, {0, 0, 0.0f, 0.0, 0.0, 0});
         while (!places_.empty() && inner(frontier_)) {
             expand(x, {});
             frontier_.clear();
@@ -97,7 +93,7 @@ public:
     std::int32_t neighbourhood(const Row& x) {
         prepare(x);
         used_ = 0;
-        for (frontier_.assign(1, {0, 0, 0.0f, 0, 0.0, 0.0, 0}); at(frontier_[0]).children > 0;) {
+        for (frontier_.assign(1, {0, 0, 0.0f, 0.0, 0.0, 0}); at(frontier_[0]).children > 0;) {
             expand(x, {});
             if (labels_.empty()) break;  // no arm below any child
             found_.clear();
@@ -105,9 +101,6 @@ public:
         }
         return at(frontier_[0]).begin;
     }
-
-    // What the last context misses since arms fell.
-    const Missed& missed() const { return missed_; }
 
     // Notes every cache line of the layout that is read from here on; nullptr stops it.
     void trace(std::vector<const std::byte*>* lines) { trace_ = lines; }
@@ -120,7 +113,6 @@ private:
         std::int32_t place;  // in the walk
         std::int32_t node;
         float score;
-        std::int32_t arms;   // eligible ones below
         double own;          // log routing score of the node itself
         double route;        // the same, summed along the path
         std::size_t scored;  // where the scores of the node's own block begin in slots_
@@ -159,7 +151,7 @@ private:
     bool search(const Row& x, const Width& width, const Eligible& eligible) {
         found_.clear();
         used_ = 0;
-        frontier_.assign(1, {0, 0, 0.0f, 0, 0.0, 0.0, 0});
+        frontier_.assign(1, {0, 0, 0.0f, 0.0, 0.0, 0});
         while (inner(frontier_)) {
             expand(x, eligible);
             if (width.beta < 0)
@@ -195,11 +187,10 @@ private:
             for (std::int32_t place = parent.child; place < parent.child + parent.children; ++place) {
                 const Node& child = nodes[place];
                 const float route = *routes++, reward = *rewards++;
-                const std::int32_t arms = eligible.below(child.id, child.begin, child.end);
-                if (arms == 0) continue;
+                if (eligible.below(child.id, child.begin, child.end) == 0) continue;
                 if (child.chunk >= 0) prefetch(&model_.index.entries[child.chunk]);
                 const double own = log_route(child.id, route);
-                labels_.push_back({place, child.id, reward, arms, own, visit.route + own, visit.scored});
+                labels_.push_back({place, child.id, reward, own, visit.route + own, visit.scored});
             }
         }
     }
@@ -249,22 +240,8 @@ private:
             frontier_.push_back(visit);
             return;
         }
-        const float base = Prior::at(model_.prior.nodes, visit.route);
-        const Promise below =
-            model_.prior.promise_below(visit.node, missed_.promise, suspects(visit), visit.arms, !eligible_);
-        found_.push_back({visit.node, true, visit.score + base, visit.route, below.promise, below.weight, below.heirs});
-    }
-
-    // How many eligible arms below a node may be the heir of the fallen arm that the context misses.
-    std::int32_t suspects(const Visit& visit) const {
-        if (!missed_.arm) return 0;
-        const std::int32_t begin = at(visit).begin, end = at(visit).end;
-        if (!eligible_) return missed_.arm->suspects().count(begin, end);
-        std::int32_t ruled = 0;
-        for (auto p = std::ranges::lower_bound(missed_.arm->ruled, begin); p != missed_.arm->ruled.end() && *p < end;
-             ++p)
-            ruled += eligible_->count(*p, *p + 1);
-        return visit.arms - ruled;
+        const float score = visit.score + model_.prior.nodes;
+        found_.push_back({visit.node, true, score, visit.route, model_.prior.promise_below(visit.node)});
     }
 
     // The eligible arms of the surviving leaves.
@@ -283,12 +260,11 @@ private:
                 });
                 continue;
             }
-            const float base = Prior::at(model_.prior.arms, leaf.route);
+            const float base = model_.prior.at(leaf.route);
             eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
                 const float score = scores[p - begin] + base;
-                float promise = Prior::promise(score, model_.prior.doubt[p]);
-                if (missed_.arm && missed_.arm->suspects(p)) promise += missed_.promise;
-                found_.push_back({model_.tree.arm_at[p], false, score, leaf.route, promise, promise});
+                const float promise = Prior::promise(score, model_.prior.doubt[p]);
+                found_.push_back({model_.tree.arm_at[p], false, score, leaf.route, promise});
             });
         }
     }
@@ -348,9 +324,7 @@ private:
     const Model& model_;
     const Kernels& kernels_;
     Scatter scatter_;
-    double square_ = 0;                   // |x|^2, for geometric routing
-    Missed missed_;                       // of the context, since arms fell
-    const Eligible* eligible_ = nullptr;  // where not all arms are
+    double square_ = 0;  // |x|^2, for geometric routing
     std::vector<std::uint32_t> scattered_;
     std::vector<float> slots_;  // scores by slot of all chunks so far, `used_` of them, and room
     std::size_t used_ = 0;

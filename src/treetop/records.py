@@ -35,7 +35,6 @@ class Candidates:
     route: Floats
     score: Singles
     promise: Singles  # how much there is to learn from showing it, for strategies that ask
-    weight: Singles  # in proportion to which those draw
 
     def __len__(self) -> int:
         return len(self.id)
@@ -46,7 +45,7 @@ class Explanation(Candidates):
     """Every effective arm with its route, score and chance of being drawn first.
 
     >>> one = np.ones(1)
-    >>> print(Explanation(np.array([False]), np.array([7]), one, np.array([0.5]), one, one, one))
+    >>> print(Explanation(np.array([False]), np.array([7]), one, np.array([0.5]), one, one))
     1 effective arms: 1 single, 0 nodes
                 id      route     score    chance
     arm          7          1    0.5000   1.00000

@@ -15,7 +15,6 @@ from treetop.bench.timing import commit as treetop_commit
 from treetop.data.synthetic import parse
 from treetop.experiments.execute import execute
 from treetop.experiments.settings import EPOCHS, Plan, Settings
-from treetop.learning.placement import Standing
 from treetop.learning.pooled import KNOTS, STEPS, Labelled, Pooled, leaves
 from treetop.learning.refit import initial_fit
 from treetop.policy.search import Eligible, search
@@ -149,21 +148,6 @@ def test_every_sample_counts(ground: Any, model: treetop.Model) -> None:
             made[name] = [Pooled().learn(model, feedback).rewards for feedback in some]
     assert abs(made["none"][0] - made["none"][1]).sum() == 0
     assert abs(made["steps"][0] - made["steps"][1]).sum() > 0
-
-
-def test_fallen_arms_are_not_forgotten(ground: Any, model: treetop.Model, known: Labelled) -> None:
-    feedback, told = shown(ground, 0, [1.0] * 30 + [0.0] * 30), np.ones(model.n_arms, np.bool_)
-    with ROWS["falls"].switched():
-        assert Standing.of(feedback, told).counted.sum() == 60
-    assert Standing.of(feedback, told).counted.sum() == 30
-
-
-def test_heirs_are_not_sought(ground: Any, model: treetop.Model, known: Labelled) -> None:
-    arm = int(np.flatnonzero(known.told(model.n_arms))[0])
-    feedback = shown(ground, arm, [1.0] * 600 + [0.0] * 30)
-    with ROWS["heirs"].switched():
-        assert Pooled(known=known).learn(model, feedback).lost is None
-    assert Pooled(known=known).learn(model, feedback).lost is not None
 
 
 def test_as_many_leaves_as_the_beam_has_places(ground: Any, model: treetop.Model, known: Labelled) -> None:

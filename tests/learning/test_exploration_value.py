@@ -6,7 +6,6 @@ import pytest
 from treetop import Labelled, Model, Pooled, Tree
 from treetop.bandit.growth import grow
 from treetop.learning.exploration_value import DRAWS, FINDS, NEW, UNTOLD, Hope
-from treetop.learning.placement import Standing
 from treetop.records import Feedback
 
 TOLD = np.array([True, True, False, False, False])
@@ -21,7 +20,7 @@ def history(arms: list[int], rewards: list[float], nodes: list[int] | None = Non
 
 
 def hope(feedback: Feedback) -> Hope:
-    return Hope.of(feedback, Standing.of(feedback, TOLD))
+    return Hope.of(feedback, TOLD)
 
 
 def test_without_rounds_nothing_is_hoped() -> None:
@@ -66,7 +65,7 @@ def test_the_few_best_arms_do_not_raise_what_is_hoped() -> None:
     shown = np.repeat(np.arange(200), np.append(np.ones(198, np.int64), [50, 60]))
     feedback = Feedback(np.ones((len(shown), 1), np.float32), shown[:, None], None, np.ones((len(shown), 1)))
     told = np.arange(201) < 200
-    found = Hope.of(feedback, Standing.of(feedback, told)).of_arm[200]
+    found = Hope.of(feedback, told).of_arm[200]
     n = len(shown)
     assert found == pytest.approx(UNTOLD * n / 2 * (1 / n) ** 2)
 

@@ -1,22 +1,18 @@
-"""Where arms live: the test for rewards that fell, arms that go where their rewards were found, arms apart."""
+"""Where arms live: arms that go where their rewards were found, arms apart."""
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import treetop
-from treetop import _core
 from treetop.arrays import Singles
 from treetop.bandit.growth import grow
 from treetop.data.datasets import load
 from treetop.learning.linear import Epochs
 from treetop.learning.placement import PROVEN, Standing
-from treetop.learning.pooled import UNPROVEN, Labelled, Pooled
+from treetop.learning.pooled import Labelled, Pooled
 from treetop.model.model import Model
 from treetop.policy.search import Eligible, search
 from treetop.policy.strategies import Thrifty
@@ -26,65 +22,6 @@ from treetop.simulation.scenario import Scenario
 from treetop.tree.tree import Tree
 
 SMALL = "synthetic:arms=300,features=200,rows=3000,init=400"
-
-
-def last_fall(rewards: list[float]) -> int:
-    """The slow twin: every start of a mean, every split after it, the first alarm, and once more from there."""
-    begin = 0
-    while True:
-        found = _first_fall(rewards[begin:])
-        if not found:
-            return begin
-        begin += found
-
-
-def _first_fall(rewards: list[float]) -> int:
-    """The split at which the first alarm puts the fall; 0 for none, or if the split is the beginning."""
-    split, odds = 0, 0.0
-    for i, r in enumerate(rewards):
-        mean = min(max((sum(rewards[:i]) + 0.1) / (i + 1), 1e-3), 0.95)
-        odds += (1 - r) * math.log((1 - mean / 5) / (1 - mean)) - r * math.log(5)
-        if odds > 15 and split > 0:
-            return split
-        if odds <= 0 or odds > 15:
-            split, odds = i + 1, 0.0
-    return 0
-
-
-def native(rewards: list[float]) -> int:
-    return int(_core.last_falls(np.array([0, len(rewards)], np.int64), np.array(rewards, np.float32))[0])
-
-
-PIECE = st.tuples(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), st.integers(1, 80))  # a chance, and how long it lasts
-
-
-@given(st.lists(PIECE, max_size=5), st.integers(0, 99))
-def test_falls_are_those_of_the_slow_twin(pieces: list[tuple[float, int]], seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    rewards = [float(rng.random() < p) for p, n in pieces for _ in range(n)]
-    assert native(rewards) == last_fall(rewards)
-
-
-def test_a_fall_is_found_where_it_was() -> None:
-    assert native([1.0] * 50 + [0.0] * 50) == 50
-    assert native([1.0] * 50 + [0.0] * 50 + [1.0] * 50 + [0.0] * 60) == 150
-    assert native([0.0] * 5000) == 0
-    assert native([1.0, 0.0] * 500) == 0
-    assert native([]) == 0
-
-
-def test_steady_arms_hardly_ever_fall() -> None:
-    rng = np.random.default_rng(0)
-    chances = rng.uniform(0.02, 0.9, 2000)
-    start = np.arange(2001, dtype=np.int64) * 500
-    rewards = (rng.random((2000, 500)) < chances[:, None]).astype(np.float32)
-    assert np.count_nonzero(_core.last_falls(start, rewards.ravel())) <= 2
-
-
-@pytest.mark.parametrize("start", [[], [1, 2], [0, 1], [0, 2, 1, 2]])
-def test_groups_that_do_not_fit_are_refused(start: list[int]) -> None:
-    with pytest.raises(ValueError, match="groups of 2 rewards must rise from 0 to that number"):
-        _core.last_falls(np.array(start, np.int64), np.zeros(2, np.float32))
 
 
 @pytest.fixture
@@ -124,21 +61,7 @@ def test_without_a_reward_or_labels_nothing_moves(world: tuple[Model, Labelled, 
     learned = Pooled(known=known).learn(model, shown(X, 3, [1.0] * 4))
     assert np.array_equal(learned.tree.leaf_of[:8], home[:8])
     assert set(learned.tree.leaf_of[8:]) < set(home[8:])  # the others still stand apart, and the hall is empty
-    assert 9 not in Standing.of(drawn, known.told(12)).earned(drawn)[0]
-
-
-def test_an_arm_that_fell_is_forgotten_and_stands_apart(world: tuple[Model, Labelled, Singles]) -> None:
-    model, known, X = world
-    rows = X[np.zeros(100, int)]
-    before = Pooled(known=known).learn(model, shown(rows, 0, [1.0] * 60))
-    after = Pooled(known=known).learn(before, shown(rows, 0, [1.0] * 60 + [0.0] * 40))
-    assert after.tree.leaf_of[0] in after.tree.leaf_of[8:]
-    assert after.trials is not None
-    assert after.trials[0] == 40 // UNPROVEN
-    score = [m.rewards[m.tree.n_nodes] @ np.append(X[0], 1.0) for m in (before, after)]
-    assert score[1] <= 0 <= score[0]
-    again = Pooled(known=known).learn(after, shown(X[np.r_[np.zeros(100, int), 3]], 0, [1.0] * 60 + [0.0] * 40 + [1.0]))
-    assert again.tree.leaf_of[0] == model.tree.leaf_of[6]  # where it earns now
+    assert 9 not in Standing(drawn, known.told(12)).earned()[0]
 
 
 def spread(X: Singles, arm: int, times: int) -> Feedback:
@@ -231,7 +154,7 @@ def test_a_new_arm_with_a_place_of_its_own_keeps_it(world: tuple[Model, Labelled
 
 @pytest.mark.parametrize("scenario", ["half-init", "drift"])
 def test_a_run_goes_on_as_if_never_stopped(scenario: str) -> None:
-    """Arms move and are forgotten by the whole history alone, whatever tree the last model had."""
+    """Arms move by the whole history alone, whatever tree the last model had."""
     data, horizon = load(SMALL), 2000
     what = Scenario.of(scenario, data.n_arms, horizon, seed=0)
     stream, model = begin(data, 400, horizon, 10, 0, None, what, apart=True)
@@ -258,20 +181,13 @@ def test_the_same_decision_again_after_arms_moved(world: tuple[Model, Labelled, 
         assert (once.propensities > 0).all()
 
 
-@pytest.mark.parametrize(("arm", "first", "then"), [
-    (0, [1.0] * 60 + [0.0] * 40, [1.0] * 100),  # an arm with labels: the rewards of its last rounds came late
-    (9, [1.0], [0.0]),  # an arm without: its only reward was taken back
-])  # fmt: skip
-def test_rewards_that_change_leave_no_trace(
-    world: tuple[Model, Labelled, Singles], tmp_path: Path, arm: int, first: list[float], then: list[float]
-) -> None:
+def test_a_reward_that_is_taken_back_leaves_no_trace(world: tuple[Model, Labelled, Singles], tmp_path: Path) -> None:
     model, known, X = world
-    rows = X[np.full(100, 2 if arm == 9 else 0)]
-    moved = Pooled(known=known).learn(model, shown(rows, arm, first))
-    assert moved.tree.leaf_of[arm] != model.tree.leaf_of[arm]
+    moved = Pooled(known=known).learn(model, shown(X[[2]], 9, [1.0]))
+    assert moved.tree.leaf_of[9] != model.tree.leaf_of[9]
     moved.save(tmp_path / "moved")
     chained, afresh = (
-        Pooled(known=known).learn(base, shown(rows, arm, then)) for base in (Model.load(tmp_path / "moved"), model)
+        Pooled(known=known).learn(base, shown(X[[2]], 9, [0.0])) for base in (Model.load(tmp_path / "moved"), model)
     )
     assert np.array_equal(chained.tree.leaf_of, afresh.tree.leaf_of)
     assert np.array_equal(chained.rewards.toarray(), afresh.rewards.toarray())
@@ -279,15 +195,16 @@ def test_rewards_that_change_leave_no_trace(
 
 def test_a_home_that_was_split_meanwhile_is_found_again(world: tuple[Model, Labelled, Singles]) -> None:
     model, known, X = world
-    rows = X[np.zeros(100, int)]
-    fell = Pooled(known=known).learn(model, shown(rows, 0, [1.0] * 60 + [0.0] * 40))
-    grown = grow(fell, 8, max_leaf=2, vectors=X[[0] * 8])
-    assert grown.tree.n_nodes > model.tree.n_nodes
-    back = Pooled(known=known).learn(grown, shown(rows, 0, [1.0] * 100))
-    above = int(back.tree.leaf_of[0])
-    while above not in (model.tree.leaf_of[0], 0):
-        above = int(back.tree.parents[above])
-    assert above == model.tree.leaf_of[0]
+    home = model.tree.leaf_of[9]
+    moved = Pooled(known=known).learn(model, shown(X[[2]], 9, [1.0], node=1))
+    assert moved.tree.leaf_of[9] != home
+    grown = grow(moved, 20, max_leaf=2)
+    assert home in grown.tree.parents
+    assert grown.home is not None
+    assert grown.home[9] not in grown.tree.parents
+    assert grown.tree.parents[grown.home[9]] == home
+    back = Pooled(known=known).learn(grown, shown(X[[2]], 9, [0.0], node=1))
+    assert not known.told(32)[back.tree.arms_below(int(back.tree.leaf_of[9]))].any()
 
 
 def test_labels_that_tell_of_no_arm_move_none(world: tuple[Model, Labelled, Singles]) -> None:
@@ -302,23 +219,6 @@ def test_labels_that_tell_of_no_arm_move_none(world: tuple[Model, Labelled, Sing
 def test_homes_that_do_not_fit_are_refused(world: tuple[Model, Labelled, Singles], home: list[int]) -> None:
     with pytest.raises(ValueError, match=rf"the homes of {len(home)} arms do not fit 12 arms and 10 nodes"):
         replace(world[0], home=np.array(home, np.int32))
-
-
-def test_a_prior_without_the_worth_of_a_draw_still_serves(
-    world: tuple[Model, Labelled, Singles], tmp_path: Path
-) -> None:
-    """As models were saved before draws were worth anything: means of arms and of nodes, and no more."""
-    model, known, X = world
-    learned = Pooled(known=known).learn(model, shown(X, 3, [1.0] * 4))
-    assert learned.prior is not None
-    replace(learned, prior=learned.prior[:-1]).save(tmp_path / "old")
-    old, none = Model.load(tmp_path / "old"), replace(learned, prior=np.append(learned.prior[:-1], np.float32(0)))
-    policy = treetop.Policy(k=3, explore=2, beam=1, strategy=Thrifty(zeal=10))
-    for mine, wanted in zip(*(policy.decide_batch(m, X, seed=0).propensities for m in (old, none)), strict=True):
-        assert np.array_equal(mine, wanted)
-    again = Pooled(known=known).learn(old, shown(X, 3, [1.0] * 4)).prior
-    assert again is not None
-    assert np.array_equal(again, learned.prior)
 
 
 def test_learners_may_take_turns(world: tuple[Model, Labelled, Singles]) -> None:

@@ -1,4 +1,4 @@
-"""The learner that shares strength: the prior's tables, what native scores make of them, labelled rows, windows."""
+"""The learner that shares strength: the prior's means, what native scores make of them, labelled rows, windows."""
 
 import json
 import subprocess
@@ -57,17 +57,33 @@ def test_no_samples_give_no_prior() -> None:
 def test_scores_are_prior_plus_regressor(problem: Problem, pooled: Model) -> None:
     """The twin of the core: a table over the cube root of -log route, and the dot product with the arm's weights."""
     assert pooled.prior is not None
-    means, nodes = np.split(pooled.prior[:-1].astype(float), 2)
+    means, of_nodes = pooled.prior[:KNOTS].astype(float), float(pooled.prior[KNOTS])
     X = problem.feedback(600).contexts.csr()
     for i in range(20):
         row = as_rows(X[i])
         for c in (search(pooled, row, beam, None, 1, Eligible.of(pooled.tree)) for beam in (1, 3, 50)):
             with np.errstate(divide="ignore"):
                 slack = np.minimum(np.cbrt(-np.log(c.route)), WIDEST)
-            base = np.where(c.is_node, interpolate(nodes, slack), interpolate(means, slack))
+            base = np.where(c.is_node, of_nodes, interpolate(means, slack))
             rows = np.where(c.is_node, c.id, pooled.tree.n_nodes + c.id)
             own = pooled.rewards[rows] @ np.append(X[i].toarray().ravel(), 1.0)
             np.testing.assert_allclose(c.score, base + own, atol=1e-5)
+
+
+def test_an_arm_promises_by_its_score_and_trials_a_node_what_is_hoped_below(problem: Problem, pooled: Model) -> None:
+    hope = np.random.default_rng(0).exponential(1e-4, pooled.n_arms).astype(np.float32)
+    hoping, trials = replace(pooled, hope=hope), pooled.trials
+    assert trials is not None
+    some = np.flatnonzero(np.arange(pooled.n_arms) % 3 == 0)
+    for i in range(20):
+        row = problem.feedback(600).contexts.row(i)
+        for eligible in (Eligible.of(pooled.tree), Eligible.listed(pooled.tree, some, None)):
+            c = search(hoping, row, 1, None, 1, eligible)
+            arms, nodes = c.id[~c.is_node], c.id[c.is_node]
+            by_trials = 0.1 * np.maximum(c.score[~c.is_node], 1e-4) / (1 + trials[arms])
+            np.testing.assert_allclose(c.promise[~c.is_node], by_trials, rtol=1e-5)
+            below = [max(1e-5, hope[pooled.tree.arms_below(int(node))].mean()) for node in nodes]
+            assert c.promise[c.is_node] == pytest.approx(below, rel=1e-5)
 
 
 def test_the_last_level_keeps_more_leaves(problem: Problem, pooled: Model) -> None:
@@ -168,9 +184,8 @@ def test_settings_are_checked(bad: dict[str, float]) -> None:
 
 def made_up(rng: np.random.Generator, n: int = 12) -> Candidates:
     promise = rng.uniform(0.01, 1, n).astype(np.float32)
-    weight = promise * rng.integers(1, 9, n).astype(np.float32)
     return Candidates(np.zeros(n, np.bool_), np.arange(n, dtype=np.int32), np.ones(n),
-                      rng.random(n).astype(np.float32), promise, weight)  # fmt: skip
+                      rng.random(n).astype(np.float32), promise)  # fmt: skip
 
 
 def test_thrifty_gives_up_no_more_than_it_promises() -> None:
@@ -180,7 +195,7 @@ def test_thrifty_gives_up_no_more_than_it_promises() -> None:
         p = first_draw(Thrifty(zeal), found, 9)
         assert (p > 0).all()
         assert p.sum() == pytest.approx(1)
-        drawn = found.weight / found.weight.sum()
+        drawn = found.promise / found.promise.sum()
         lost = float(p @ (found.score.max() - found.score.astype(float)))
         assert lost <= max(zeal * float(drawn @ found.promise), 1e-3)
     free = replace(found, score=np.full(12, 0.3, np.float32))  # where nothing is given up, nine draws in ten
@@ -195,7 +210,7 @@ def test_thrifty_draws_what_it_says(problem: Problem, pooled: Model) -> None:
 
 def test_thrifty_without_promise_is_the_same_natively_and_not() -> None:
     none = np.zeros(12, np.float32)
-    found = replace(made_up(np.random.default_rng(2)), promise=none, weight=none)
+    found = replace(made_up(np.random.default_rng(2)), promise=none)
     p = first_draw(Thrifty(), found, 9)
     assert p.min() == pytest.approx(1e-3 / 12)
     for key in range(50):

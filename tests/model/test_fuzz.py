@@ -211,10 +211,9 @@ DECIDE = {
 
 
 def check_found(found: Any, n_arms: int = ARMS) -> None:
-    is_node, id, route, score, promise, weight = found
-    assert len(is_node) == len(id) == len(route) == len(score) == len(promise) == len(weight) > 0
+    is_node, id, route, score, promise = found
+    assert len(is_node) == len(id) == len(route) == len(score) == len(promise) > 0
     assert (promise >= 0).all()
-    assert (weight >= 0).all()
     assert ((id >= 0) & (id < np.where(is_node, NODES, n_arms))).all()
     assert (route <= 0).all()
 

@@ -149,7 +149,7 @@ class _Places:
         hope = None if old.hope is None else np.concatenate([old.hope, np.full(arms, _hope(old), np.float32)])
         return Model(
             tree, _with_open_nodes(old, nodes), _with_empty_rows(old, nodes, arms), old.epoch, old.n_seen,
-            old.geometric, old.prior, trials, self._home(tree), hope, old.hall, old.lost, old.ruled,
+            old.geometric, old.prior, trials, self._home(tree), hope, old.hall,
         )  # fmt: skip
 
     def _home(self, tree: Tree) -> Ints | None:
@@ -165,7 +165,7 @@ class _Places:
 
 def _hope(model: Model) -> float:
     """What drawing a new arm would bring, where the prior says it."""
-    return 0.0 if model.prior is None or len(model.prior) % 2 == 0 else float(model.prior[-1])
+    return 0.0 if model.prior is None else float(model.prior[-1])
 
 
 def _with_open_nodes(model: Model, count: int) -> Rows:

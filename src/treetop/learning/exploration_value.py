@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from treetop.arrays import Floats, Longs
-from treetop.learning.placement import Standing
+from treetop.arrays import Bools, Floats, Longs
 from treetop.records import Feedback
 
 DRAWS = 3000  # the first guess counts as if so many draws had shown it
@@ -28,25 +27,24 @@ class Hope:
     new: float
 
     @classmethod
-    def of(cls, feedback: Feedback, standing: Standing) -> Hope:
+    def of(cls, feedback: Feedback, told: Bools) -> Hope:
         """An arm is worth what it earns in as many rounds as there were so far, halved since it takes others' places.
 
         >>> X, told = np.ones((4, 1), np.float32), np.array([True, True, False])
         >>> feedback = Feedback(X, arms=[[0], [0], [1], [1]], nodes=None, rewards=[[1], [1], [1], [0]])
-        >>> hope = Hope.of(feedback, Standing.of(feedback, told))
-        >>> hope.of_arm.round(4).tolist()
+        >>> Hope.of(feedback, told).of_arm.round(4).tolist()
         [0.0, 0.0, 0.0938]
         """
-        n, arms = max(1, len(feedback)), len(standing.told)
+        n, arms = max(1, len(feedback)), len(told)
         new = feedback.late(arms)
-        paid = np.where(standing.counted, feedback.rewards, 0)
+        paid = np.where(feedback.observed, feedback.rewards, 0)
         shown = np.maximum(feedback.arms, 0)
         rate = np.bincount(shown.ravel(), weights=np.maximum(paid, 0).ravel(), minlength=arms) / n
-        trials = np.bincount(shown[standing.counted], minlength=arms)
+        trials = np.bincount(shown[feedback.observed], minlength=arms)
         drawn = feedback.observed & (feedback.nodes >= 0)
         of_new = new[shown]
-        found = paid[(feedback.nodes < 0) & ~standing.told[shown] & ~of_new].sum()
-        first = UNTOLD * n / 2 * _usual(rate[standing.told & ~new] ** 2)
+        found = paid[(feedback.nodes < 0) & ~told[shown] & ~of_new].sum()
+        first = UNTOLD * n / 2 * _usual(rate[told & ~new] ** 2)
         worth = (DRAWS * first + found / 2) / (DRAWS + (drawn & ~of_new).sum())
         hope = worth / (1.0 + trials // SOME) ** 2
         alike = _Alike.of(rate[~new])
@@ -54,7 +52,7 @@ class Hope:
         hits = np.unique(shown[drawn & of_new & (paid > 0)])
         scale = NEW * n / 2 * (len(hits) + FINDS) / (alike.finds(draws) + FINDS)
         hope[new] = scale * alike.worth(trials[new])
-        hope[standing.told | (rate > 0)] = 0  # nothing is left to be found
+        hope[told | (rate > 0)] = 0  # nothing is left to be found
         return cls(hope, scale * float(alike.worth(np.zeros(1, np.int64))[0]))
 
 

@@ -19,13 +19,12 @@ from treetop.arrays import Bools, Floats, Ints, Longs, Matrix, Rows, Singles, as
 from treetop.learning.exploration_value import DRAWS, Hope
 from treetop.learning.linear import Linear, by_group, check_fits
 from treetop.learning.placement import Standing
-from treetop.lost import Lost
 from treetop.model.model import Model
 from treetop.policy.search import Eligible, search
 from treetop.records import Feedback
 from treetop.tree.tree import Tree, labelled
 
-KNOTS, WIDEST = 65, 4.0  # of the prior's tables, over the slack of a route; the core reads them the same way
+KNOTS, WIDEST = 65, 4.0  # of the prior's means of arms, over the slack of a route; the core reads them the same way
 UNPROVEN = 32  # contexts in which an arm that was found is taken to earn as any does there; its trials count less
 STEPS = np.unique([0, *(1.1 ** np.arange(225)).astype(np.int64)])  # samples of an arm after which it is solved again
 
@@ -89,21 +88,11 @@ class Labelled:
 
     def without(self, gone: Bools) -> Labelled:
         """The same without the samples of some arms, of which `gone` has one flag each."""
-        return self.passed(np.where(gone, -1, np.arange(len(gone), dtype=np.int32))) if gone.any() else self
-
-    def passed(self, to: Ints) -> Labelled:
-        """The same with the samples of each arm as those of another one, or of none (-1).
-
-        >>> from treetop.tree.tree import Tree
-        >>> X = Y = np.eye(2, dtype=np.float32)
-        >>> known = Labelled.of(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, Y, beam=1)
-        >>> known.passed(np.array([-1, 0], np.int32)).told(2)
-        array([ True, False])
-        """
-        arm = to[self.arm]
-        kept = arm >= 0
+        if not gone.any():
+            return self
+        kept = ~gone[self.arm]
         return Labelled(
-            self.contexts, self.row[kept], arm[kept], self.reward[kept], self.route[kept], self.weight[kept]
+            self.contexts, self.row[kept], self.arm[kept], self.reward[kept], self.route[kept], self.weight[kept]
         )
 
 
@@ -191,8 +180,8 @@ class Pooled:
     of arms that were thought best, which makes arms without samples look several times better than they are. Without
     labelled rows the rounds must do, and their hope for untried arms is what finds the good ones.
 
-    With labelled rows, arms that these do not tell of, and arms that stopped earning, live apart until a draw through a
-    node finds a reward of theirs (`Standing`). What such a draw is worth is measured (`Hope`).
+    With labelled rows, arms that these do not tell of live apart until a draw through a node finds a reward of theirs
+    (`Standing`). What such a draw is worth is measured (`Hope`).
 
     An arm is fitted again when it has a tenth more samples than when it last was, so that refits may come often.
 
@@ -234,23 +223,18 @@ class Pooled:
         """
         check_fits(feedback, model, moving=True)
         arms = model.n_arms
-        standing = Standing.of(feedback, np.ones(arms, np.bool_) if self.known is None else self.known.told(arms))
-        lost = None
+        standing = Standing(feedback, np.ones(arms, np.bool_) if self.known is None else self.known.told(arms))
+        hope = Hope.of(feedback, standing.told)
         if self.known is not None:
-            lost, heirs = Lost.of(feedback, standing, self._solver())
-            feedback, standing = standing.inherited(feedback, heirs)
-        hope = Hope.of(feedback, standing)
-        if self.known is not None:
-            model = standing.settled(model, feedback, hope.of_arm)
+            model = standing.settled(model, hope.of_arm)
         x, tree = feedback.contexts, model.tree
         routes = self._routed.of(model, feedback, self.threads)
-        t, slot = np.nonzero(standing.counted)
+        t, slot = np.nonzero(feedback.observed)
         arm, reward, route = feedback.arms[t, slot], feedback.rewards[t, slot], routes[t, slot]
         through = reward[feedback.nodes[t, slot] >= 0]
         contexts = x
         pooled = (t < pooled_rounds(len(feedback))).astype(np.float64)
-        if self.known is not None:  # before the rounds, as it was
-            known = self.known.passed(standing.passed)
+        if (known := self.known) is not None:  # before the rounds, as it was
             contexts = as_rows(sp.vstack([known.contexts.csr(), x.csr()], format="csr"))
             t = np.concatenate([known.row, t + len(known.contexts)])
             arm, reward = np.concatenate([known.arm, arm]), np.concatenate([known.reward, reward])
@@ -259,24 +243,22 @@ class Pooled:
         means = pooled_means(slack, reward, pooled)
         left = (reward - interpolate(means, slack)).astype(np.float32)
         trials = np.bincount(arm, minlength=arms)
-        if self.known is not None:
-            row, new = _unproven(self.known, model, np.unique(standing.earned(feedback)[0]))
+        if known is not None:
+            row, new = _unproven(known, model, np.unique(standing.earned()[0]))
             t, arm = np.concatenate([row, t]), np.concatenate([new, arm])
             left = np.concatenate([np.zeros(len(new), np.float32), left])
             trials[~standing.told] //= UNPROVEN
         start, order = by_group(tree.n_nodes + arm, tree.n_nodes + tree.n_arms)
         start, order = _in_steps(start, order, t >= len(contexts) - len(x))
         start, order = _latest(start, order, self.window)
-        solver = self._solver()
-        rewards = solver.solve(
+        rewards = self._solver().solve(
             contexts, start, t.astype(np.int32)[order], left[order], before=model.reward_rows, progress=progress
         )
-        nodes = np.full(KNOTS, through.sum() / (len(through) + DRAWS))
+        of_nodes = through.sum() / (len(through) + DRAWS)
         return replace(
             model, reward_rows=rewards, epoch=model.epoch + 1, n_seen=len(feedback),
-            prior=np.concatenate([means, nodes, [hope.new]]).astype(np.float32), trials=trials.astype(np.int32),
+            prior=np.append(means, [of_nodes, hope.new]).astype(np.float32), trials=trials.astype(np.int32),
             hope=hope.of_arm.astype(np.float32),
-            lost=lost.missed if lost else None, ruled=lost.ruled if lost else None,
         )  # fmt: skip
 
 

@@ -37,7 +37,7 @@ from treetop.model.storage import (
 )
 from treetop.tree.tree import Tree
 
-LEARNED = ("prior", "trials", "home", "hope", "hall", "lost", "ruled")  # what some learners add; None where they do not
+LEARNED = ("prior", "trials", "home", "hope", "hall")  # what some learners add; None where they do not
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +58,11 @@ class Model:
     epoch: int = 0
     n_seen: int = 0
     geometric: bool = False
-    prior: Singles | None = None  # mean rewards by routing score: of arms, then of nodes; last the hope of a new arm
+    prior: Singles | None = None  # mean rewards of arms by routing score, that of nodes, and the hope of a new arm
     trials: Ints | None = None  # how often each arm was tried
     home: Ints | None = None  # the leaf of each arm before any moved; None: none did
     hope: Singles | None = None  # what drawing each arm unseen would bring later
     hall: Ints | None = None  # the nodes on the way to the leaf that every search ends with, that leaf first
-    lost: Singles | None = None  # of each fallen arm what trying a suspect promises, linear in [x; 1], and the most
-    ruled: Ints | None = None  # of each of these the arms that are not suspects, and -1
 
     def __post_init__(self) -> None:
         nodes, arms = self.tree.n_nodes, self.tree.n_arms
@@ -89,8 +87,6 @@ class Model:
             raise ValueError(f"the hopes of {len(self.hope)} arms do not fit {arms} arms")
         if self.hall is not None and not (len(self.hall) and 0 < self.hall.min() <= self.hall.max() < nodes):
             raise ValueError(f"the way to the hall is {self.hall[:5].tolist()}; it must be of nodes 1 to {nodes - 1}")
-        if self.lost is not None or self.ruled is not None:
-            self._check_lost()
         whole("epoch", self.epoch, 0, 2**62)
         whole("n_seen", self.n_seen, 0, 2**62)
         if not isinstance(self.geometric, bool):
@@ -99,20 +95,6 @@ class Model:
             radius = self.route_rows.value[self.route_rows.index == self.n_features]
             if (radius < 0).any():
                 raise ValueError(f"routing: the radius {radius.min():g} in the last column must be at least 0")
-
-    def _check_lost(self) -> None:
-        if self.lost is None or self.ruled is None:
-            raise ValueError("lost and ruled come together")
-        fallen, each = int((self.ruled < 0).sum()), self.route_rows.columns + 1
-        if len(self.lost) != fallen * each or self.ruled[-1:].tolist() != [-1]:
-            raise ValueError(f"lost has {len(self.lost)} values; {fallen} fallen arms need {each} each")
-        if not np.isfinite(self.lost).all():
-            raise ValueError(f"a weight of lost is {self.lost[~np.isfinite(self.lost)][0]}; it must be finite")
-        if not -1 <= self.ruled.min() <= self.ruled.max() < self.n_arms:
-            raise ValueError(
-                f"arms {self.ruled.min()} to {self.ruled.max()} are ruled out as heirs; there are arms 0 to "
-                f"{self.n_arms - 1}"
-            )
 
     @classmethod
     def initial(cls, tree: Tree, X: Matrix, Y: Matrix, **routing: Any) -> Model:
@@ -198,9 +180,7 @@ class Model:
             hope = np.zeros(self.n_arms, np.float32) if self.hope is None else self.hope
             hall = np.zeros(0, np.int32) if self.hall is None else self.hall
             beside = np.setdiff1d(np.flatnonzero(np.isin(self.tree.parents, hall)), hall).astype(np.int32)
-            lost = np.zeros(0, np.float32) if self.lost is None else self.lost
-            ruled = np.zeros(0, np.int32) if self.ruled is None else self.ruled
-            engine.start_from(self.prior, self.trials, hope, hall, beside, lost, ruled)
+            engine.start_from(self.prior, self.trials, hope, hall, beside)
         return engine
 
     def __getstate__(self) -> dict[str, Any]:
@@ -285,7 +265,6 @@ class Model:
             model = cls(
                 tree, rows["routing"], rewards, manifest["epoch"], manifest["n_seen"], manifest["geometric"],
                 arrays.get("prior"), arrays.get("trials"), arrays.get("home"), arrays.get("hope"), arrays.get("hall"),
-                arrays.get("lost") if "ruled" in arrays else None, arrays.get("ruled"),
             )  # fmt: skip
             for array in arrays.values():
                 forget_pages(array)

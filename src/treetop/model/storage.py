@@ -33,12 +33,10 @@ FILES = {
     "rewards_start": "int64", "rewards_index": "int32", "rewards_value": "float32",
 }  # fmt: skip
 # What the rewards were fitted from; what scores start from; how often each arm was tried; where it was before it moved;
-# what is hoped of drawing it; the way to the leaf that every search ends with; what drawing the heirs of fallen
-# arms promises, and which arms they are not. (Models with `heirs` instead are older, and do without until their next
-# refit.)
+# what is hoped of drawing it; the way to the leaf that every search ends with.
 OPTIONAL = {
     "rewards_prints": "int64", "prior": "float32", "trials": "int32", "home": "int32", "hope": "float32",
-    "hall": "int32", "lost": "float32", "ruled": "int32", "heirs": "float32",
+    "hall": "int32",
 }  # fmt: skip
 
 

@@ -117,13 +117,13 @@ class FlatPolicy:
         arms = _in_play(model, eligible, exclude)
         found = _candidates(arms, model.scores(row)[0])
         p = first_draw(self.strategy, found, model.n_seen)
-        return Explanation(found.is_node, found.id, found.route, found.score, found.promise, found.weight, p)
+        return Explanation(found.is_node, found.id, found.route, found.score, found.promise, p)
 
 
 def _candidates(arms: Ints, scores: Singles) -> Candidates:
     single: Bools = np.zeros(len(arms), np.bool_)
     nothing = np.zeros(len(arms), np.float32)
-    return Candidates(single, arms, np.ones(len(arms)), np.ascontiguousarray(scores[arms]), nothing, nothing)
+    return Candidates(single, arms, np.ones(len(arms)), np.ascontiguousarray(scores[arms]), nothing)
 
 
 def _in_play(model: ScoresAllArms, eligible: Arms | None, exclude: Arms | None) -> Ints:

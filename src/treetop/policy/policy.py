@@ -129,7 +129,7 @@ class Policy:
         allowed = _allowed(model, eligible, exclude, 1).row(0)
         found = search(model, row, self.beam, self.beta, self.k, allowed)
         p = first_draw(self.strategy, found, model.n_seen)
-        return Explanation(found.is_node, found.id, found.route, found.score, found.promise, found.weight, p)
+        return Explanation(found.is_node, found.id, found.route, found.score, found.promise, p)
 
     def begin(
         self, model: Model, row: Rows, event_id: str, allowed: Eligible, ahead: _core.Ahead | None = None

@@ -125,7 +125,7 @@ def search(model: Model, x: Rows, beam: int, beta: float | None, wanted: int, el
     >>> found.is_node.tolist()  # the two arms of the leaf that survives, and the other leaf as a whole
     [False, False, True]
     """
-    is_node, ids, route, score, promise, weight = model.engine.search(
+    is_node, ids, route, score, promise = model.engine.search(
         x.start,
         x.index,
         x.value,
@@ -140,4 +140,4 @@ def search(model: Model, x: Rows, beam: int, beta: float | None, wanted: int, el
         raise ValueError(f"a score is {score[~finite][0]}: the context is too large for the weights of the model")
     order = np.lexsort((ids, is_node))
     route = np.exp(route[order])
-    return Candidates(is_node[order], ids[order], route, score[order], promise[order], weight[order])
+    return Candidates(is_node[order], ids[order], route, score[order], promise[order])

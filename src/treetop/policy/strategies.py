@@ -181,10 +181,9 @@ class Thrifty:
     """The best, but for draws that cost less than they promise. Beyond the paper.
 
     A draw is in proportion to an arm's promise, which is what showing it brings later by what it teaches (see
-    `Pooled`); where heirs of fallen arms are sought, a node counts for all that may be one. Its chance is the fourth
-    power of `zeal` times the promise over the cost, both as a draw has them on average, within 0.001 to 0.9: where the
-    next best is worth little, as in the last slots of many a screen, there is room to try. Without a promise (a model
-    of the faithful learner) a draw is rare, and all in play are alike.
+    `Pooled`). Its chance is the fourth power of `zeal` times the promise over the cost, both as a draw has them on
+    average, within 0.001 to 0.9: where the next best is worth little, as in the last slots of many a screen, there is
+    room to try. Without a promise (a model of the faithful learner) a draw is rare, and all in play are alike.
 
     >>> promise = np.array([0.0, 0.2, 0.05])
     >>> Thrifty().probabilities(np.array([0.3, 0.0, 0.0]), n_seen=9, promise=promise).round(4)
@@ -196,14 +195,11 @@ class Thrifty:
     def __post_init__(self) -> None:
         real("zeal", self.zeal, 0, LARGEST)
 
-    def probabilities(
-        self, scores: Floats, n_seen: int, promise: Floats | None = None, weight: Floats | None = None
-    ) -> Floats:
-        """Of all in play; `promise` says what showing each of them brings later; draws go by `weight`, if given."""
+    def probabilities(self, scores: Floats, n_seen: int, promise: Floats | None = None) -> Floats:
+        """Of all in play; `promise` says what showing each of them brings later."""
         best = scores.argmax()
         promise = np.maximum(np.zeros(len(scores)) if promise is None else promise, 1e-9)
-        weight = promise if weight is None else np.maximum(weight, 1e-9)
-        drawn = weight / weight.sum()
+        drawn = promise / promise.sum()
         cost, gain = float(drawn @ (scores[best] - scores)), self.zeal * float(drawn @ promise)
         epsilon = 0.9 if gain >= cost else min(max((gain / cost) ** 4, 1e-3), 0.9)
         p: Floats = epsilon * drawn
@@ -302,7 +298,7 @@ def choose(
     """The slots of Algorithm 1, lines 8 to 14: which candidate, with what probability, and whether it was drawn.
 
     >>> ids, one = np.arange(3, dtype=np.int32), np.ones(3, np.float32)
-    >>> three = Candidates(np.zeros(3, bool), ids, one, np.array([0, 2, 1], np.float32), one, one)
+    >>> three = Candidates(np.zeros(3, bool), ids, one, np.array([0, 2, 1], np.float32), one)
     >>> choose(three, k=2, explore=0, strategy=Greedy(), n_seen=0, key=1)[0]
     array([1, 2], dtype=int32)
     """
@@ -316,14 +312,13 @@ def first_draw(strategy: Any, candidates: Candidates, n_seen: int) -> Floats:
     """The strategy's probabilities over all candidates, no slot taken yet.
 
     >>> one = np.ones(2)
-    >>> two = Candidates(np.zeros(2, bool), np.arange(2), one, np.array([0.2, 0.9]), one, one)
+    >>> two = Candidates(np.zeros(2, bool), np.arange(2), one, np.array([0.2, 0.9]), one)
     >>> first_draw(EpsilonGreedy(0.5), two, n_seen=3)
     array([0.25, 0.75])
     """
     scores = candidates.score.astype(np.float64)
     if type(strategy) is Thrifty:  # one of another kind is asked without, here as when it draws
-        promise, weight = candidates.promise.astype(np.float64), candidates.weight.astype(np.float64)
-        return checked(strategy.probabilities(scores, n_seen, promise, weight), len(scores))
+        return checked(strategy.probabilities(scores, n_seen, candidates.promise.astype(np.float64)), len(scores))
     return checked(strategy.probabilities(scores, n_seen), len(scores))
 
 
