@@ -13,6 +13,7 @@ def test_settings_are_read_as_they_are_written_and_mistakes_named(tmp_path: Path
         policy=config.Deciding(3, 1, 7, 0.25, "epsilon", {"epsilon": 0.5}), rewards=config.Rewards(5, 0.5, 30)
     )
     assert config.parse(config.text_of(chosen)) == chosen
+    assert config.parse("") == config.Config()
     for text, message in (
         ("[polic]", r"no table \[polic\]"), ("[policy]\nkay = 3", r"\[policy\] has no 'kay'"),
         ("[policy]\nk = 0", r"\[policy\] k is 0"),
@@ -21,7 +22,8 @@ def test_settings_are_read_as_they_are_written_and_mistakes_named(tmp_path: Path
         ("[refit]\nkeep = 1", "keep is 1"), ("[rewards]\ndefault_reward = 2.0", "default_reward is 2.0"),
         ("[limits]\nk = 2", r"limits.k is 2, below policy.k, 5"), ("[refit]\nfactor = 1.0", "factor is 1.0"),
         ("[features]\nstrict_features = 1", "strict_features must be true"),
-        ("[policy", "Expected"), ("[tree]\nmax_leaf = 0", "max_leaf is 0"), ('[learner]\nloss = "x"', "loss is 'x'"),
+        ("[policy", "Expected"), ("[tree]\nmax_leaf = 0", "max_leaf is 0"),
+        ('[learner]\nname = "paper"\nloss = "x"', "loss is 'x'"),
         ("[learner]\nwarm = 1", r"\[learner\] warm must be true or false, not 1"),
         ('[learner]\nname = "magic"', "the learner's name is 'magic'; it must be paper or treetop"),
     ):  # fmt: skip
