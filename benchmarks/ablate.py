@@ -1,6 +1,6 @@
 """Every idea of treetop's learner switched off, all others on: `python benchmarks/ablate.py DATA ... [--out FILE]`.
 
-Each row of the table is played as `treetop simulate DATA --learner treetop` would, but for one idea, with thrifty
+Each row of the table is played as `treetop simulate DATA --learner treetop` would, but for one idea, with cost-aware
 exploration and greedy; the last row is the paper's, with IGW and greedy. Cells are means over seeds. `--only` and
 `--scenario` choose rows and streams that change; `--first-epoch` and `--factor` say when rows refit that do not say it
 themselves. The file of `--out` keeps every run, and a run that is in it is not played again.
@@ -28,8 +28,10 @@ from treetop.arrays import Floats, as_rows
 from treetop.data.datasets import Dataset, Stream, load
 from treetop.experiments.settings import Settings
 from treetop.learning import placement, pooled
+from treetop.learning.label_samples import LabelSamples
 from treetop.learning.placement import Standing
-from treetop.learning.pooled import KNOTS, Labelled, Pooled
+from treetop.learning.pooled import Pooled
+from treetop.learning.pooled_means import KNOTS, pooled_means
 from treetop.learning.refit import initial_fit
 from treetop.model.model import Model
 from treetop.records import Feedback
@@ -50,7 +52,7 @@ def from_zero() -> Iterator[None]:
 @contextmanager
 def means_of_rounds_too() -> Iterator[None]:
     """The pooled means are of labels and rounds together: the samples of the rounds come after the labelled ones."""
-    labelled, means, learn = 0, pooled.pooled_means, Pooled.learn
+    labelled, means, learn = 0, pooled_means, Pooled.learn
 
     def counted(learner: Pooled, model: Model, feedback: Feedback, progress: Any = None) -> Model:
         nonlocal labelled
@@ -123,7 +125,7 @@ class Row:
     switched: Callable[[], AbstractContextManager[None]] = nullcontext
     apart: bool = True
     narrow: bool = False
-    strategies: tuple[str, str] = ("thrifty", "greedy")
+    strategies: tuple[str, str] = ("cost-aware", "greedy")
     scenarios: tuple[str, ...] = SCENARIOS  # in which it is not the same as everything on
 
 
@@ -193,11 +195,11 @@ def initial(ground: Ground, apart: bool, seed: int) -> tuple[Stream, Model]:
 
 
 @lru_cache(maxsize=3)
-def samples(ground: Ground, apart: bool, seed: int, narrow: bool) -> Labelled:
+def samples(ground: Ground, apart: bool, seed: int, narrow: bool) -> LabelSamples:
     """The labels as samples of the arms that a search leads to, in as many leaves as it ends with."""
     stream, model = initial(ground, apart, seed)
     with patch.object(pooled, "leaves", lambda beam: beam) if narrow else nullcontext():
-        return Labelled.of(model.tree, stream.X_init, stream.Y_init)
+        return LabelSamples.of(model.tree, stream.X_init, stream.Y_init)
 
 
 def play_all(cells: Cells, grounds: Sequence[Ground], seeds: int, rows: Sequence[Row]) -> None:

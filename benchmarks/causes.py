@@ -30,7 +30,7 @@ from treetop import _core
 from treetop.bench.shape import SHAPES, Made, default_cache, made
 from treetop.bench.table import markdown
 from treetop.bench.timing import commit, load_average, machine, mapped_mb
-from treetop.policy.search import EVERY_ARM
+from treetop.policy.eligibility import EVERY_ARM
 
 HUGE = 1 << 21
 Row = dict[str, Any]

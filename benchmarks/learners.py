@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from treetop import Feedback, Labelled, Linear, Model, Policy, Pooled, Thrifty, load, refit, run
+from treetop import CostAware, Feedback, LabelSamples, Linear, Model, Policy, Pooled, load, refit, run
 from treetop.arrays import Rows
 from treetop.experiments.settings import EPOCHS
-from treetop.learning.linear import Epochs
+from treetop.learning.schedule import Epochs
 from treetop.simulation.play import begin
 
 CONTEXTS, TURNS = 500, 20  # decided in each of so many turns
@@ -87,19 +87,19 @@ def measure(data: str, init: int | None, horizon: int | None, seed: int, afresh:
     stream, first = begin(dataset, rows, rounds, leaf, seed)
     began = time.process_time()
     _, apart = begin(dataset, rows, rounds, leaf, seed, apart=True)
-    known = Labelled.of(apart.tree, stream.X_init, stream.Y_init)
+    known = LabelSamples.of(apart.tree, stream.X_init, stream.Y_init)
     labels = time.process_time() - began
-    better, paper = Both(Pooled(known=known), afresh=afresh, twin=apart), Timed(Linear())
+    better, paper = Both(Pooled(label_samples=known), afresh=afresh, twin=apart), Timed(Linear())
     warm = better.learner.learn(apart, Feedback.none(first.n_features, 5))
-    thrifty, igw = Policy(strategy=Thrifty()), Policy()
-    treetop = run(stream, warm, thrifty, seed=seed, epochs=Epochs.geometric(*EPOCHS["treetop"]), regressor=better)
+    cost_aware, igw = Policy(strategy=CostAware()), Policy()
+    treetop = run(stream, warm, cost_aware, seed=seed, epochs=Epochs.geometric(*EPOCHS["treetop"]), regressor=better)
     faithful = run(stream, first, igw, seed=seed, epochs=Epochs.geometric(*EPOCHS["paper"]), regressor=paper)
     assert better.twin is not None
     pairs = list(zip(better.taken, better.beside.taken, strict=True))
     ratios = [a / b for (_, _, a), (_, _, b) in pairs]
     samples = sum(n for _, n, _ in better.taken)
     per_sample = better.total() / (samples + len(pairs) * len(known.arm)) / (better.beside.total() / samples)
-    times = decisions({"paper": (igw, better.twin), "treetop": (thrifty, treetop.model)}, stream.X)
+    times = decisions({"paper": (igw, better.twin), "treetop": (cost_aware, treetop.model)}, stream.X)
     return {
         "data": dataset.name, "arms": dataset.n_arms, "rounds": rounds, "init": rows, "seed": seed, "afresh": afresh,
         "mean_reward": {"treetop": treetop.mean_reward, "paper": faithful.mean_reward},

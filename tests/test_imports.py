@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "treetop"
 
 ORDER = [
-    "errors", "arrays", "files", "records",
+    "errors", "arrays", "effort", "files", "records",
     "tree", "model", "policy", "log", "learning",
     "data", "simulation", "experiments", "report", "paper",
     "bandit", "client", "demo", "service", "bench", "cli",

@@ -103,15 +103,15 @@ void treetop::bind_engine(nb::module_& m) {
                 return Out<const std::uint8_t>(bytes.data(), {bytes.size()}, self.h);
             },
             "The serving layout as it is written to a file; memory of the engine.")
-        .def("start_from", &Engine::start_from, "prior"_a.noconvert(), "trials"_a.noconvert(), "hope"_a.noconvert(),
-             "hall"_a.noconvert(), "beside"_a.noconvert(),
+        .def("set_pooled", &Engine::set_pooled, "means"_a.noconvert(), "node_mean"_a, "leaf_factor"_a,
+             "trials"_a.noconvert(), "trial_value"_a.noconvert(),
              "What scores start from; to be called before the engine is shared.")
         .def("routes", &Engine::routes, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
              "arms"_a.noconvert(), "k"_a, "threads"_a, "Log routing scores of the leaves of given arms.")
         .def("decide", &Engine::decide, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
              "keys"_a.noconvert(), "k"_a, "explore"_a, "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "eligible_kind"_a,
              "positions"_a.noconvert(), "position_start"_a.noconvert(), "threads"_a, "mask"_a = nb::none(),
-             "Decisions for rows of contexts: arms, nodes, propensities, scores, explored.")
+             "Decisions for rows of contexts: arms, propensities, scores, explored, nodes.")
         .def("decide_one", &decide_one, "start"_a, "index"_a, "value"_a, "columns"_a, "key"_a, "k"_a, "explore"_a,
              "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "mask"_a = nb::none(),
              nb::sig("def decide_one(self, start: object, index: object, value: object, columns: int, key: int, "
@@ -126,8 +126,8 @@ void treetop::bind_engine(nb::module_& m) {
                      "mask: Mask | None = None) -> Begun | None"),
              "`decide_one` begun by another thread.")
         .def("search", &Engine::search, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "wanted"_a,
-             "beam"_a, "beta"_a, "eligible_kind"_a, "positions"_a.noconvert(), "mask"_a = nb::none(),
-             "Effective arms of one context: is_node, id, log route, score, promise.")
+             "beam"_a, "beta"_a, "eligible_kind"_a, "positions"_a.noconvert(), "mask"_a = nb::none(), "threads"_a = 1,
+             "Effective arms of contexts: where each row begins; is_node, id, log route, score, exploration value.")
         .def("lines", &Engine::lines, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "wanted"_a,
              "beam"_a, "The numbers of the layout's cache lines that a beam search for one context reads, each once.")
         .def("touch", &Engine::touch, "numbers"_a.noconvert(),

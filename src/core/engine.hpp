@@ -77,10 +77,10 @@ public:
         model_ = open_model(up, leaves, routing, geometric, bytes);
     }
 
-    // To be called before the engine is shared: what scores start from, and how often each arm was tried.
-    void start_from(In<float> prior, In<std::int32_t> trials, In<float> hope, In<std::int32_t> hall,
-                    In<std::int32_t> beside) {
-        model_.prior = make_prior(model_.tree, view(prior), view(trials), view(hope), view(hall), view(beside));
+    // To be called before the engine is shared: what treetop's learner adds to scores.
+    void set_pooled(In<float> means, double node_mean, double leaf_factor, In<std::int32_t> trials,
+                    In<float> trial_value) {
+        model_.pooled = make_pooled(model_.tree, view(means), node_mean, leaf_factor, view(trials), view(trial_value));
     }
 
     // (n, k) log routing scores of the leaves of given arms; NaN where there is no arm (-1).
@@ -137,10 +137,10 @@ public:
             for (auto& decider : deciders) give_back(std::move(decider));
         }
         return std::make_tuple(pack<Out2<std::int32_t>>(std::move(slots.arms), n, k),
-                               pack<Out2<std::int32_t>>(std::move(slots.nodes), n, k),
                                pack<Out2<double>>(std::move(slots.propensities), n, k),
                                pack<Out2<float>>(std::move(slots.scores), n, k),
-                               pack_bool<Out2<bool>>(std::move(slots.explored), n, k));
+                               pack_bool<Out2<bool>>(std::move(slots.explored), n, k),
+                               pack<Out2<std::int32_t>>(std::move(slots.nodes), n, k));
     }
 
     // Whether a context is right as it is; any other goes the long way, to be put in order or refused.
@@ -168,33 +168,47 @@ public:
         give_back(std::move(decider));
     }
 
+    // The effective arms of every context, one behind the other: row i has start[i]:start[i + 1], single arms by id,
+    // then nodes by id.
     auto search(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t wanted, std::int64_t beam,
-                double beta, std::int32_t eligible_kind, In<std::int32_t> positions, const Mask* mask) const {
+                double beta, std::int32_t eligible_kind, In<std::int32_t> positions, const Mask* mask,
+                int threads) const {
         const Rows contexts = rows(start, index, value, model_.columns - 1);
         const Allowed allowed{eligible_kind, view(positions), {}, mask};
         const Width width = width_of(beam, beta);
         within<std::int64_t>("wanted", wanted, 0, max_int);
+        const std::size_t n = contexts.size();
+        std::vector<std::int64_t> ends(1, 0);
         std::vector<std::uint8_t> is_node;
         std::vector<std::int32_t> id;
         std::vector<double> route;
-        std::vector<float> score, promise;
+        std::vector<float> score, exploration_value;
         {
             const nb::gil_scoped_release release;
-            check(contexts, 1, allowed);
-            auto decider = borrow();
-            for (const Candidate& c :
-                 decider->search(contexts[0], width, static_cast<std::size_t>(wanted), allowed[0])) {
-                is_node.push_back(c.node);
-                id.push_back(c.id);
-                route.push_back(c.route);
-                score.push_back(c.score);
-                promise.push_back(c.promise);
+            check(contexts, n, allowed);
+            std::vector<std::vector<Candidate>> found(n);
+            std::vector<std::unique_ptr<Decider>> deciders(worker_count(threads, n));
+            for (auto& decider : deciders) decider = borrow();
+            parallel_for(n, threads, 16, [&](int worker, std::size_t i) {
+                found[i] = deciders[worker]->search(contexts[i], width, static_cast<std::size_t>(wanted), allowed[i]);
+                std::ranges::sort(found[i], {}, [](const Candidate& c) { return std::pair(c.node, c.id); });
+            });
+            for (auto& decider : deciders) give_back(std::move(decider));
+            for (const auto& row : found) {
+                for (const Candidate& c : row) {
+                    is_node.push_back(c.node);
+                    id.push_back(c.id);
+                    route.push_back(c.route);
+                    score.push_back(c.score);
+                    exploration_value.push_back(c.value);
+                }
+                ends.push_back(static_cast<std::int64_t>(id.size()));
             }
-            give_back(std::move(decider));
         }
-        const std::size_t n = id.size();
-        return std::make_tuple(pack_bool<Out<bool>>(std::move(is_node), n), pack1(std::move(id)),
-                               pack1(std::move(route)), pack1(std::move(score)), pack1(std::move(promise)));
+        const std::size_t size = id.size();
+        return std::make_tuple(pack1(std::move(ends)), pack_bool<Out<bool>>(std::move(is_node), size),
+                               pack1(std::move(id)), pack1(std::move(route)), pack1(std::move(score)),
+                               pack1(std::move(exploration_value)));
     }
 
     // A uniform eligible arm below `node`, and how many there are.

@@ -14,9 +14,9 @@
 
 namespace treetop {
 
-enum class Kind : std::int32_t { greedy = 0, igw = 1, boltzmann = 2, epsilon = 3, thrifty = 4 };
+enum class Kind : std::int32_t { greedy = 0, igw = 1, boltzmann = 2, epsilon = 3, cost_aware = 4 };
 
-// One number says it all: IGW's gamma^2 / A', Boltzmann's beta log N, epsilon, Thrifty's zeal.
+// One number says it all: IGW's gamma^2 / A', Boltzmann's beta log N, epsilon, the scale of cost-aware exploration.
 struct Strategy {
     Kind kind = Kind::greedy;
     double rate = 0;
@@ -97,8 +97,8 @@ private:
                 return draw_igw(best, std::sqrt(strategy.rate * left), stream);
             case Kind::boltzmann:
                 return draw_boltzmann(best, strategy.rate, stream);
-            case Kind::thrifty:
-                return draw_thrifty(all, best, strategy.rate, stream);
+            case Kind::cost_aware:
+                return draw_cost_aware(all, best, strategy.rate, stream);
             case Kind::epsilon:
                 break;
             case Kind::greedy:
@@ -126,20 +126,19 @@ private:
         return {best, 1.0 - others};
     }
 
-    // The best, but for a chance epsilon of a candidate drawn in proportion to its promise. A draw gives up `lost` on
-    // average and promises `gain`: epsilon is large where it costs less than `zeal` times what it promises, and soon
-    // nothing.
-    Drawn draw_thrifty(std::span<const Candidate> all, std::int32_t best, double zeal, Stream& stream) {
+    // The best, but for a chance epsilon of a candidate drawn in proportion to its exploration value. A draw costs
+    // `cost` and brings `gain` on average: epsilon = (scale gain / cost)^4, within [rare, often].
+    Drawn draw_cost_aware(std::span<const Candidate> all, std::int32_t best, double scale, Stream& stream) {
         constexpr double rare = 1e-3, often = 0.9;
-        if (weighed_against_ < 0) weigh_promise(all);
+        if (weighed_against_ < 0) weigh_value(all);
         const double top = score_[place_[best]];
-        double total = 0, lost = 0, gain = 0;
+        double total = 0, cost = 0, gain = 0;
         for (std::size_t i = 0; i < weight_.size(); ++i) {
             total += weight_[i];
-            lost += weight_[i] * (top - score_[i]);
+            cost += weight_[i] * (top - score_[i]);
             gain += weight_[i] * weight_[i];
         }
-        const double ratio = zeal * gain >= lost ? 1 : zeal * gain / lost;
+        const double ratio = scale * gain >= cost ? 1 : scale * gain / cost;
         const double epsilon = std::clamp(ratio * ratio * ratio * ratio, rare, often);
         std::size_t pick = place_[best];
         if (stream.uniform() < epsilon) {
@@ -151,12 +150,12 @@ private:
         return {in_play_[pick], in_play_[pick] == best ? 1.0 - epsilon + drawn : drawn};
     }
 
-    // Promises as weights beside the scores in play; take() keeps them so. Where nothing is promised, all are alike.
-    void weigh_promise(std::span<const Candidate> all) {
+    // Exploration values as weights beside the scores in play; take() keeps them so. Without any, all are alike.
+    void weigh_value(std::span<const Candidate> all) {
         constexpr double next_to_nothing = 1e-9;
         weight_.resize(in_play_.size());
         for (std::size_t i = 0; i < weight_.size(); ++i)
-            weight_[i] = std::max<double>(all[in_play_[i]].promise, next_to_nothing);
+            weight_[i] = std::max<double>(all[in_play_[i]].value, next_to_nothing);
         weighed_against_ = 0;
     }
 

@@ -1,4 +1,4 @@
-// What a search reads: tree, weights in the order in which they are read, and what scores start from.
+// What a search reads: tree, weights in the order in which they are read, and what treetop's learner adds.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include <string>
 
 #include "index.hpp"
-#include "prior.hpp"
+#include "pooled.hpp"
 #include "rows.hpp"
 #include "tree.hpp"
 
@@ -17,7 +17,7 @@ namespace treetop {
 struct Model {
     Layout tree;
     Index index;
-    Prior prior;
+    Pooled pooled;
     bool geometric = false;
     Geometry geometry;
     std::int64_t columns = 0;  // features and the bias

@@ -22,9 +22,9 @@ namespace treetop {
 struct Candidate {
     std::int32_t id;
     bool node;
-    float score;        // the reward model's estimate
-    double route;       // log of the product of routing scores down to the leaf or node
-    float promise = 0;  // what showing it brings later, by what it teaches
+    float score;      // the reward model's estimate
+    double route;     // log of the product of routing scores down to the leaf or node
+    float value = 0;  // of exploring it: what showing it brings later, by what it teaches
 };
 
 // Better: a higher score; on a tie single arms before nodes, then the lower id.
@@ -138,16 +138,9 @@ private:
         return std::any_of(visits.begin(), visits.end(), [&](const Visit& visit) { return at(visit).children > 0; });
     }
 
-    // Whether a level has inner nodes other than those on the way to the hall.
-    bool unfinished() const {
-        return std::any_of(labels_.begin(), labels_.end(), [&](const Visit& visit) {
-            return at(visit).children > 0 && !model_.prior.near_hall(visit.node);
-        });
-    }
-
     // Level by level: Algorithm 2, or the adaptive search of Section 4. A leaf reached before the last level keeps its
-    // place among the nodes that survive. With a prior, more leaves than the beam survive the last level. Says whether
-    // any node was pruned.
+    // place among the nodes that survive. Treetop's learner lets more leaves than the beam survive the last level. Says
+    // whether any node was pruned.
     bool search(const Row& x, const Width& width, const Eligible& eligible) {
         found_.clear();
         used_ = 0;
@@ -155,7 +148,7 @@ private:
         while (inner(frontier_)) {
             expand(x, eligible);
             if (width.beta < 0)
-                keep_best(model_.prior.empty() || unfinished() ? width.beam : Prior::leaves(width.beam));
+                keep_best(model_.pooled.empty() || inner(labels_) ? width.beam : model_.pooled.leaves(width.beam));
             else
                 keep_near(std::log(width.beta));
         }
@@ -213,14 +206,11 @@ private:
     // keep the order of labels_.
     void keep_best(std::int64_t beam) {
         frontier_.clear();
-        const auto open = [&](const Visit& visit) { return model_.prior.leads_to_hall(visit.node); };
-        beam += std::count_if(labels_.begin(), labels_.end(), open);
         if (static_cast<std::int64_t>(labels_.size()) <= beam) {
             frontier_.swap(labels_);
             return;
         }
-        const auto ahead = [&](const Visit& a, const Visit& b) {
-            if (open(a) != open(b)) return open(a);
+        const auto ahead = [](const Visit& a, const Visit& b) {
             return a.route != b.route ? a.route > b.route : a.node < b.node;
         };
         order_ = labels_;
@@ -232,7 +222,7 @@ private:
     // Section 4: a node is far from x if its own g(x) <= beta, and then stands for its arms.
     void keep_near(double limit) {
         frontier_.clear();
-        for (const Visit& visit : labels_) keep(visit, visit.own > limit || model_.prior.leads_to_hall(visit.node));
+        for (const Visit& visit : labels_) keep(visit, visit.own > limit);
     }
 
     void keep(const Visit& visit, bool survives) {
@@ -240,8 +230,8 @@ private:
             frontier_.push_back(visit);
             return;
         }
-        const float score = visit.score + model_.prior.nodes;
-        found_.push_back({visit.node, true, score, visit.route, model_.prior.promise_below(visit.node)});
+        const float score = visit.score + model_.pooled.node_mean;
+        found_.push_back({visit.node, true, score, visit.route, model_.pooled.exploration_value(visit.node)});
     }
 
     // The eligible arms of the surviving leaves.
@@ -254,17 +244,17 @@ private:
         for (const Visit& leaf : frontier_) {
             const std::int32_t begin = at(leaf).begin;
             const float* scores = slots_.data() + leaf.scored;
-            if (model_.prior.empty()) {
+            if (model_.pooled.empty()) {
                 eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
                     found_.push_back({model_.tree.arm_at[p], false, scores[p - begin], leaf.route});
                 });
                 continue;
             }
-            const float base = model_.prior.at(leaf.route);
+            const float base = model_.pooled.mean(leaf.route);
             eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
                 const float score = scores[p - begin] + base;
-                const float promise = Prior::promise(score, model_.prior.doubt[p]);
-                found_.push_back({model_.tree.arm_at[p], false, score, leaf.route, promise});
+                const float value = Pooled::exploration_value(score, model_.pooled.doubt[p]);
+                found_.push_back({model_.tree.arm_at[p], false, score, leaf.route, value});
             });
         }
     }

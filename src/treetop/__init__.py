@@ -13,20 +13,23 @@ from treetop.client import Client
 from treetop.data.datasets import Dataset, Stream, load
 from treetop.errors import ModelFileError, ServiceError
 from treetop.learning.flat import FlatModel
-from treetop.learning.linear import Epochs, Linear, refit
-from treetop.learning.pooled import Labelled, Pooled
+from treetop.learning.label_samples import LabelSamples
+from treetop.learning.linear import Linear
+from treetop.learning.pooled import Pooled
+from treetop.learning.refit import refit
+from treetop.learning.schedule import Epochs
 from treetop.model.model import Model
+from treetop.policy.eligibility import Eligible
 from treetop.policy.flat import FlatPolicy
 from treetop.policy.policy import Policy
-from treetop.policy.search import Eligible
-from treetop.policy.strategies import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy, Thrifty
+from treetop.policy.strategies import IGW, Boltzmann, CostAware, EpsilonGreedy, Greedy, Strategy
 from treetop.records import Decision, Decisions, Explanation, Feedback
 from treetop.simulation.play import Run, run
 from treetop.tree.tree import Tree
 
 __all__ = [
     "Bandit", "Boltzmann", "Client", "Dataset", "Decision", "Decisions", "Eligible", "EpsilonGreedy", "Epochs",
-    "Explanation", "Feedback", "FlatModel", "FlatPolicy", "Greedy", "IGW", "Labelled", "Linear", "Model",
-    "ModelFileError", "Policy", "Pooled", "Run", "ServiceError", "Strategy", "Stream", "Thrifty",
+    "Explanation", "Feedback", "FlatModel", "FlatPolicy", "Greedy", "IGW", "LabelSamples", "Linear", "Model",
+    "ModelFileError", "Policy", "Pooled", "Run", "ServiceError", "Strategy", "Stream", "CostAware",
     "Tree", "load", "refit", "run",
 ]  # fmt: skip

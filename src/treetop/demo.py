@@ -39,7 +39,7 @@ class Demo:
     def play(self, name: str, seed: int = 0, progress: Progress | None = None) -> Run:
         often = Refitting()  # as a bandit refits
         settings = (
-            Settings("thrifty", learner="treetop", first_epoch=often.first, factor=often.factor)
+            Settings("cost-aware", learner="treetop", first_epoch=often.first, factor=often.factor)
             if name == BETTER
             else Settings(name)
         )

@@ -34,10 +34,19 @@ class Candidates:
     id: Ints
     route: Floats
     score: Singles
-    promise: Singles  # how much there is to learn from showing it, for strategies that ask
+    exploration_value: Singles  # what showing it brings later, by what it teaches; 0 where no learner says it
 
     def __len__(self) -> int:
         return len(self.id)
+
+    def take(self, places: Any) -> Candidates:
+        """Some of them, in the order given.
+
+        >>> Candidates(np.zeros(2, bool), np.array([3, 7]), np.ones(2), np.ones(2), np.ones(2)).take([1]).id
+        array([7])
+        """
+        columns = (self.is_node, self.id, self.route, self.score, self.exploration_value)
+        return Candidates(*(column[places] for column in columns))
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,10 +249,10 @@ class Feedback:
         then = np.concatenate([then, np.zeros(count - len(then), np.int32)])
         return np.where(first < len(self), first, len(self) + then).astype(np.int32)
 
-    def late(self, arms: int) -> Bools:
+    def appeared_late(self, arms: int) -> Bools:
         """Which of so many arms appeared after the first round.
 
-        >>> Feedback([[1.0]], arms=[[0]], nodes=None, rewards=[[1]], appeared=[0, 1]).late(3)
+        >>> Feedback([[1.0]], arms=[[0]], nodes=None, rewards=[[1]], appeared=[0, 1]).appeared_late(3)
         array([False,  True, False])
         """
         late = np.zeros(arms, np.bool_)

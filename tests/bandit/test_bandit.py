@@ -55,8 +55,8 @@ def test_the_library_and_the_folder_decide_the_same(tmp_path: Path, name: str) -
     ))  # fmt: skip
     with Bandit.open(folder) as bandit:
         first = bandit.live.model
-        known = treetop.Labelled.of(first.tree, X[:300], Y[:300], beam=5)
-        strategy = treetop.IGW() if name == "paper" else treetop.Thrifty()
+        known = treetop.LabelSamples.of(first.tree, X[:300], Y[:300], beam=5)
+        strategy = treetop.IGW() if name == "paper" else treetop.CostAware()
         policy = treetop.Policy(k=4, explore=2, beam=5, strategy=strategy)
         for i in range(60):
             shown, plain = bandit.decide(X[i], event_id=f"e{i}"), policy.decide(first, X[i], event_id=f"e{i}")
@@ -69,8 +69,9 @@ def test_the_library_and_the_folder_decide_the_same(tmp_path: Path, name: str) -
         rewards = REWARDS[np.arange(60)[:, None], batch.arms]
         twin = treetop.refit(first, treetop.Feedback.of(X[:60], batch, rewards), usual.learner.regressor(known))
         assert (bandit.live.model.rewards != twin.rewards).nnz == 0
-        assert np.array_equal(bandit.live.model.prior, twin.prior)  # type: ignore[arg-type]
-        assert np.array_equal(bandit.live.model.trials, twin.trials)  # type: ignore[arg-type]
+        assert bandit.live.model.pooled is not None
+        assert np.array_equal(bandit.live.model.pooled.means, twin.pooled.means)
+        assert np.array_equal(bandit.live.model.pooled.trials, twin.pooled.trials)
         assert bandit.live.model.n_seen == twin.n_seen == 60
 
 

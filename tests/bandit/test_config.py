@@ -18,7 +18,7 @@ def test_settings_are_read_as_they_are_written_and_mistakes_named(tmp_path: Path
         ("[polic]", r"no table \[polic\]"), ("[policy]\nkay = 3", r"\[policy\] has no 'kay'"),
         ("[policy]\nk = 0", r"\[policy\] k is 0"),
         ("[policy]\nk = 2", "explore is 3"), ('[policy]\nstrategy = "magic"', "must be one of igw"),
-        ("[policy]\nparameters = {Q = 1}", "thrifty has no 'Q'"), ("policy = 3", "must be a table"),
+        ("[policy]\nparameters = {Q = 1}", "cost-aware has no 'Q'"), ("policy = 3", "must be a table"),
         ("[refit]\nkeep = 1", "keep is 1"), ("[rewards]\ndefault_reward = 2.0", "default_reward is 2.0"),
         ("[limits]\nk = 2", r"limits.k is 2, below policy.k, 5"), ("[refit]\nfactor = 1.0", "factor is 1.0"),
         ("[features]\nstrict_features = 1", "strict_features must be true"),

@@ -298,7 +298,7 @@ def test_rows_are_taken() -> None:
 def test_a_tree_with_leaves_on_two_levels_is_not_for_pecos(tmp_path: Path) -> None:
     tree = treetop.Tree([-1, 0, 0, 1, 1], [2, 3, 4])  # type: ignore[arg-type]
     empty = Rows(np.zeros(6, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), 4)
-    model = treetop.Model(tree, empty, replace(empty, start=np.zeros(9, np.int64)))
+    model = treetop.Model(tree=tree, route_rows=empty, reward_rows=replace(empty, start=np.zeros(9, np.int64)))
     assert not to_pecos(model, tmp_path / "model")
     assert not (tmp_path / "model").exists()
 

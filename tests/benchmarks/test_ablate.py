@@ -15,9 +15,12 @@ from treetop.bench.timing import commit as treetop_commit
 from treetop.data.synthetic import parse
 from treetop.experiments.execute import execute
 from treetop.experiments.settings import EPOCHS, Plan, Settings
-from treetop.learning.pooled import KNOTS, STEPS, Labelled, Pooled, leaves
+from treetop.learning.label_samples import LabelSamples
+from treetop.learning.pooled import STEPS, Pooled, leaves
+from treetop.learning.pooled_means import KNOTS
 from treetop.learning.refit import initial_fit
-from treetop.policy.search import Eligible, search
+from treetop.policy.eligibility import Eligible
+from treetop.policy.search import search
 from treetop.records import Feedback
 
 cells = script("cells")
@@ -34,8 +37,8 @@ def ground() -> Any:
 
 
 @pytest.fixture(scope="module")
-def known(ground: Any) -> Labelled:
-    found: Labelled = ablate.samples(ground, True, 0, False)
+def known(ground: Any) -> LabelSamples:
+    found: LabelSamples = ablate.samples(ground, True, 0, False)
     return found
 
 
@@ -51,15 +54,15 @@ def shown(ground: Any, arm: int, rewards: list[float]) -> Feedback:
     return Feedback(contexts, np.full((len(rewards), 1), arm), None, np.array(rewards)[:, None])
 
 
-def untold(known: Labelled, model: treetop.Model) -> int:
+def untold(known: LabelSamples, model: treetop.Model) -> int:
     return int(np.flatnonzero(~known.told(model.n_arms))[0])
 
 
 @pytest.mark.parametrize("scenario", ["stationary", "drift"])
 def test_with_everything_on_a_run_is_that_of_simulate(ground: Any, scenario: str) -> None:
-    settings = Settings("thrifty", learner="treetop", scenario=scenario)
+    settings = Settings("cost-aware", learner="treetop", scenario=scenario)
     record = execute(None, Plan(SMALL, (settings,)), dataset=ground.dataset)[0]
-    same = ablate.Ground(ground.dataset, scenario=scenario).play(ROWS["none"], "thrifty", 0)
+    same = ablate.Ground(ground.dataset, scenario=scenario).play(ROWS["none"], "cost-aware", 0)
     assert same.history.checksum() == record.checksum
     assert same.settings["refits"] == record.settings["refits"] != []
 
@@ -77,44 +80,46 @@ def test_the_last_row_is_the_papers(ground: Any) -> None:
     assert ground.play(ROWS["paper"], "igw", 0).history.checksum() == record.checksum
 
 
-def test_each_arm_starts_from_zero(model: treetop.Model, known: Labelled) -> None:
+def test_each_arm_starts_from_zero(model: treetop.Model, known: LabelSamples) -> None:
     with ROWS["start"].switched():
-        off = initial_fit(model, Pooled(known=known))
-    on = initial_fit(model, Pooled(known=known))
+        off = initial_fit(model, Pooled(label_samples=known))
+    on = initial_fit(model, Pooled(label_samples=known))
     assert off.prior is not None
     assert on.prior is not None
     assert not off.prior[:KNOTS].any()
     assert on.prior[0] > 0
 
 
-def test_rounds_count_for_the_pooled_means(ground: Any, model: treetop.Model, known: Labelled) -> None:
+def test_rounds_count_for_the_pooled_means(ground: Any, model: treetop.Model, known: LabelSamples) -> None:
     told = int(known.arm[known.reward > 0][0])
     made = {}
     for name in ("none", "means"):
         with ROWS[name].switched():
-            refits = [Pooled(known=known).learn(model, shown(ground, told, [reward] * 200)) for reward in (0.0, 1.0)]
+            refits = [
+                Pooled(label_samples=known).learn(model, shown(ground, told, [reward] * 200)) for reward in (0.0, 1.0)
+            ]
         made[name] = [refit.prior[:KNOTS] for refit in refits if refit.prior is not None]
     np.testing.assert_array_equal(made["none"][0], made["none"][1])
     assert (made["means"][1] >= made["means"][0]).all()
     assert made["means"][1].sum() > made["none"][0].sum() > made["means"][0].sum()
 
 
-def test_found_arms_stay_apart(ground: Any, model: treetop.Model, known: Labelled) -> None:
+def test_found_arms_stay_apart(ground: Any, model: treetop.Model, known: LabelSamples) -> None:
     arm = untold(known, model)
     feedback = shown(ground, arm, [1.0] * 3)
     with ROWS["moves"].switched():
-        stays = Pooled(known=known).learn(model, feedback).tree
-    moves = Pooled(known=known).learn(model, feedback).tree
+        stays = Pooled(label_samples=known).learn(model, feedback).tree
+    moves = Pooled(label_samples=known).learn(model, feedback).tree
     told = np.isin(np.arange(model.n_arms), np.flatnonzero(known.told(model.n_arms)))
     assert not told[stays.arms_below(int(stays.leaf_of[arm]))].any()
     assert told[moves.arms_below(int(moves.leaf_of[arm]))].any()
 
 
 @pytest.mark.parametrize(("name", "kept"), [("none", True), ("hall", False), ("moves", False)])
-def test_nobody_is_in_the_hall(ground: Any, model: treetop.Model, known: Labelled, name: str, kept: bool) -> None:
+def test_nobody_is_in_the_hall(ground: Any, model: treetop.Model, known: LabelSamples, name: str, kept: bool) -> None:
     arm = untold(known, model)
     with ROWS[name].switched():
-        made = Pooled(known=known).learn(model, shown(ground, arm, [1.0] * 20))
+        made = Pooled(label_samples=known).learn(model, shown(ground, arm, [1.0] * 20))
     assert (made.hall is not None) == kept
     if made.hall is not None:
         assert made.tree.leaf_of[arm] == made.hall[0]
@@ -123,13 +128,13 @@ def test_nobody_is_in_the_hall(ground: Any, model: treetop.Model, known: Labelle
         assert told.any() == (name == "hall")
 
 
-def test_a_new_arm_is_as_one_without_labels(ground: Any, model: treetop.Model, known: Labelled) -> None:
+def test_a_new_arm_is_as_one_without_labels(ground: Any, model: treetop.Model, known: LabelSamples) -> None:
     arm = untold(known, model)
     feedback = shown(ground, int(np.flatnonzero(known.told(model.n_arms))[0]), [1.0] * 20)
     late = replace(feedback, appeared=(np.arange(model.n_arms) == arm).astype(np.int32))
 
     def hoped() -> list[float]:
-        made = [Pooled(known=known).learn(model, said).hope for said in (feedback, late)]
+        made = [Pooled(label_samples=known).learn(model, said).hope for said in (feedback, late)]
         return [float(hope[arm]) for hope in made if hope is not None]
 
     with ROWS["new"].switched():
@@ -150,10 +155,10 @@ def test_every_sample_counts(ground: Any, model: treetop.Model) -> None:
     assert abs(made["steps"][0] - made["steps"][1]).sum() > 0
 
 
-def test_as_many_leaves_as_the_beam_has_places(ground: Any, model: treetop.Model, known: Labelled) -> None:
+def test_as_many_leaves_as_the_beam_has_places(ground: Any, model: treetop.Model, known: LabelSamples) -> None:
     few = ablate.narrow(model)
     assert few.tree.n_arms == model.tree.n_arms
-    wide, slim = (initial_fit(tree, Pooled(known=known)) for tree in (model, few))
+    wide, slim = (initial_fit(tree, Pooled(label_samples=known)) for tree in (model, few))
     contexts = ablate.initial(ground, True, 0)[0].X
     for i in range(20):
         x, found = contexts.row(i), {}
@@ -187,14 +192,17 @@ def test_ablation_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
     text = call(ablate, words, monkeypatch, capsys)
     document = json.loads(out.read_text())
     assert [(cell["seed"], cell["off"], cell["strategy"]) for cell in document["cells"]] == [
-        (seed, off, strategy) for seed in (0, 1) for off in ("none", "doubling") for strategy in ("thrifty", "greedy")
+        (seed, off, strategy)
+        for seed in (0, 1)
+        for off in ("none", "doubling")
+        for strategy in ("cost-aware", "greedy")
     ]
     assert document["commands"] == [f"python benchmarks/ablate.py {' '.join(words)}"]
     assert document["machine"]
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len(lines) == 4
     means = [np.mean([cell["mean_reward"] for cell in document["cells"] if cell["off"] == "doubling"
-                      and cell["strategy"] == strategy]) for strategy in ("thrifty", "greedy")]  # fmt: skip
+                      and cell["strategy"] == strategy]) for strategy in ("cost-aware", "greedy")]  # fmt: skip
     assert f"| {means[0]:.3f} / {means[1]:.3f} |" in lines[-1]
 
     out.write_text(
@@ -208,8 +216,8 @@ def test_ablation_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_mean_over_fewer_seeds_says_so() -> None:
     stream = {"data": "mine", "scenario": "stationary", "rounds": 1000}
-    played = [("none", "thrifty", 0, 2.0), ("none", "thrifty", 1, 4.0), ("none", "greedy", 0, 2.0),
-              ("none", "greedy", 1, 4.0), ("hall", "thrifty", 1, 3.0)]  # fmt: skip
+    played = [("none", "cost-aware", 0, 2.0), ("none", "cost-aware", 1, 4.0), ("none", "greedy", 0, 2.0),
+              ("none", "greedy", 1, 4.0), ("hall", "cost-aware", 1, 3.0)]  # fmt: skip
     names = ("off", "strategy", "seed", "mean_reward")
     made = [stream | dict(zip(names, cell, strict=True)) for cell in played]
     lines = ablate.report(cells.Cells(Path("none"), [], made)).splitlines()
@@ -271,7 +279,7 @@ def test_shapes_are_played_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_standard_error_is_of_paired_blocks() -> None:
     """Differences 1, -1, 3, 1 in four blocks: 4 in all, with a standard deviation of sqrt(8 / 3)."""
-    blocks = {"thrifty": [11, 9, 13, 11], "greedy": [10, 10, 10, 10]}
+    blocks = {"cost-aware": [11, 9, 13, 11], "greedy": [10, 10, 10, 10]}
     made = [
         {"shape": "a", "data": "b", "scenario": "drift", "player": name, "seed": 0, "rounds": 100, "blocks": found,
          "mean_reward": sum(found) / 100}

@@ -13,6 +13,7 @@ from helpers.running import settings, small_bandit
 from typer.testing import CliRunner
 
 import treetop
+from treetop.arrays import Ints
 from treetop.bandit import config
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.folder import LABELLED
@@ -22,9 +23,8 @@ from treetop.data.datasets import load
 from treetop.errors import ModelFileError
 from treetop.experiments.execute import prepared
 from treetop.experiments.settings import EPOCHS, Settings
-from treetop.learning import label_storage
-from treetop.learning.linear import Epochs
-from treetop.learning.pooled import Labelled
+from treetop.learning.label_samples import SAMPLE_FILES, LabelSamples, load_label_samples, save_label_samples
+from treetop.learning.schedule import Epochs
 from treetop.log.records import gather
 from treetop.model.storage import MANIFEST, signature
 from treetop.simulation.play import Labels, begin, run
@@ -54,7 +54,7 @@ def parts(model: treetop.Model) -> dict[str, bytes]:
 def test_a_new_bandit_has_the_better_learner(tmp_path: Path) -> None:
     with Bandit.create(tmp_path / "new", X[:300], Y[:300], max_leaf=4) as bandit:
         chosen = bandit.config
-        assert (chosen.learner.name, chosen.learner.warm, chosen.policy.strategy) == ("treetop", True, "thrifty")
+        assert (chosen.learner.name, chosen.learner.warm, chosen.policy.strategy) == ("treetop", True, "cost-aware")
         assert (chosen.refit.first, chosen.refit.factor) == (1024, 1.2)
         assert chosen == config.Config(tree=config.Leaves(4))
     assert config.parse(config.text_of(config.Config())) == config.Config() == config.Config.of("treetop")
@@ -78,15 +78,15 @@ def test_the_first_model_of_init_is_that_of_simulate(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["warm"] is True
-    data, asked = load(MADE_UP), Settings("thrifty", learner="treetop")
+    data, asked = load(MADE_UP), Settings("cost-aware", learner="treetop")
     stream, cold = begin(data, *data.sizes(None, 1, None), 3)
     learner, warm = prepared(asked, stream, cold)
     with Bandit.open(tmp_path / "b") as bandit:
         assert parts(bandit.live.model) == parts(warm)
         assert (bandit.live.model.epoch, bandit.live.model.n_seen) == (0, 0)
         known = bandit.home.labelled(cold, np.zeros(data.n_arms, np.bool_))
-        for name in label_storage.SAMPLES:
-            assert np.array_equal(getattr(known, name), getattr(learner.known, name))  # type: ignore[attr-defined]
+        for name in SAMPLE_FILES:
+            assert np.array_equal(getattr(known, name), getattr(learner.label_samples, name))  # type: ignore[attr-defined]
             assert isinstance(getattr(known, name), np.memmap)
     policy = treetop.Policy(explore=0)
     value = {}
@@ -99,8 +99,8 @@ def test_the_first_model_of_init_is_that_of_simulate(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "learner", "strategy", "first", "factor", "warm"),
     [
-        ([], "treetop", "thrifty", 1024, 1.2, True),
-        (["--cold"], "treetop", "thrifty", 1024, 1.2, False),
+        ([], "treetop", "cost-aware", 1024, 1.2, True),
+        (["--cold"], "treetop", "cost-aware", 1024, 1.2, False),
         (["--learner", "paper"], "paper", "igw", 1000, 2.0, False),
         (["--strategy", "igw", "--first-epoch", "50"], "treetop", "igw", 50, 1.2, True),
     ],
@@ -116,12 +116,12 @@ def test_init_writes_what_it_was_told(
     assert (said.refit.first, said.refit.factor) == (first, factor)
     assert (folder / LABELLED).exists() == warm
     with Bandit.open(folder) as bandit:
-        assert (bandit.live.model.prior is not None) == warm
+        assert (bandit.live.model.pooled is not None) == warm
 
 
 def test_a_bandits_refits_are_those_of_simulate(tmp_path: Path) -> None:
     """The same rounds give the same models to the bit: in one run of the simulator, and refit by refit in a folder."""
-    data, asked = load(MADE_UP), Settings("thrifty", learner="treetop", first_epoch=300, factor=1.5)
+    data, asked = load(MADE_UP), Settings("cost-aware", learner="treetop", first_epoch=300, factor=1.5)
     stream, cold = begin(data, *data.sizes(None, None, 10), 0)
     learner, warm = prepared(asked, stream, cold)
     played = run(stream, warm, asked.policy(1), epochs=Epochs.explicit([300, 450, 675]), regressor=learner)
@@ -144,42 +144,42 @@ def append(bandit: Bandit, contexts: Any, played: treetop.Run, first: int, end: 
         bandit.reward(f"e{t}", dict(rewards))
 
 
+def trials_of(bandit: Bandit) -> Ints:
+    pooled = bandit.live.model.pooled
+    assert pooled is not None
+    return pooled.trials
+
+
 def test_labels_count_at_every_refit_while_warm_says_so(folder: Path) -> None:
     with Bandit.open(folder) as bandit:
-        labels_of = bandit.live.model.trials
-        assert labels_of is not None
+        labels_of = trials_of(bandit)
         play(bandit, 0, 80)
         bandit.refit()
         play(bandit, 80, 120)
         bandit.refit()
-        after = bandit.live.model.trials
-        assert after is not None
-        assert int(after.sum()) == int(labels_of.sum()) + 120 * 4
+        assert int(trials_of(bandit).sum()) == int(labels_of.sum()) + 120 * 4
     path = folder / config.CONFIG
     path.write_text(path.read_text().replace("warm = true", "warm = false"))
     shutil.rmtree(folder / LABELLED)
     with Bandit.open(folder) as bandit:
         bandit.refit()
-        assert bandit.live.model.trials is not None
-        assert int(bandit.live.model.trials.sum()) == 120 * 4
+        assert int(trials_of(bandit).sum()) == 120 * 4
 
 
 def test_arms_come_and_go_with_labels(folder: Path) -> None:
     with Bandit.open(folder) as bandit:
-        labels_of = bandit.live.model.trials
-        assert labels_of is not None
+        labels_of = trials_of(bandit)
         assert labels_of[3] > 0
         bandit.remove_arms(["a3"])
         bandit.add_arms(["new-1", "new-2"], vectors=X[:2])
         play(bandit, 0, 60)
         bandit.refit()
-        model = bandit.live.model
-        assert model.trials is not None
-        assert (model.n_arms, model.trials[3]) == (62, 0)
+        trials = trials_of(bandit)
+        assert (len(trials), trials[3]) == (62, 0)
         shown = [arm for i in range(60) for arm in bandit.event(f"e{i}").event.arms.tolist()]
         kept = [int(n) for arm, n in enumerate(labels_of) if arm != 3]
         heard = sum(arm < 60 for arm in shown)
-        assert int(model.trials.sum()) == sum(kept) + heard
+        assert int(trials.sum()) == sum(kept) + heard
         assert all(len(bandit.decide(X[i]).arms) == 4 for i in range(10))
 
 
@@ -193,11 +193,10 @@ def test_arms_that_were_added_are_hoped_of_as_new_ones(folder: Path) -> None:
         bandit.refit()
         seen = gather(bandit.log.samples(bandit.log.seal("then")), 80, bandit.live.catalogue.epochs())
         assert seen.appeared.tolist() == [0] * 60 + [40] * 3
-        hope, prior = bandit.live.model.hope, bandit.live.model.prior
-        assert hope is not None
-        assert prior is not None
-        assert hope[60:].min() > 0
-        assert hope[60:].max() <= prior[-1]
+        pooled = bandit.live.model.pooled
+        assert pooled is not None
+        assert pooled.trial_value[60:].min() > 0
+        assert pooled.trial_value[60:].max() <= np.float32(pooled.new_arm_value)
     with Bandit.open(folder) as again:  # as it was written
         assert again.live.catalogue.epochs().tolist() == [0] * 60 + [1, 1, 2]
 
@@ -231,20 +230,20 @@ def test_damaged_labels_stop_a_refit_and_nothing_else(folder: Path) -> None:
         ({"weight": np.array([-1.0])}, r"a weight from -1\.0"),
         ({"arm": np.array([1, 2], np.int32)}, "not as many rows, arms"),
         ({"arm": np.array([1], np.int64)}, "a list of int32 is needed"),
-        ({"contexts": treetop.Labelled.of(treetop.Tree.from_labels(X[:9, :7], Y[:9]), X[:9, :7], Y[:9]).contexts},
+        ({"contexts": treetop.LabelSamples.of(treetop.Tree.from_labels(X[:9, :7], Y[:9]), X[:9, :7], Y[:9]).contexts},
          "contexts of 7 features; the model has 40"),
     ],
 )  # fmt: skip
 def test_labels_that_cannot_be_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     """Even with the right checksums: whatever wrote them, the core never sees them."""
     one = {"row": np.int32, "arm": np.int32, "reward": np.float32, "route": np.float64, "weight": np.float64}
-    arrays = {name: np.zeros(1, kind) for name, kind in one.items()}
-    contexts = treetop.Labelled.of(treetop.Tree.from_labels(X[:300], Y[:300]), X[:300], Y[:300]).contexts
-    label_storage.save(Labelled(**{"contexts": contexts, **arrays}), tmp_path / "good")  # type: ignore[arg-type]
-    assert len(label_storage.load(tmp_path / "good", 60, 40).arm) == 1
-    label_storage.save(Labelled(**{"contexts": contexts, **arrays, **change}), tmp_path / "bad")
+    arrays: dict[str, Any] = {name: np.zeros(1, kind) for name, kind in one.items()}
+    contexts = treetop.LabelSamples.of(treetop.Tree.from_labels(X[:300], Y[:300]), X[:300], Y[:300]).contexts
+    save_label_samples(LabelSamples(contexts, **arrays), tmp_path / "good")
+    assert len(load_label_samples(tmp_path / "good", 60, 40).arm) == 1
+    save_label_samples(LabelSamples(**{"contexts": contexts, **arrays, **change}), tmp_path / "bad")
     with pytest.raises(ModelFileError, match=message):
-        label_storage.load(tmp_path / "bad", 60, 40)
+        load_label_samples(tmp_path / "bad", 60, 40)
 
 
 def test_labels_of_a_newer_version_are_refused(folder: Path) -> None:
@@ -253,7 +252,7 @@ def test_labels_of_a_newer_version_are_refused(folder: Path) -> None:
     del manifest["crc32"]
     path.write_text(json.dumps({**manifest, "crc32": signature(manifest)}))
     with pytest.raises(ModelFileError, match="format version 2; this software reads 1"):
-        label_storage.load(folder / LABELLED, 60, 40)
+        load_label_samples(folder / LABELLED, 60, 40)
 
 
 def test_a_folder_of_the_paper(tmp_path: Path) -> None:
@@ -264,7 +263,7 @@ def test_a_folder_of_the_paper(tmp_path: Path) -> None:
     assert not (folder / LABELLED).exists()
     with Bandit.open(folder) as bandit:
         first = bandit.live.model
-        assert first.prior is None
+        assert first.pooled is None
         assert len(first.reward_rows.value) == 0
         play(bandit, 0, 50)
         bandit.refit()
@@ -281,7 +280,7 @@ def test_replay_is_the_same_with_thrifty(folder: Path) -> None:
         bandit.remove_arms(["a5"])
         bandit.decide(X[3], event_id="few", k=3, exclude=["a1"])
         for event in [*(f"e{i}" for i in range(80)), "few"]:
-            assert json.loads(bandit.event(event).event.policy)["strategy"] == "thrifty"
+            assert json.loads(bandit.event(event).event.policy)["strategy"] == "cost-aware"
             assert same(*bandit.replay(event)), event
     with Bandit.open(folder) as bandit:
         logged, again = bandit.replay("e70")
@@ -303,5 +302,5 @@ def test_what_labels_cannot_be_made_of(tmp_path: Path, learned: treetop.Model) -
             assert bandit.refit().rounds == 1
     cold = config.Config(learner=config.Learning(warm=False))
     with Bandit.create(tmp_path / "cold", X[:300], Y[:300], config=cold) as bandit:
-        assert bandit.live.model.prior is None
+        assert bandit.live.model.pooled is None
         assert not (tmp_path / "cold" / LABELLED).exists()

@@ -7,7 +7,7 @@ from helpers.problems import Problem
 from sklearn.linear_model import Ridge
 
 import treetop
-from treetop.learning.linear import samples
+from treetop.learning.samples import paper_samples
 
 
 def test_reward_models_are_ridge_on_the_right_samples(problem: Problem, learned: treetop.Model) -> None:
@@ -33,7 +33,7 @@ def test_unobserved_slots_train_nothing(problem: Problem) -> None:
     f = problem.feedback(200)
     hidden = np.random.default_rng(0).random(f.rewards.shape) < 0.5
     partial = treetop.Feedback(f.contexts, f.arms, f.nodes, np.where(hidden, np.nan, f.rewards))
-    start, rows, target = samples(partial, problem.model)
+    start, rows, target = paper_samples(partial, problem.model)
     observed = (~hidden).sum() + ((f.nodes >= 0) & ~hidden).sum()
     assert len(rows) == len(target) == start[-1] == observed
     none = treetop.refit(problem.model, treetop.Feedback(f.contexts, f.arms, f.nodes, np.full(f.arms.shape, np.nan)))

@@ -22,10 +22,15 @@ from treetop.data.datasets import Stream, load
 from treetop.experiments.execute import execute
 from treetop.experiments.full_information import full_information
 from treetop.experiments.settings import Plan, Settings
-from treetop.learning.pooled import KNOTS, WIDEST, Labelled, Pooled, _Routed, interpolate, pooled_means
+from treetop.learning.label_samples import LabelSamples
+from treetop.learning.pooled import Pooled
+from treetop.learning.pooled_means import KNOTS, WIDEST, interpolate, pooled_means
+from treetop.learning.routes import RouteCache, shown_routes
 from treetop.model.model import Model
-from treetop.policy.search import Eligible, search
-from treetop.policy.strategies import Thrifty, choose, first_draw
+from treetop.policy.draws import choose, draw_probabilities
+from treetop.policy.eligibility import Eligible
+from treetop.policy.search import search
+from treetop.policy.strategies import CostAware
 from treetop.records import Candidates, Feedback
 from treetop.simulation.play import Labels, begin, run
 from treetop.simulation.scenario import Scenario, Shifting
@@ -50,14 +55,14 @@ def test_pooled_means_are_isotonic_regression() -> None:
     assert (np.diff(found) <= 1e-12).all()
 
 
-def test_no_samples_give_no_prior() -> None:
+def test_no_samples_give_no_means() -> None:
     assert not pooled_means(np.zeros(0), np.zeros(0), np.zeros(0)).any()
 
 
-def test_scores_are_prior_plus_regressor(problem: Problem, pooled: Model) -> None:
+def test_scores_are_pooled_means_plus_regressor(problem: Problem, pooled: Model) -> None:
     """The twin of the core: a table over the cube root of -log route, and the dot product with the arm's weights."""
-    assert pooled.prior is not None
-    means, of_nodes = pooled.prior[:KNOTS].astype(float), float(pooled.prior[KNOTS])
+    assert pooled.pooled is not None
+    means, of_nodes = pooled.pooled.means.astype(float), pooled.pooled.node_mean
     X = problem.feedback(600).contexts.csr()
     for i in range(20):
         row = as_rows(X[i])
@@ -70,20 +75,22 @@ def test_scores_are_prior_plus_regressor(problem: Problem, pooled: Model) -> Non
             np.testing.assert_allclose(c.score, base + own, atol=1e-5)
 
 
-def test_an_arm_promises_by_its_score_and_trials_a_node_what_is_hoped_below(problem: Problem, pooled: Model) -> None:
-    hope = np.random.default_rng(0).exponential(1e-4, pooled.n_arms).astype(np.float32)
-    hoping, trials = replace(pooled, hope=hope), pooled.trials
-    assert trials is not None
+def test_the_exploration_value_of_an_arm_is_by_score_and_trials_that_of_a_node_by_its_arms(
+    problem: Problem, pooled: Model
+) -> None:
+    assert pooled.pooled is not None
+    value = np.random.default_rng(0).exponential(1e-4, pooled.n_arms).astype(np.float32)
+    model, trials = replace(pooled, pooled=replace(pooled.pooled, trial_value=value)), pooled.pooled.trials
     some = np.flatnonzero(np.arange(pooled.n_arms) % 3 == 0)
     for i in range(20):
         row = problem.feedback(600).contexts.row(i)
         for eligible in (Eligible.of(pooled.tree), Eligible.listed(pooled.tree, some, None)):
-            c = search(hoping, row, 1, None, 1, eligible)
+            c = search(model, row, 1, None, 1, eligible)
             arms, nodes = c.id[~c.is_node], c.id[c.is_node]
             by_trials = 0.1 * np.maximum(c.score[~c.is_node], 1e-4) / (1 + trials[arms])
-            np.testing.assert_allclose(c.promise[~c.is_node], by_trials, rtol=1e-5)
-            below = [max(1e-5, hope[pooled.tree.arms_below(int(node))].mean()) for node in nodes]
-            assert c.promise[c.is_node] == pytest.approx(below, rel=1e-5)
+            np.testing.assert_allclose(c.exploration_value[~c.is_node], by_trials, rtol=1e-5)
+            below = [max(1e-5, value[pooled.tree.arms_below(int(node))].mean()) for node in nodes]
+            assert c.exploration_value[c.is_node] == pytest.approx(below, rel=1e-5)
 
 
 def test_the_last_level_keeps_more_leaves(problem: Problem, pooled: Model) -> None:
@@ -106,17 +113,17 @@ def test_the_last_level_keeps_more_leaves(problem: Problem, pooled: Model) -> No
 def test_labelled_rows_alone_make_the_means() -> None:
     """They know all arms of a beam; the rounds only those that were shown."""
     stream, model = begin(load(SMALL), 400, 600, 10, seed=0, apart=True)
-    known = Labelled.of(model.tree, stream.X_init, stream.Y_init)
-    learner = Pooled(known=known)
+    known = LabelSamples.of(model.tree, stream.X_init, stream.Y_init)
+    learner = Pooled(label_samples=known)
     first = learner.learn(model, Feedback.none(model.n_features, 5))
-    played = run(stream, first, treetop.Policy(strategy=Thrifty()), regressor=learner)
+    played = run(stream, first, treetop.Policy(strategy=CostAware()), regressor=learner)
     later = learner.learn(first, played.feedback)
-    assert first.prior is not None
-    assert later.prior is not None
-    np.testing.assert_array_equal(first.prior[:KNOTS], later.prior[:KNOTS])
+    assert first.pooled is not None
+    assert later.pooled is not None
+    np.testing.assert_array_equal(first.pooled.means, later.pooled.means)
     slack = np.minimum(np.cbrt(-known.route), WIDEST)
     means = pooled_means(slack, known.reward.astype(float), known.weight)
-    np.testing.assert_allclose(first.prior[:KNOTS].astype(float), means, atol=1e-6)
+    np.testing.assert_allclose(first.pooled.means.astype(float), means, atol=1e-6)
     assert (later.reward_rows.value[: len(first.reward_rows.value)] != first.reward_rows.value).any()
 
 
@@ -137,7 +144,7 @@ def test_bad_arms_are_refused(pooled: Model, problem: Problem) -> None:
 
 def test_saved_and_loaded_it_decides_the_same(problem: Problem, pooled: Model, tmp_path: Path) -> None:
     pooled.save(tmp_path / "m")
-    policy = treetop.Policy(k=4, explore=2, beam=3, strategy=Thrifty())
+    policy = treetop.Policy(k=4, explore=2, beam=3, strategy=CostAware())
     a, b = (
         policy.decide_batch(m, problem.feedback(600).contexts, seed=1) for m in (pooled, Model.load(tmp_path / "m"))
     )
@@ -164,7 +171,7 @@ def test_labelled_rows_are_routed_by_what_has_not_seen_them() -> None:
     data = load(SMALL)
     stream = Stream.draw(data, 400, 100, seed=0)
     tree = treetop.Tree.from_labels(stream.X_init, stream.Y_init, max_leaf=5, seed=0)
-    known = Labelled.of(tree, stream.X_init, stream.Y_init, beam=5, negatives=10)
+    known = LabelSamples.of(tree, stream.X_init, stream.Y_init, beam=5)
     labels = stream.Y_init.csr()
     assert known.reward.sum() == labels.nnz  # every label is there once, led to or not
     np.testing.assert_array_equal(known.reward, np.asarray(labels[known.row, known.arm]).ravel() > 0)
@@ -173,7 +180,7 @@ def test_labelled_rows_are_routed_by_what_has_not_seen_them() -> None:
     for_itself = own.engine.routes(rows.start, rows.index, rows.value, known.arm, 1, 1)[:, 0]
     right = known.reward > 0
     assert for_itself[right].mean() > known.route[right].mean()  # its own rows flatter it
-    assert len(known.arm) < len(labels.indices) + 400 * 15
+    assert len(known.arm) < len(labels.indices) + 400 * 64
 
 
 @pytest.mark.parametrize("bad", [{"cost": 0}, {"tolerance": -1}, {"window": 0}])
@@ -183,38 +190,40 @@ def test_settings_are_checked(bad: dict[str, float]) -> None:
 
 
 def made_up(rng: np.random.Generator, n: int = 12) -> Candidates:
-    promise = rng.uniform(0.01, 1, n).astype(np.float32)
+    value = rng.uniform(0.01, 1, n).astype(np.float32)
     return Candidates(np.zeros(n, np.bool_), np.arange(n, dtype=np.int32), np.ones(n),
-                      rng.random(n).astype(np.float32), promise)  # fmt: skip
+                      rng.random(n).astype(np.float32), value)  # fmt: skip
 
 
-def test_thrifty_gives_up_no_more_than_it_promises() -> None:
+def test_cost_aware_exploration_gives_up_no_more_than_it_brings() -> None:
     rng = np.random.default_rng(1)
-    for zeal in (0.0, 0.5, 1.0, 3.0):
+    for scale in (0.0, 0.5, 1.0, 3.0):
         found = made_up(rng)
-        p = first_draw(Thrifty(zeal), found, 9)
+        p = draw_probabilities(CostAware(scale), found, 9)
         assert (p > 0).all()
         assert p.sum() == pytest.approx(1)
-        drawn = found.promise / found.promise.sum()
+        drawn = found.exploration_value / found.exploration_value.sum()
         lost = float(p @ (found.score.max() - found.score.astype(float)))
-        assert lost <= max(zeal * float(drawn @ found.promise), 1e-3)
+        assert lost <= max(scale * float(drawn @ found.exploration_value), 1e-3)
     free = replace(found, score=np.full(12, 0.3, np.float32))  # where nothing is given up, nine draws in ten
-    np.testing.assert_allclose(first_draw(Thrifty(), free, 9), 0.9 * drawn + 0.1 * (np.arange(12) == 0), rtol=1e-6)
+    np.testing.assert_allclose(
+        draw_probabilities(CostAware(), free, 9), 0.9 * drawn + 0.1 * (np.arange(12) == 0), rtol=1e-6
+    )
 
 
-def test_thrifty_draws_what_it_says(problem: Problem, pooled: Model) -> None:
-    policy = treetop.Policy(k=1, explore=1, beam=3, strategy=Thrifty(zeal=50))
+def test_cost_aware_exploration_draws_what_it_says(problem: Problem, pooled: Model) -> None:
+    policy = treetop.Policy(k=1, explore=1, beam=3, strategy=CostAware(scale=50))
     row = problem.feedback(600).contexts.csr()[5]
     check_drawn_as_explained(policy, pooled, row)
 
 
-def test_thrifty_without_promise_is_the_same_natively_and_not() -> None:
+def test_cost_aware_exploration_without_values_is_the_same_natively_and_not() -> None:
     none = np.zeros(12, np.float32)
-    found = replace(made_up(np.random.default_rng(2)), promise=none)
-    p = first_draw(Thrifty(), found, 9)
+    found = replace(made_up(np.random.default_rng(2)), exploration_value=none)
+    p = draw_probabilities(CostAware(), found, 9)
     assert p.min() == pytest.approx(1e-3 / 12)
     for key in range(50):
-        chosen, stated, _ = choose(found, 1, 1, Thrifty(), 9, key)
+        chosen, stated, _ = choose(found, 1, 1, CostAware(), 9, key)
         assert stated[0] == pytest.approx(p[chosen[0]])
 
 
@@ -257,7 +266,7 @@ def test_arms_are_not_shown_before_they_appear() -> None:
     assert new is not None
     assert new.late is not None
     stream, model = begin(data, 400, 2000, 5, 0, scenario=new)
-    played = run(stream, model, treetop.Policy(strategy=Thrifty()), regressor=Pooled(), scenario=new,
+    played = run(stream, model, treetop.Policy(strategy=CostAware()), regressor=Pooled(), scenario=new,
                  epochs=treetop.Epochs.doubling(256))  # fmt: skip
     late = np.flatnonzero(new.late)
     assert not np.isin(played.history.arms[:1000], late).any()
@@ -275,7 +284,7 @@ def test_simulate_shows_both_learners_and_the_ceiling() -> None:
     asked = ["simulate", SMALL, "--learner", "paper", "--learner", "treetop", "--ceiling", "--json"]
     result = json.loads(CliRunner().invoke(app, asked).stdout)
     assert [(run["settings"]["learner"], run["strategy"]) for run in result["runs"]] == [
-        ("paper", "igw"), ("treetop", "thrifty")
+        ("paper", "igw"), ("treetop", "cost-aware")
     ]  # fmt: skip
     paper, ours = (run["mean_reward"] for run in result["runs"])
     assert ours > paper
@@ -285,8 +294,8 @@ def test_simulate_shows_both_learners_and_the_ceiling() -> None:
 def test_better_than_the_faithful_learner_on_eurlex(eurlex: treetop.Dataset) -> None:
     sizes: dict[str, Any] = {"init": 5000, "horizon": 8_000, "max_leaf": 10}
     plan = Plan("eurlex57k", (
-        Settings("igw", **sizes), Settings("thrifty", learner="treetop", warm=False, **sizes),
-        Settings("thrifty", learner="treetop", **sizes),
+        Settings("igw", **sizes), Settings("cost-aware", learner="treetop", warm=False, **sizes),
+        Settings("cost-aware", learner="treetop", **sizes),
     ))  # fmt: skip
     paper, cold, warm = (record.mean_reward for record in execute(None, plan, dataset=eurlex))
     assert cold > 1.3 * paper
@@ -302,11 +311,11 @@ def test_between_doublings_arms_without_new_samples_keep_their_weights(problem: 
     history = problem.feedback(600)
     base, learner = problem.model, Pooled()
     then, later, doubled = (learner.learn(base, first(history, n)) for n in (300, 304, 512))
-    assert then.prior is not None
-    assert later.prior is not None
-    assert doubled.prior is not None
-    assert np.array_equal(then.prior[:KNOTS], later.prior[:KNOTS])
-    assert not np.array_equal(then.prior[:KNOTS], doubled.prior[:KNOTS])
+    assert then.pooled is not None
+    assert later.pooled is not None
+    assert doubled.pooled is not None
+    assert np.array_equal(then.pooled.means, later.pooled.means)
+    assert not np.array_equal(then.pooled.means, doubled.pooled.means)
     quiet = np.setdiff1d(history.arms[:300], history.arms[300:304])
     assert len(quiet) > 5
     rows = base.tree.n_nodes + quiet
@@ -326,25 +335,25 @@ def test_rounds_of_the_last_refit_are_not_routed_again(problem: Problem) -> None
             asked.append(len(start) - 1)
             return problem.model.engine.routes(start, *rest)
 
-    history, routed = problem.feedback(600), _Routed()
+    history, cache = problem.feedback(600), RouteCache()
     model: Any = SimpleNamespace(engine=Engine(), route_rows=problem.model.route_rows, tree=problem.model.tree)
     for n in (0, 200, 500, 500, 600):
-        found = routed.of(model, first(history, n), 1)
-        assert np.array_equal(found, _Routed().of(problem.model, first(history, n), 1), equal_nan=True)
+        found = shown_routes(model, first(history, n), 1, cache)
+        assert np.array_equal(found, shown_routes(problem.model, first(history, n), 1), equal_nan=True)
     assert asked == [0, 200, 300, 0, 100]
     other = Feedback(history.contexts, history.arms[:, ::-1], None, history.rewards[:, ::-1])
-    assert np.array_equal(routed.of(model, other, 1), found[:, ::-1], equal_nan=True)
+    assert np.array_equal(shown_routes(model, other, 1, cache), found[:, ::-1], equal_nan=True)
     twice = history.contexts.csr() * 2
-    routed.of(model, Feedback(twice, other.arms, None, other.rewards), 1)
+    shown_routes(model, Feedback(twice, other.arms, None, other.rewards), 1, cache)
     without: Any = SimpleNamespace(engine=Engine(), route_rows=None, tree=problem.model.tree)
-    routed.of(without, Feedback(twice, other.arms, None, other.rewards), 1)
-    routed.of(model, first(history, 40), 1)
+    shown_routes(without, Feedback(twice, other.arms, None, other.rewards), 1, cache)
+    shown_routes(model, first(history, 40), 1, cache)
     assert asked[5:] == [600, 600, 600, 40]
     leaf_of = problem.model.tree.leaf_of.copy()
     leaf_of[history.arms[0, 0]] = np.setdiff1d(leaf_of, leaf_of[history.arms[0, 0]])[0]  # an arm that moved
     elsewhere = SimpleNamespace(leaf_of=leaf_of)
     moved: Any = SimpleNamespace(engine=Engine(), route_rows=problem.model.route_rows, tree=elsewhere)
-    routed.of(moved, first(history, 40), 1)
+    shown_routes(moved, first(history, 40), 1, cache)
     assert asked[9] == (history.arms[:40] == history.arms[0, 0]).any(axis=1).sum()
 
 

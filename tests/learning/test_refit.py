@@ -21,9 +21,10 @@ from hypothesis import strategies as st
 import treetop
 from treetop import Feedback, Linear, Model, _core
 from treetop.arrays import Fitted, Rows
+from treetop.effort import Effort
 from treetop.experiments.execute import execute
 from treetop.experiments.settings import Plan
-from treetop.learning.linear import samples
+from treetop.learning.samples import paper_samples
 
 EARLIER, LATE = 250, 520
 
@@ -66,7 +67,7 @@ def test_a_chain_of_refits_is_a_refit_from_scratch(problem: Problem, regressor: 
         scratch = treetop.refit(problem.model, history, regressor)
         assert same_bits(model.reward_rows, scratch.reward_rows)
         assert (model.reward_rows.prints == scratch.reward_rows.prints).all()
-        sizes += np.diff(samples(history, problem.model)[0]).tolist()
+        sizes += np.diff(paper_samples(history, problem.model)[0]).tolist()
     assert min(sizes) == 0
     assert max(sizes) > 64, "no row was fitted by coordinate descent"
 
@@ -220,14 +221,14 @@ class Seen(list[tuple[int, int]]):
 
 def test_progress_ends_with_all_of_it(problem: Problem) -> None:
     tree, routing, rewards = Seen(), Seen(), Seen()
-    built = treetop.Tree.from_labels(problem.X, problem.Y, max_leaf=4, progress=tree)
+    built = treetop.Tree.from_labels(problem.X, problem.Y, max_leaf=4, effort=Effort(progress=tree))
     tree.check(built.n_arms * built.depth)
     model = Model.initial(built, problem.X, problem.Y, progress=routing)
     routing.check(routing[-1][1])
     assert routing[-1][1] > 2 * len(problem.Y.indices)
     history = problem.feedback(300)
     treetop.refit(problem.model, history, progress=rewards)
-    rewards.check(int(samples(history, problem.model)[0][-1]))
+    rewards.check(int(paper_samples(history, problem.model)[0][-1]))
     plain = Model.initial(treetop.Tree.from_labels(problem.X, problem.Y, max_leaf=4), problem.X, problem.Y)
     assert same_bits(model.route_rows, plain.route_rows)
 
@@ -285,4 +286,4 @@ def test_a_tree_that_is_stopped() -> None:
 
     vectors = np.random.default_rng(0).random((60_000, 40)).astype(np.float32)
     with pytest.raises(Enough):
-        treetop.Tree.from_vectors(vectors, max_leaf=2, seed=1, threads=1, progress=fed_up)
+        treetop.Tree.from_vectors(vectors, max_leaf=2, seed=1, effort=Effort(1, fed_up))

@@ -211,15 +211,15 @@ DECIDE = {
 
 
 def check_found(found: Any, n_arms: int = ARMS) -> None:
-    is_node, id, route, score, promise = found
-    assert len(is_node) == len(id) == len(route) == len(score) == len(promise) > 0
-    assert (promise >= 0).all()
+    start, is_node, id, route, score, value = found
+    assert len(is_node) == len(id) == len(route) == len(score) == len(value) == start[-1] > 0
+    assert (value >= 0).all()
     assert ((id >= 0) & (id < np.where(is_node, NODES, n_arms))).all()
     assert (route <= 0).all()
 
 
 def check_decisions(decided: Any, n: int, k: int, n_arms: int = ARMS) -> None:
-    arms, nodes, propensities, scores, explored = decided
+    arms, propensities, scores, explored, nodes = decided
     for part in decided:
         assert part.shape == (n, k)
     assert ((arms >= -1) & (arms < n_arms) & (nodes >= -1) & (nodes < NODES)).all()

@@ -61,7 +61,7 @@ def test_scores_are_dot_products_in_every_form(arms: int, columns: int, branchin
         x = np.append(np.zeros(columns - 1), 1.0)
         x[chosen] = value
         start = np.array([0, len(chosen)], np.int64)
-        is_node, ids, route, score, *_ = serving.search(start, chosen, value, 1, branching, -1.0, ALL, NOBODY)
+        _, is_node, ids, route, score, *_ = serving.search(start, chosen, value, 1, branching, -1.0, ALL, NOBODY)
         assert not is_node.any()
         assert sorted(ids.tolist()) == list(range(arms))
         np.testing.assert_array_equal(score, (rewards @ x)[branching + 1 + ids].astype(np.float32))
@@ -85,7 +85,7 @@ def test_features_that_spill_into_the_next_line_are_found(arms: int) -> None:
         x = np.zeros(columns)
         x[chosen], x[-1] = 1.0, 1.0
         start, value = np.array([0, len(chosen)], np.int64), np.ones(len(chosen), np.float32)
-        _, ids, _, score, *_ = serving.search(start, chosen, value, 1, 2, -1.0, ALL, NOBODY)
+        _, _, ids, _, score, *_ = serving.search(start, chosen, value, 1, 2, -1.0, ALL, NOBODY)
         np.testing.assert_array_equal(score, (rewards @ x)[3 + ids].astype(np.float32))
 
 
@@ -396,6 +396,6 @@ def test_the_stages_of_a_decision_are_timed(problem: Problem, learned: treetop.M
 def test_contexts_of_the_twin_reach_every_arm() -> None:
     """What the damage test relies on: undamaged, the sparse model scores as its matrix says."""
     model, x = sparse_model(0), context(0, 299)
-    is_node, ids, _, score, *_ = engine(model).search(*csr(x), 1, 4, -1.0, ALL, NOBODY)
+    _, is_node, ids, _, score, *_ = engine(model).search(*csr(x), 1, 4, -1.0, ALL, NOBODY)
     assert not is_node.any()
     np.testing.assert_array_equal(score, (model.rewards @ np.append(x, 1.0))[7 + ids].astype(np.float32))

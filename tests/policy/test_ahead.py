@@ -11,7 +11,7 @@ from helpers.problems import Problem
 import treetop
 from treetop import _core
 from treetop.arrays import Rows, as_rows
-from treetop.policy.search import EVERY_ARM, Eligible
+from treetop.policy.eligibility import EVERY_ARM, Eligible
 from treetop.records import Decision
 
 FIELDS = ("arms", "nodes", "propensities", "scores", "explored")

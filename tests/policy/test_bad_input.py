@@ -10,7 +10,7 @@ from helpers.bad_input import ARMS, F32, FLAT, MINE, POLICY, D, refused, same
 from helpers.problems import Problem
 
 import treetop
-from treetop import FlatModel
+from treetop import FlatModel, Policy
 
 pytestmark = pytest.mark.filterwarnings("ignore:the feedback has .* rounds, the model has seen")  # a few rounds will do
 
@@ -325,6 +325,6 @@ def test_bad_batches_are_refused(
 
 
 @pytest.mark.parametrize("threads", [-1, 4097, 1.0])
-def test_threads_have_limits(threads: Any, learned: treetop.Model, whole: Any) -> None:
+def test_threads_have_limits(threads: Any) -> None:
     with pytest.raises((ValueError, TypeError), match=rf"threads .*{threads}"):
-        POLICY.decide_batch(learned, whole, threads=threads)
+        Policy(threads=threads)

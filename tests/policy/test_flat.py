@@ -88,7 +88,7 @@ def test_thrifty_is_explained_as_it_draws() -> None:
     rng = np.random.default_rng(0)
     X = rng.random((40, 3))
     model = treetop.FlatModel(6, 3)
-    policy = treetop.FlatPolicy(k=1, explore=1, strategy=treetop.Thrifty())
+    policy = treetop.FlatPolicy(k=1, explore=1, strategy=treetop.CostAware())
     chance = policy.explain(model, X[0]).probability
     drawn = policy.decide_batch(model, X[[0] * 40], seed=0)
     np.testing.assert_allclose(drawn.propensities[:, 0], chance[drawn.arms[:, 0]])

@@ -46,11 +46,9 @@ def test_the_same_event_replays_and_batches_agree(problem: Problem, learned: tre
 
 
 def test_a_batch_cut_in_two_decides_the_same_on_any_number_of_threads(problem: Problem, learned: treetop.Model) -> None:
-    policy = treetop.Policy()
-    whole = policy.decide_batch(learned, problem.X, seed=9, threads=1)
-    parts = [
-        policy.decide_batch(learned, problem.X[a:b], seed=9, first_row=a, threads=3) for a, b in pairwise([0, 251, 600])
-    ]
+    policy, three = treetop.Policy(threads=1), treetop.Policy(threads=3)
+    whole = policy.decide_batch(learned, problem.X, seed=9)
+    parts = [three.decide_batch(learned, problem.X[a:b], seed=9, first_row=a) for a, b in pairwise([0, 251, 600])]
     np.testing.assert_array_equal(whole.arms, np.concatenate([p.arms for p in parts]))
     np.testing.assert_array_equal(whole.propensities, np.concatenate([p.propensities for p in parts]))
     assert (policy.decide_batch(learned, problem.X, seed=10).arms != whole.arms).any()

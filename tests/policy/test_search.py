@@ -31,7 +31,7 @@ def native(case: Case, wanted: int, beam: int = 1, beta: float = BEAM) -> list[E
     """The effective arms of a case, in canonical order."""
     tree = case.model.tree
     positions = case.eligible.positions(tree)
-    is_node, id, route, score, *_ = engine(case.model).search(
+    _, is_node, id, route, score, *_ = engine(case.model).search(
         *csr(case.x), wanted, beam, beta, case.eligible.kind, positions
     )
     rows = zip(is_node.tolist(), id.tolist(), route.tolist(), score.tolist(), strict=True)

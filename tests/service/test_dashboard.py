@@ -177,7 +177,9 @@ def test_names_are_text_and_decisions_have_words(busy: Running, tab: Tab) -> Non
     tab.page.goto(busy.url)
     assert "<script>alert(1)</script> (100 %" in tab.text("#recent")
     words = tab.text("#recent .words")
-    assert re.search(r"Taken for their scores: a\d+ \(.*Drawn by thrifty exploration: .*No reward has come yet", words)
+    assert re.search(
+        r"Taken for their scores: a\d+ \(.*Drawn by cost-aware exploration: .*No reward has come yet", words
+    )
     assert tab.complaints == []
 
 

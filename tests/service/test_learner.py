@@ -1,4 +1,4 @@
-"""The default learner behind HTTP: thrifty's propensities are what is drawn, refits learn from the labels."""
+"""The default learner behind HTTP: cost-aware's propensities are what is drawn, refits learn from the labels."""
 
 from collections import Counter
 from pathlib import Path
@@ -71,14 +71,14 @@ def test_the_refit_process_learns_from_feedback_and_labels(shop: Running) -> Non
         seen = bandit.log.counts().decisions
         model = bandit.live.model
         assert model.n_seen == seen
-        assert first.trials is not None
-        assert model.trials is not None
-        assert int(model.trials.sum()) == int(first.trials.sum()) + 300 * 4
+        assert first.pooled is not None
+        assert model.pooled is not None
+        assert int(model.pooled.trials.sum()) == int(first.pooled.trials.sum()) + 300 * 4
         history = feedback(bandit, seen)
-        known = treetop.Labelled.of(first.tree, X[:300], Y[:300], beam=5)
-        twin = treetop.refit(first, history, treetop.Pooled(known=known))
+        known = treetop.LabelSamples.of(first.tree, X[:300], Y[:300], beam=5)
+        twin = treetop.refit(first, history, treetop.Pooled(label_samples=known))
         assert (model.rewards != twin.rewards).nnz == 0
-        assert np.array_equal(model.prior, twin.prior)  # type: ignore[arg-type]
+        assert np.array_equal(model.pooled.means, twin.pooled.means)
         for event in ("r0", "r299", "p7"):
             assert same(*bandit.replay(event))
 
@@ -94,4 +94,4 @@ def feedback(bandit: Bandit, rounds: int) -> treetop.Feedback:
 def test_the_service_says_which_strategy_decided(shop: Running, tmp_path: Path) -> None:
     asked(shop, [{"event_id": "s1", "features": named(X, 1)}])
     with Bandit.open(shop.folder) as bandit:
-        assert '"strategy": "thrifty"' in bandit.event("s1").event.policy
+        assert '"strategy": "cost-aware"' in bandit.event("s1").event.policy

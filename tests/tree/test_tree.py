@@ -7,7 +7,8 @@ from helpers import reference
 from helpers.problems import topics
 
 import treetop
-from treetop.tree.tree import pifa
+from treetop.effort import Effort
+from treetop.tree.labels import pifa
 
 
 def check_balanced(tree: treetop.Tree, max_leaf: int, branching: int) -> None:
@@ -28,7 +29,7 @@ def check_balanced(tree: treetop.Tree, max_leaf: int, branching: int) -> None:
 def test_from_labels_is_balanced_and_the_same_on_any_number_of_threads(split: str, branching: int) -> None:
     X, Y = topics(arms=157)
     trees = [
-        treetop.Tree.from_labels(X, Y, max_leaf=5, branching=branching, seed=3, split=split, threads=threads)
+        treetop.Tree.from_labels(X, Y, max_leaf=5, branching=branching, seed=3, split=split, effort=Effort(threads))
         for threads in (1, 2, 5)
     ]
     check_balanced(trees[0], 5, branching)
@@ -109,7 +110,7 @@ def test_arms_without_labels_apart(labelled: int, branching: int) -> None:
     X, Y = rng.random((60, 8)), np.zeros((60, 100))
     arms = np.sort(rng.permutation(100)[:labelled])
     Y[np.arange(60), arms[np.arange(60) % labelled]] = 1
-    tree = treetop.Tree.from_labels(X, Y, max_leaf=4, branching=branching, apart=True)
+    tree = treetop.Tree.from_labels_separated(X, Y, max_leaf=4, branching=branching)
     alone = treetop.Tree.from_labels(X, Y[:, arms], max_leaf=4, branching=branching)
     if labelled > 4:
         np.testing.assert_array_equal(tree.leaf_of[arms], alone.leaf_of)
@@ -125,5 +126,5 @@ def test_arms_without_labels_apart(labelled: int, branching: int) -> None:
 
 def test_apart_changes_nothing_where_all_arms_have_labels() -> None:
     X = Y = np.eye(12)
-    trees = [treetop.Tree.from_labels(X, Y, max_leaf=3, apart=apart) for apart in (False, True)]
+    trees = [treetop.Tree.from_labels(X, Y, max_leaf=3), treetop.Tree.from_labels_separated(X, Y, max_leaf=3)]
     np.testing.assert_array_equal(trees[0].leaf_of, trees[1].leaf_of)

@@ -32,8 +32,8 @@ from treetop.log.base import Log
 from treetop.log.open import open_log
 from treetop.log.records import Event, Reward, Stored, gather
 from treetop.model.model import Model
+from treetop.policy.draws import event_name
 from treetop.policy.policy import one_row
-from treetop.policy.strategies import event_name
 from treetop.records import Decision, Explanation
 
 MOMENT = 1.0  # seconds for somebody who only looks whether the lock is held

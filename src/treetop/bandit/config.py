@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from treetop.arrays import real, whole
-from treetop.learning.linear import Epochs, Learner, Linear
-from treetop.learning.pooled import Labelled, Pooled
+from treetop.learning.label_samples import LabelSamples
+from treetop.learning.linear import Linear
+from treetop.learning.pooled import Pooled
+from treetop.learning.refit import Learner
+from treetop.learning.schedule import Epochs
 from treetop.policy.policy import MAX_SLOTS, Policy
 from treetop.policy.strategies import STRATEGIES, Strategy
 
@@ -32,7 +35,7 @@ class Deciding:
     explore: int = 3
     beam: int = 10
     beta: float | None = None
-    strategy: str = "thrifty"
+    strategy: str = "cost-aware"
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -99,8 +102,8 @@ class Learning:
     def takes_labels(self) -> bool:
         return self.warm and self.name == "treetop"
 
-    def regressor(self, known: Labelled | None = None) -> Learner:
-        return Linear(self.loss, self.cost) if self.name == "paper" else Pooled(self.cost, known=known)
+    def regressor(self, known: LabelSamples | None = None) -> Learner:
+        return Linear(self.loss, self.cost) if self.name == "paper" else Pooled(self.cost, label_samples=known)
 
 
 @dataclass(frozen=True)
@@ -203,7 +206,7 @@ class Config:
         """The defaults that go with a learner: its strategy and its schedule.
 
         >>> Config.of("paper").policy.strategy, Config.of("treetop").policy.strategy
-        ('igw', 'thrifty')
+        ('igw', 'cost-aware')
         """
         if learner != "paper":
             return cls(learner=Learning(learner))

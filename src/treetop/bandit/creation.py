@@ -18,8 +18,7 @@ from treetop.bandit.catalogue import ArmId, Catalogue, Vocabulary, line_added
 from treetop.bandit.config import Config
 from treetop.bandit.folder import CATALOGUE, CURRENT, LABELLED, MODELS, Home, State, name_of
 from treetop.files import put, sync_folder
-from treetop.learning import label_storage
-from treetop.learning.pooled import Labelled
+from treetop.learning.label_samples import LabelSamples, save_label_samples
 from treetop.learning.refit import initial_fit
 from treetop.model.model import Model
 from treetop.tree.tree import Tree
@@ -69,14 +68,15 @@ def _first_model(
         return model
     if vectors is not None:
         return Model.from_vectors(Tree.from_vectors(vectors, max_leaf, branching, seed), vectors)
-    return Model.initial(Tree.from_labels(X, Y, max_leaf, branching, seed, apart=apart), X, Y)
+    build = Tree.from_labels_separated if apart else Tree.from_labels
+    return Model.initial(build(X, Y, max_leaf, branching, seed), X, Y)
 
 
-def _labels(model: Model, X: Matrix | None, Y: Matrix | None, config: Config) -> Labelled | None:
+def _labels(model: Model, X: Matrix | None, Y: Matrix | None, config: Config) -> LabelSamples | None:
     """What the first model and every refit learn of X and Y."""
     if X is None or Y is None or not config.learner.takes_labels:
         return None
-    return Labelled.of(model.tree, as_rows(X, model.n_features), Y, beam=config.policy.beam)
+    return LabelSamples.of(model.tree, as_rows(X, model.n_features), Y, beam=config.policy.beam)
 
 
 def check_new(folder: Path) -> None:
@@ -92,7 +92,7 @@ def check_new(folder: Path) -> None:
 
 def _write_folder(
     folder: Path, model: Model, catalogue: Catalogue, names: tuple[str, ...] | None, config: Config,
-    known: Labelled | None,
+    known: LabelSamples | None,
 ) -> None:  # fmt: skip
     """All of it beside its place, then there in one step."""
     check_new(folder)
@@ -105,7 +105,7 @@ def _write_folder(
         if names is not None:
             put(work / VOCABULARY, lambda file: file.write(json.dumps(names).encode() + b"\n"))
         if known is not None:
-            label_storage.save(known, work / LABELLED)
+            save_label_samples(known, work / LABELLED)
         name = name_of(model.epoch)
         model.save(work / MODELS / name)
         Home(work).note("created", model=name)

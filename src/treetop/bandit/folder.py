@@ -22,8 +22,7 @@ from treetop.arrays import Bools
 from treetop.bandit.catalogue import Catalogue
 from treetop.errors import ModelFileError, ModelSuperseded
 from treetop.files import append, cut_unfinished_line, locked, put
-from treetop.learning import label_storage
-from treetop.learning.pooled import Labelled
+from treetop.learning.label_samples import LabelSamples, load_label_samples
 from treetop.model.model import Model
 
 CURRENT, CATALOGUE, HISTORY, MODELS, LOG = "current", "catalogue.jsonl", "history.jsonl", "models", "log.sqlite"
@@ -74,9 +73,9 @@ class Home:
             raise ValueError(f"{self.path / CATALOGUE} has {len(lines)} bytes; {state.catalogue} were written")
         return Catalogue.read(lines)
 
-    def labelled(self, model: Model, gone: Bools) -> Labelled:
+    def labelled(self, model: Model, gone: Bools) -> LabelSamples:
         """The labels that the bandit was made from, without those of arms that are gone."""
-        return label_storage.load(self.path / LABELLED, model.n_arms, model.n_features).without(gone)
+        return load_label_samples(self.path / LABELLED, model.n_arms, model.n_features).without(gone)
 
     def models(self) -> list[str]:
         """The models kept, oldest first."""

@@ -7,13 +7,15 @@ reward at their routing score if the model has it, and, like every effective arm
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from treetop.arrays import Ints, Matrix, Rows, as_rows, whole
+from treetop.effort import Effort
 from treetop.model.model import Model
-from treetop.policy.search import EVERY_ARM, search
+from treetop.policy.eligibility import EVERY_ARM
+from treetop.policy.search import search
 from treetop.tree.tree import Tree
 
 NEAR = 10  # leaves considered near an arm's vector
@@ -127,7 +129,7 @@ class _Places:
         half = (len(arms) + 1) // 2
         if half < 2:
             return [i >= half for i in range(len(arms))]
-        halves = Tree.from_vectors(self._descriptions(arms), max_leaf=half, threads=1)
+        halves = Tree.from_vectors(self._descriptions(arms), max_leaf=half, effort=Effort(threads=1))
         return [leaf == 2 for leaf in halves.leaf_of.tolist()]
 
     def _descriptions(self, arms: list[int]) -> Matrix:
@@ -145,27 +147,24 @@ class _Places:
         old = self.model
         tree = Tree(np.array(self.parents, np.int32), np.array(self.leaf_of, np.int32))
         nodes, arms = tree.n_nodes - old.tree.n_nodes, tree.n_arms - old.n_arms
-        trials = None if old.trials is None else np.concatenate([old.trials, np.zeros(arms, np.int32)])
-        hope = None if old.hope is None else np.concatenate([old.hope, np.full(arms, _hope(old), np.float32)])
-        return Model(
-            tree, _with_open_nodes(old, nodes), _with_empty_rows(old, nodes, arms), old.epoch, old.n_seen,
-            old.geometric, old.prior, trials, self._home(tree), hope, old.hall,
-        )  # fmt: skip
+        return replace(
+            old,
+            tree=tree,
+            route_rows=_with_open_nodes(old, nodes),
+            reward_rows=_with_empty_rows(old, nodes, arms),
+            pooled=old.pooled.grown(arms, self._initial_leaf(tree)) if old.pooled else None,
+        )
 
-    def _home(self, tree: Tree) -> Ints | None:
+    def _initial_leaf(self, tree: Tree) -> Ints | None:
         """Where arms were before they moved. One whose leaf was split meanwhile has the first part of it."""
-        if (old := self.model.home) is None:
+        old = self.model.pooled.initial_leaf if self.model.pooled else None
+        if old is None:
             return None
         now = np.arange(tree.n_nodes, dtype=np.int32)
         for leaf in self.parts:
             now[leaf] = self._current(leaf)[0]
         stayed = old == self.model.tree.leaf_of
         return np.concatenate([np.where(stayed, tree.leaf_of[: len(old)], now[old]), tree.leaf_of[len(old) :]])
-
-
-def _hope(model: Model) -> float:
-    """What drawing a new arm would bring, where the prior says it."""
-    return 0.0 if model.prior is None else float(model.prior[-1])
 
 
 def _with_open_nodes(model: Model, count: int) -> Rows:

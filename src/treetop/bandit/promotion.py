@@ -9,7 +9,7 @@ import numpy as np
 
 from treetop.arrays import Floats, as_rows
 from treetop.errors import InvalidModel, NothingToLearn
-from treetop.learning.linear import Learner, refit
+from treetop.learning.refit import Learner, refit
 from treetop.model.model import Model
 from treetop.policy.policy import Policy
 from treetop.records import Feedback

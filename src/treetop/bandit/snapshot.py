@@ -22,8 +22,8 @@ from treetop.bandit.config import Deciding
 from treetop.errors import NoEligibleArm
 from treetop.log.records import Event
 from treetop.model.model import Model
+from treetop.policy.eligibility import ALL, EVERY_ARM, EXCEPT, ONLY, Eligible
 from treetop.policy.policy import Policy
-from treetop.policy.search import ALL, EVERY_ARM, EXCEPT, ONLY, Eligible
 from treetop.records import Decision, Explanation
 from treetop.tree.tree import Tree
 

@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from treetop.bench.shape import SHAPES, Made
 from treetop.bench.timing import Row, Taken, mapped_mb, seconds
 from treetop.errors import Disagreement
 from treetop.model.model import Model
+from treetop.policy.eligibility import Eligible
 from treetop.policy.policy import Policy
-from treetop.policy.search import Eligible
 
 CHECKED = 5  # contexts that the slow reference decides as well
 BATCH = 1000
@@ -204,10 +205,10 @@ def _same_top(made: Made, policy: Policy, pecos: Peer) -> dict[str, int]:
 def _batches(
     model: Model, policy: Policy, blocks: list[Any], threads: int, size: int
 ) -> Callable[[int, int], list[Taken]]:
+    on_threads = replace(policy, threads=threads)
+
     def call(first: int, n: int) -> list[Taken]:
-        times = seconds(
-            lambda i: policy.decide_batch(model, blocks[i % len(blocks)], seed=i, threads=threads), n, first
-        )
+        times = seconds(lambda i: on_threads.decide_batch(model, blocks[i % len(blocks)], seed=i), n, first)
         return [(wall / size, cpu / size) for wall, cpu in times]
 
     return call
@@ -225,7 +226,7 @@ def _pecos_batches(pecos: Peer, beam: int, threads: int, size: int, blocks: int)
 
 
 def _check_threads(model: Model, policy: Policy, block: Any) -> None:
-    one, all_ = (policy.decide_batch(model, block, seed=0, threads=threads) for threads in (1, 0))
+    one, all_ = (replace(policy, threads=threads).decide_batch(model, block, seed=0) for threads in (1, 0))
     if not (np.array_equal(one.arms, all_.arms) and np.array_equal(one.propensities, all_.propensities)):
         raise Disagreement("a batch on one thread and on all cores decides differently")
 

@@ -21,7 +21,9 @@ from treetop.bench.subprocesses import in_child
 from treetop.bench.timing import Row, Taken, seconds
 from treetop.data.synthetic import generate
 from treetop.errors import PeerError
-from treetop.learning.linear import Linear, refit, samples
+from treetop.learning.linear import Linear
+from treetop.learning.refit import refit
+from treetop.learning.samples import paper_samples
 from treetop.model.model import Model
 from treetop.records import Feedback
 from treetop.tree.tree import Tree
@@ -79,7 +81,8 @@ def _problem(contexts: Rows, arms: int, low: int, high: int) -> tuple[Model, Fee
     x = take(contexts, rng.integers(0, len(contexts), len(shown)))
     nothing = Rows(np.zeros(2, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), contexts.columns + 1)
     empty = Rows(np.zeros(arms + 2, np.int64), nothing.index, nothing.value, nothing.columns)
-    model = Model(Tree([-1], np.zeros(arms, np.int32)), nothing, empty)  # type: ignore[arg-type]
+    tree = Tree(np.array([-1], np.int32), np.zeros(arms, np.int32))
+    model = Model(tree=tree, route_rows=nothing, reward_rows=empty)
     return model, Feedback(x, shown, None, rewards)
 
 
@@ -102,7 +105,7 @@ def _solvers(peers: list[Peer], model: Model, feedback: Feedback, n: str) -> lis
         files = {"contexts": f"{folder}/contexts.npz", "samples": f"{folder}/samples.npz"}
         if peers:
             save_rows(feedback.contexts, Path(files["contexts"]))
-            start, rows, target = samples(feedback, model)
+            start, rows, target = paper_samples(feedback, model)
             np.savez(files["samples"], start=start[1:], rows=rows, target=target)  # the root has no samples
         for peer in peers:
             for do, what, arguments in SOLVERS[peer.name]:

@@ -19,7 +19,7 @@ from treetop.bench.peers import SETUP, Peer, save_rows, take, to_pecos
 from treetop.bench.shape import Made, Say, Shape, default_cache, made, silent, weights
 from treetop.bench.timing import Row, Taken, spread, turns
 from treetop.data.datasets import Dataset
-from treetop.learning.linear import refit
+from treetop.learning.refit import refit
 from treetop.policy.policy import Policy
 from treetop.policy.strategies import IGW
 from treetop.simulation.play import begin, run

@@ -23,7 +23,7 @@ import numpy as np
 from treetop.arrays import Ints, Rows, whole
 from treetop.data.synthetic import ARMS_A_TOPIC, Spec, generate
 from treetop.errors import ModelFileError
-from treetop.learning.linear import refit
+from treetop.learning.refit import refit
 from treetop.model.model import Model
 from treetop.records import Feedback
 from treetop.tree.tree import Tree

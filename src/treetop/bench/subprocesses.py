@@ -23,7 +23,7 @@ from treetop.errors import ChildError
 from treetop.model.model import Model
 from treetop.model.storage import FILES
 from treetop.policy.policy import Policy
-from treetop.tree.tree import pifa
+from treetop.tree.labels import pifa
 
 DECISIONS = 1000
 

@@ -36,7 +36,8 @@ def init(
         bool, typer.Option("--warm/--cold", help="Whether treetop learns the labels of these rows too.")
     ] = True,
     strategy: Annotated[
-        str | None, typer.Option(help="thrifty, igw, greedy, boltzmann or epsilon; thrifty, or igw for paper, if none.")
+        str | None,
+        typer.Option(help="cost-aware, igw, greedy, boltzmann or epsilon; cost-aware, or igw for paper, if none."),
     ] = None,
     max_leaf: Annotated[int | None, typer.Option(help="Arms in a leaf at most; by the data if not given.")] = None,
     rows: Annotated[int | None, typer.Option("--init", help="Rows for tree and routing; by the data if none.")] = None,

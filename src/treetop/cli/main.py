@@ -175,7 +175,7 @@ def _store(result: dict[str, Any], path: Path) -> None:
 def simulate(
     data: Annotated[str, typer.Argument(help=DATA)],
     strategy: Annotated[
-        list[str] | None, typer.Option(help="igw, greedy, boltzmann, epsilon or thrifty; repeatable.")
+        list[str] | None, typer.Option(help="igw, greedy, boltzmann, epsilon or cost-aware; repeatable.")
     ] = None,
     k: Annotated[list[int], typer.Option(help=f"{SLOTS} Repeatable.")] = [5],  # noqa: B006
     explore: Annotated[list[int], typer.Option(help=f"{EXPLORED} Repeatable.")] = [3],  # noqa: B006
@@ -198,7 +198,7 @@ def simulate(
         bool, typer.Option("--warm/--cold", help="Whether treetop learns the labels of the initialisation set.")
     ] = True,
     scenario: Annotated[str, typer.Option(help="stationary, new-arms, drift or half-init.")] = "stationary",
-    zeal: Annotated[float, typer.Option(help="zeal of thrifty.")] = 1.0,
+    scale: Annotated[float, typer.Option(help="scale of cost-aware.")] = 1.0,
     ceiling: Annotated[bool, typer.Option(help="Adds what a learner that is shown every label gets.")] = False,
     feedback: Annotated[list[str], typer.Option(help=f"{OBSERVED} Repeatable.")] = ["all"],  # noqa: B006
     data_dir: DataDir = None,
@@ -212,7 +212,7 @@ def simulate(
     Example: treetop simulate debian --strategy igw --strategy greedy --init 3000 --horizon 50000
     """
     parameters = {
-        "igw": {"C": c}, "boltzmann": {"beta": beta}, "epsilon": {"epsilon": epsilon}, "thrifty": {"zeal": zeal}
+        "igw": {"C": c}, "boltzmann": {"beta": beta}, "epsilon": {"epsilon": epsilon}, "cost-aware": {"scale": scale}
     }  # fmt: skip
     settings = tuple(
         Settings(
@@ -220,7 +220,7 @@ def simulate(
             split, learn, heard, scenario, warm,
         )
         for learn, slots, drawn, width, heard in product(learner, k, explore, beam, feedback)
-        for name in strategy or ["thrifty" if learn == "treetop" else "igw"]
+        for name in strategy or ["cost-aware" if learn == "treetop" else "igw"]
     )  # fmt: skip
     plan = Plan(data, settings, tuple(seed))
     dataset = load(data, data_dir=data_dir)

@@ -21,9 +21,8 @@ from treetop.data.datasets import Dataset, Stream, load
 from treetop.experiments import run_folder
 from treetop.experiments.records import RunRecord, read_records, record_of, versions
 from treetop.experiments.settings import Plan, Settings
-from treetop.learning.linear import Learner
-from treetop.learning.pooled import Labelled
-from treetop.learning.refit import initial_fit
+from treetop.learning.label_samples import LabelSamples
+from treetop.learning.refit import Learner, initial_fit
 from treetop.model.model import Model
 from treetop.simulation.play import Building, Labels, Progress, World, begin, run
 from treetop.simulation.scenario import Scenario
@@ -106,14 +105,14 @@ def prepared(settings: Settings, stream: Stream, model: Model) -> tuple[Learner,
     """The learner, and the first model: a warm treetop learner has learned the labels of the initialisation set.
 
     >>> stream, model = begin(load("synthetic:arms=50,features=30,rows=200,init=100"), 100, 200, 10, seed=0)
-    >>> learner, first = prepared(Settings("thrifty", learner="treetop"), stream, model)
+    >>> learner, first = prepared(Settings("cost-aware", learner="treetop"), stream, model)
     >>> first.epoch, bool(first.trials.sum() > 0)
     (0, True)
     """
     if not settings.learns_labels:
         useless = settings.beam is None and settings.learner == "paper"
         return settings.regressor(), _unrouted(model) if useless else model
-    known = Labelled.of(model.tree, stream.X_init, stream.Y_init, beam=settings.beam or model.tree.n_nodes)
+    known = LabelSamples.of(model.tree, stream.X_init, stream.Y_init, beam=settings.beam or model.tree.n_nodes)
     learner = settings.regressor(known)
     return learner, initial_fit(model, learner)
 

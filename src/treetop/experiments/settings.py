@@ -9,8 +9,11 @@ from typing import Any
 
 from treetop.arrays import whole
 from treetop.data.datasets import Dataset
-from treetop.learning.linear import Epochs, Learner, Linear
-from treetop.learning.pooled import Labelled, Pooled
+from treetop.learning.label_samples import LabelSamples
+from treetop.learning.linear import Linear
+from treetop.learning.pooled import Pooled
+from treetop.learning.refit import Learner
+from treetop.learning.schedule import Epochs
 from treetop.policy.policy import Policy
 from treetop.policy.strategies import STRATEGIES, Strategy
 from treetop.simulation.observation import Observer, parse
@@ -87,8 +90,8 @@ class Settings:
     def learns_labels(self) -> bool:
         return self.learner == "treetop" and self.warm
 
-    def regressor(self, known: Labelled | None = None) -> Learner:
-        return Linear(loss=self.loss) if self.learner == "paper" else Pooled(known=known)
+    def regressor(self, known: LabelSamples | None = None) -> Learner:
+        return Linear(loss=self.loss) if self.learner == "paper" else Pooled(label_samples=known)
 
     def resolved(self, dataset: Dataset) -> Settings:
         """The same with what depends on the data filled in."""

@@ -14,9 +14,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from treetop import _core
-from treetop.arrays import Fitted, Ints, Matrix, Rows, Singles, as_rows, whole
+from treetop.arrays import Fitted, Matrix, Rows, as_rows, whole
 from treetop.errors import ModelFileError
 from treetop.files import sync_folder
+from treetop.model.pooled_state import PooledState
 from treetop.model.routing import fit_routing, geometric_routing
 from treetop.model.storage import (
     FILES,
@@ -37,12 +38,14 @@ from treetop.model.storage import (
 )
 from treetop.tree.tree import Tree
 
-LEARNED = ("prior", "trials", "home", "hope", "hall")  # what some learners add; None where they do not
+MADE = ("engine", "routing", "rewards", "layout")  # on first use, from the fields
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Model:
-    """What one epoch decides with. Reward rows: nodes first, then arms; columns: features, then the bias.
+    """What one epoch decides with; `pooled` is what treetop's own learner adds to the paper's.
+
+    `route_rows` has a row a node, `reward_rows` a row a node and then a row an arm; columns are features, then the bias.
 
     >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
     >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
@@ -58,11 +61,7 @@ class Model:
     epoch: int = 0
     n_seen: int = 0
     geometric: bool = False
-    prior: Singles | None = None  # mean rewards of arms by routing score, that of nodes, and the hope of a new arm
-    trials: Ints | None = None  # how often each arm was tried
-    home: Ints | None = None  # the leaf of each arm before any moved; None: none did
-    hope: Singles | None = None  # what drawing each arm unseen would bring later
-    hall: Ints | None = None  # the nodes on the way to the leaf that every search ends with, that leaf first
+    pooled: PooledState | None = None
 
     def __post_init__(self) -> None:
         nodes, arms = self.tree.n_nodes, self.tree.n_arms
@@ -81,12 +80,8 @@ class Model:
                 raise ValueError(f"{name}: indices must rise strictly in every row")
         if isinstance(self.reward_rows, Fitted) and len(self.reward_rows.prints) != nodes + arms:
             raise ValueError(f"{len(self.reward_rows.prints)} prints of rewards; there are {nodes + arms} rows")
-        if self.home is not None and (len(self.home) != arms or not 0 <= self.home.min() <= self.home.max() < nodes):
-            raise ValueError(f"the homes of {len(self.home)} arms do not fit {arms} arms and {nodes} nodes")
-        if self.hope is not None and len(self.hope) != arms:
-            raise ValueError(f"the hopes of {len(self.hope)} arms do not fit {arms} arms")
-        if self.hall is not None and not (len(self.hall) and 0 < self.hall.min() <= self.hall.max() < nodes):
-            raise ValueError(f"the way to the hall is {self.hall[:5].tolist()}; it must be of nodes 1 to {nodes - 1}")
+        if self.pooled is not None:
+            self.pooled.check_fits(arms, nodes)
         whole("epoch", self.epoch, 0, 2**62)
         whole("n_seen", self.n_seen, 0, 2**62)
         if not isinstance(self.geometric, bool):
@@ -121,7 +116,14 @@ class Model:
         >>> Model.from_weights(tree, routing=np.zeros((3, 2)), rewards=np.ones((5, 2)), epoch=3).epoch
         3
         """
-        return cls(tree, as_rows(routing, what="routing"), as_rows(rewards, what="rewards"), epoch, n_seen, geometric)
+        return cls(
+            tree=tree,
+            route_rows=as_rows(routing, what="routing"),
+            reward_rows=as_rows(rewards, what="rewards"),
+            epoch=epoch,
+            n_seen=n_seen,
+            geometric=geometric,
+        )
 
     @classmethod
     def unlearned(cls, tree: Tree, routing: Rows, geometric: bool = False) -> Model:
@@ -136,7 +138,7 @@ class Model:
             np.zeros(0, np.float32),
             routing.columns,
         )
-        return cls(tree, routing, rewards, geometric=geometric)
+        return cls(tree=tree, route_rows=routing, reward_rows=rewards, geometric=geometric)
 
     @property
     def n_features(self) -> int:
@@ -163,30 +165,18 @@ class Model:
         A loaded model has them in a memory-mapped file, any other makes them at its first decision.
         """
         r, w = self.route_rows, self.reward_rows
+        routing = self.tree.parents, self.tree.leaf_of, r.start, r.index, r.value
         if (layout := self.__dict__.get("layout")) is not None:
-            return self._with_prior(
-                _core.Engine(
-                    self.tree.parents, self.tree.leaf_of, r.start, r.index, r.value, r.columns, self.geometric, layout
-                )
-            )
-        engine = _core.Engine(
-            self.tree.parents, self.tree.leaf_of, r.start, r.index, r.value, w.start, w.index, w.value,
-            r.columns, self.geometric, 0,
-        )  # fmt: skip
-        return self._with_prior(engine)
-
-    def _with_prior(self, engine: _core.Engine) -> _core.Engine:
-        if self.prior is not None and self.trials is not None:
-            hope = np.zeros(self.n_arms, np.float32) if self.hope is None else self.hope
-            hall = np.zeros(0, np.int32) if self.hall is None else self.hall
-            beside = np.setdiff1d(np.flatnonzero(np.isin(self.tree.parents, hall)), hall).astype(np.int32)
-            engine.start_from(self.prior, self.trials, hope, hall, beside)
+            engine = _core.Engine(*routing, r.columns, self.geometric, layout)
+        else:
+            engine = _core.Engine(*routing, w.start, w.index, w.value, r.columns, self.geometric, 0)
+        if (pooled := self.pooled) is not None:
+            engine.set_pooled(pooled.means, pooled.node_mean, pooled.leaf_factor, pooled.trials, pooled.trial_value)
         return engine
 
     def __getstate__(self) -> dict[str, Any]:
         """To be pickled: without what is made again on first use."""
-        made = ("engine", "routing", "rewards", "layout")
-        return {name: value for name, value in self.__dict__.items() if name not in made}
+        return {name: value for name, value in self.__dict__.items() if name not in MADE}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -211,9 +201,16 @@ class Model:
             files = {name: write_array(fresh / f"{name}.npy", array) for name, array in self._arrays().items()}
             layout = write_layout(fresh / SERVING, self.engine.layout(), files)
             manifest = {
-                "format": FORMAT, "version": VERSION, "epoch": self.epoch, "n_seen": self.n_seen,
-                "geometric": self.geometric, "columns": self.route_rows.columns, "files": files, "serving": layout,
-            }  # fmt: skip
+                "format": FORMAT,
+                "version": VERSION,
+                "epoch": self.epoch,
+                "n_seen": self.n_seen,
+                "geometric": self.geometric,
+                "columns": self.route_rows.columns,
+                "pooled": self.pooled.numbers() if self.pooled else None,
+                "files": files,
+                "serving": layout,
+            }
             write_signed(fresh, manifest)
             swap(fresh, target, work / "old")
             sync_folder(target.parent)
@@ -222,14 +219,14 @@ class Model:
 
     def _arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         r, w = self.route_rows, self.reward_rows
-        prints = {"rewards_prints": w.prints} if isinstance(w, Fitted) else {}
         return {
-            "parents": self.tree.parents, "leaf_of": self.tree.leaf_of,
-            "routing_start": r.start, "routing_index": r.index, "routing_value": r.value,
-            "rewards_start": w.start, "rewards_index": w.index, "rewards_value": w.value,
-            **prints,
-            **{name: array for name in LEARNED if (array := getattr(self, name)) is not None},
-        }  # fmt: skip
+            "parents": self.tree.parents,
+            "leaf_of": self.tree.leaf_of,
+            **{f"routing_{name}": getattr(r, name) for name in ("start", "index", "value")},
+            **{f"rewards_{name}": getattr(w, name) for name in ("start", "index", "value")},
+            **({"rewards_fingerprints": w.prints} if isinstance(w, Fitted) else {}),
+            **(self.pooled.arrays() if self.pooled else {}),
+        }
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Model:
@@ -260,12 +257,17 @@ class Model:
                 for kind in ("routing", "rewards")
             }
             tree, rewards = Tree(arrays["parents"], arrays["leaf_of"]), rows["rewards"]
-            if "rewards_prints" in arrays:
-                rewards = Fitted(rewards.start, rewards.index, rewards.value, columns, arrays["rewards_prints"])
+            if "rewards_fingerprints" in arrays:
+                rewards = Fitted(rewards.start, rewards.index, rewards.value, columns, arrays["rewards_fingerprints"])
             model = cls(
-                tree, rows["routing"], rewards, manifest["epoch"], manifest["n_seen"], manifest["geometric"],
-                arrays.get("prior"), arrays.get("trials"), arrays.get("home"), arrays.get("hope"), arrays.get("hall"),
-            )  # fmt: skip
+                tree=tree,
+                route_rows=rows["routing"],
+                reward_rows=rewards,
+                epoch=manifest["epoch"],
+                n_seen=manifest["n_seen"],
+                geometric=manifest["geometric"],
+                pooled=_pooled(arrays, manifest["pooled"]),
+            )
             for array in arrays.values():
                 forget_pages(array)
             if (layout := map_layout(source, manifest)) is not None:
@@ -276,3 +278,13 @@ class Model:
             raise
         except (KeyError, TypeError, ValueError, OSError) as error:
             raise ModelFileError(f"{source}: not a valid model: {error}") from error
+
+
+def _pooled(arrays: dict[str, Any], numbers: dict[str, float] | None) -> PooledState | None:
+    found = {name.removeprefix("pooled_"): array for name, array in arrays.items() if name.startswith("pooled_")}
+    if numbers is None:
+        if found:
+            raise ValueError(f"there is a file of {min(found)}, but no numbers of the learner it belongs to")
+        return None
+    values: dict[str, Any] = {**found, **numbers}
+    return PooledState(**values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,9 @@ import scipy.sparse as sp
 
 from treetop import _core
 from treetop.arrays import Floats, Ints, Longs, Matrix, Rows, Singles, as_rows, real, whole
-from treetop.tree.tree import Tree, labelled
+from treetop.effort import Progress
+from treetop.tree.labels import check_labelled
+from treetop.tree.tree import Tree
 
 SQUARED_HINGE = 1
 
@@ -25,7 +26,7 @@ def fit_routing(
     threshold: float = 0.0,
     seed: int = 0,
     threads: int = 0,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
 ) -> Rows:
     """One linear classifier on [x; 1] per node but the root: l2-regularised squared hinge, one against its siblings.
 
@@ -37,7 +38,7 @@ def fit_routing(
     >>> fit_routing(Tree.from_labels(X, Y, max_leaf=2), X, Y).csr().shape  # a row a node; features and the bias
     (3, 5)
     """
-    contexts, labels = labelled(X, Y)
+    contexts, labels = check_labelled(X, Y)
     if labels.shape[1] != tree.n_arms:
         raise ValueError(f"labels have {labels.shape[1]} columns; the tree has {tree.n_arms} arms")
     start, rows, target = _one_against_siblings(tree, labels)

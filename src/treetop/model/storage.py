@@ -25,19 +25,21 @@ from treetop.arrays import whole
 from treetop.errors import ModelFileError
 from treetop.files import sync_folder
 
-FORMAT, VERSION, MANIFEST, SERVING = "treetop-model", 1, "manifest.json", "serving.bin"
+FORMAT, VERSION, MANIFEST, SERVING = "treetop-model", 3, "manifest.json", "serving.bin"
 PIECE = 1 << 23  # large aligned writes: where the system can, the file is then cached, and mapped, in huge pages
 FILES = {
     "parents": "int32", "leaf_of": "int32",
     "routing_start": "int64", "routing_index": "int32", "routing_value": "float32",
     "rewards_start": "int64", "rewards_index": "int32", "rewards_value": "float32",
 }  # fmt: skip
-# What the rewards were fitted from; what scores start from; how often each arm was tried; where it was before it moved;
-# what is hoped of drawing it; the way to the leaf that every search ends with.
+# What the rewards were fitted from, and what treetop's own learner adds (`PooledState`).
 OPTIONAL = {
-    "rewards_prints": "int64", "prior": "float32", "trials": "int32", "home": "int32", "hope": "float32",
-    "hall": "int32",
-}  # fmt: skip
+    "rewards_fingerprints": "int64",
+    "pooled_means": "float32",
+    "pooled_trials": "int32",
+    "pooled_trial_value": "float32",
+    "pooled_initial_leaf": "int32",
+}
 
 
 def write_synced(path: Path, data: bytes) -> None:
@@ -198,7 +200,7 @@ def read_signed(source: Path, kind: str, version: int) -> dict[str, Any]:
     try:
         manifest = json.loads((source / MANIFEST).read_bytes())
     except FileNotFoundError:
-        what = "model" if kind == FORMAT else "set of labelled rows"
+        what = "model" if kind == FORMAT else "set of label samples"
         raise ModelFileError(f"{source}: no {MANIFEST}: not a saved {what}, or not all of it") from None
     except (ValueError, OSError, RecursionError) as error:
         raise ModelFileError(f"{source}: {MANIFEST} cannot be read: {error}") from None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from treetop.arrays import Floats
-from treetop.learning.linear import refit
+from treetop.learning.refit import refit
 from treetop.model.model import Model
 from treetop.paper.claims import FIGURE3B, K, labelled
 from treetop.paper.run_cache import BEAM, EXPLORE, Lab, named

@@ -23,8 +23,9 @@ from treetop.arrays import (
     as_rows,
     whole,
 )
+from treetop.policy.draws import batch_keys, choose, draw_probabilities, event_name
 from treetop.policy.policy import MAX_SLOTS, one_row
-from treetop.policy.strategies import IGW, Strategy, batch_keys, check, choose, event_name, first_draw
+from treetop.policy.strategies import IGW, Strategy, check_strategy
 from treetop.records import Candidates, Decision, Decisions, Explanation
 
 
@@ -67,7 +68,7 @@ class FlatPolicy:
     def __post_init__(self) -> None:
         whole("k", self.k, 1, MAX_SLOTS)
         whole("explore", self.explore, 0, self.k)
-        check(self.strategy, self.explore)
+        check_strategy(self.strategy, self.explore)
 
     def decide(
         self,
@@ -116,8 +117,8 @@ class FlatPolicy:
         row = one_row(x, _expect(model).n_features)
         arms = _in_play(model, eligible, exclude)
         found = _candidates(arms, model.scores(row)[0])
-        p = first_draw(self.strategy, found, model.n_seen)
-        return Explanation(found.is_node, found.id, found.route, found.score, found.promise, p)
+        p = draw_probabilities(self.strategy, found, model.n_seen)
+        return Explanation(found.is_node, found.id, found.route, found.score, found.exploration_value, p)
 
 
 def _candidates(arms: Ints, scores: Singles) -> Candidates:

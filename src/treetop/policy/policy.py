@@ -13,18 +13,10 @@ import scipy.sparse as sp
 from treetop import _core
 from treetop.arrays import Arms, Matrix, Rows, as_rows, real, whole
 from treetop.model.model import Model
-from treetop.policy.search import ALL, Eligible, search
-from treetop.policy.strategies import (
-    IGW,
-    Strategy,
-    batch_keys,
-    check,
-    choose,
-    event_key,
-    event_name,
-    first_draw,
-    is_native,
-)
+from treetop.policy.draws import batch_keys, choose, draw_probabilities, event_key, event_name
+from treetop.policy.eligibility import ALL, Eligible
+from treetop.policy.search import search
+from treetop.policy.strategies import IGW, Strategy, check_strategy, is_native
 from treetop.records import Decision, Decisions, Explanation
 
 MAX_SLOTS = 65_536
@@ -37,7 +29,8 @@ class Policy:
     """How to decide: k slots, the last `explore` of them drawn by the strategy, over the effective arms of a search.
 
     `beam` nodes survive on each level (Algorithm 2); with `beta`, every node whose routing score exceeds it instead
-    (the adaptive search of Section 4).
+    (the adaptive search of Section 4). `threads` are those of `decide_batch`, 0 for all cores; no decision depends on
+    them.
 
     >>> from treetop.tree.tree import Tree
     >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)  # four contexts, each with an arm of its own
@@ -57,6 +50,7 @@ class Policy:
     beam: int = 10
     strategy: Strategy = field(default_factory=IGW)
     beta: float | None = None
+    threads: int = 0
 
     def __post_init__(self) -> None:
         whole("k", self.k, 1, MAX_SLOTS)
@@ -64,7 +58,8 @@ class Policy:
         whole("beam", self.beam, 1)
         if self.beta is not None:
             real("beta", self.beta, 0, 1)
-        check(self.strategy, self.explore)
+        whole("threads", self.threads, 0, 4096)
+        check_strategy(self.strategy, self.explore)
 
     def decide(
         self,
@@ -86,11 +81,7 @@ class Policy:
             return quick
         row = one_row(x, model.n_features)
         keys = np.array([event_key(name)], np.int64)
-        arms, nodes, propensities, scores, explored = self._run(model, row, keys, allowed, 1)
-        n = self.k if arms[0, -1] >= 0 else int((arms[0] >= 0).sum())
-        return Decision(
-            name, model.epoch, arms[0, :n], propensities[0, :n], scores[0, :n], explored[0, :n], nodes[0, :n]
-        )
+        return Decisions((name,), model.epoch, *self._run(model, row, keys, allowed, 1))[0]
 
     def decide_batch(
         self,
@@ -102,9 +93,8 @@ class Policy:
         exclude: Arms | None = None,
         *,
         first_row: int = 0,
-        threads: int = 0,
     ) -> Decisions:
-        """One decision per row, on all cores. Randomness comes from the event ids, or from (seed, row number).
+        """One decision per row, on `threads` cores. Randomness comes from the event ids, or from (seed, row number).
 
         Without either, every row gets a new event id. Rows with fewer than k eligible arms are padded with -1.
         `first_row` numbers the rows from there, so that a batch cut into pieces decides the same. `eligible` is one set
@@ -113,9 +103,7 @@ class Policy:
         rows = as_rows(X, expect(model, Model, self).n_features)
         names, keys = batch_keys(len(rows), seed, event_ids, first_row)
         allowed = _allowed(model, eligible, exclude, len(rows))
-        out = self._run(model, rows, keys, allowed, whole("threads", threads, 0, 4096))
-        arms, nodes, propensities, scores, explored = out
-        return Decisions(names, model.epoch, arms, propensities, scores, explored, nodes)
+        return Decisions(names, model.epoch, *self._run(model, rows, keys, allowed, self.threads))
 
     def explain(
         self,
@@ -128,15 +116,15 @@ class Policy:
         row = one_row(x, expect(model, Model, self).n_features)
         allowed = _allowed(model, eligible, exclude, 1).row(0)
         found = search(model, row, self.beam, self.beta, self.k, allowed)
-        p = first_draw(self.strategy, found, model.n_seen)
-        return Explanation(found.is_node, found.id, found.route, found.score, found.promise, p)
+        p = draw_probabilities(self.strategy, found, model.n_seen)
+        return Explanation(found.is_node, found.id, found.route, found.score, found.exploration_value, p)
 
     def begin(
         self, model: Model, row: Rows, event_id: str, allowed: Eligible, ahead: _core.Ahead | None = None
     ) -> Callable[[], Decision]:
         """What gives the decision when it is called. With a thread that works ahead, that has begun it by then.
 
-        >>> from treetop.policy.search import EVERY_ARM
+        >>> from treetop.policy.eligibility import EVERY_ARM
         >>> from treetop.tree.tree import Tree
         >>> X = np.eye(4, dtype=np.float32)
         >>> model, x = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X), as_rows(X[:1])
@@ -175,14 +163,14 @@ class Policy:
         if not is_native(self.strategy):
             return self._run_slowly(model, x, keys, allowed)
         kind, rate = self.strategy.native(model.n_seen)  # type: ignore[attr-defined]
+        beta = -1.0 if self.beta is None else self.beta
+        asked = (x.start, x.index, x.value, keys, self.k, self.explore, self.beam, beta, kind, rate)
         return model.engine.decide(
-            x.start, x.index, x.value, keys, self.k, self.explore, self.beam, -1.0 if self.beta is None else self.beta,
-            kind, rate, allowed.kind, allowed.positions, allowed.start, threads,
-            allowed.mask,
-        )  # fmt: skip
+            *asked, allowed.kind, allowed.positions, allowed.start, threads=threads, mask=allowed.mask
+        )
 
     def _run_slowly(self, model: Model, x: Rows, keys: Any, allowed: Eligible) -> tuple[Any, ...]:
-        """The same path for a strategy written in Python, one context at a time."""
+        """The same arrays for a strategy written in Python, one context at a time."""
         n, k = len(x), self.k
         arms, nodes = np.full((n, k), -1, np.int32), np.full((n, k), -1, np.int32)
         propensities, scores = np.zeros((n, k)), np.zeros((n, k), np.float32)
@@ -201,7 +189,7 @@ class Policy:
                 propensities[i, slot] = p[slot] / below
             scores[i, : len(chosen)] = found.score[chosen]
             explored[i, : len(chosen)] = drawn
-        return arms, nodes, propensities, scores, explored
+        return arms, propensities, scores, explored, nodes
 
 
 def expect(model: Any, kind: type[M], policy: object) -> M:

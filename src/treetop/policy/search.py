@@ -2,142 +2,65 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from treetop import _core
-from treetop.arrays import Arms, Ints, Longs, Rows, as_indices
+from treetop.arrays import Bools, Floats, Ints, Longs, Rows, Singles
 from treetop.model.model import Model
+from treetop.policy.eligibility import Eligible
 from treetop.records import Candidates
-from treetop.tree.tree import Tree
-
-ALL, ONLY, EXCEPT = 0, 1, 2
-NOTHING = np.zeros(0, np.int32)
-NO_ROWS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
-class Eligible:
-    """The arms a request may see, as sorted tree positions: all, only the listed ones, or all except those.
+class CandidateRows:
+    """The effective arms of many contexts: row i has places start[i]:start[i + 1], single arms by id, then nodes by id.
 
-    Prepared once with `Eligible.of`, it has a bit per position and a count per node (`mask`), so that any number of
-    decisions on the same tree cost hardly more than without it. With `start`, one list per row of a batch.
+    `route` is the log of the routing score; the other fields are those of `Candidates`.
     """
 
-    kind: int = ALL
-    positions: Ints = field(default_factory=lambda: NOTHING)
-    start: Longs = field(default_factory=lambda: NO_ROWS)
-    arm_at: Ints = field(default_factory=lambda: NOTHING)  # the tree's: what the positions mean
-    mask: _core.Mask | None = None
-
-    @classmethod
-    def of(cls, tree: Tree, eligible: Arms | Eligible | None = None, exclude: Arms | None = None) -> Eligible:
-        """From ids or a boolean mask (one row per context in a batch: a two-dimensional mask) and ids to leave out.
-
-        >>> tree = Tree(parents=[-1, 0, 0], leaf_of=[1, 2, 1])
-        >>> Eligible.of(tree, eligible=[0, 1]).positions
-        array([0, 2], dtype=int32)
-        """
-        listed = cls.listed(tree, eligible, exclude)
-        if listed.kind == ALL or len(listed.start) or listed.mask is not None:
-            return listed
-        mask = _core.Mask(tree.begin, tree.end, listed.positions, tree.n_arms, listed.kind == ONLY)
-        return replace(listed, mask=mask)
-
-    @classmethod
-    def listed(cls, tree: Tree, eligible: Arms | Eligible | None = None, exclude: Arms | None = None) -> Eligible:
-        """The same without the preparation, for a single decision.
-
-        >>> Eligible.listed(Tree(parents=[-1, 0, 0], leaf_of=[1, 2, 1]), eligible=[0, 1]).positions
-        array([0, 2], dtype=int32)
-        """
-        if isinstance(eligible, Eligible):
-            if exclude is not None:
-                raise ValueError("exclude cannot be added to a prepared Eligible; prepare it with the exclusion")
-            foreign = eligible.kind != ALL and eligible.arm_at is not tree.arm_at
-            if foreign and not np.array_equal(eligible.arm_at, tree.arm_at):
-                raise ValueError(f"this Eligible was not prepared for {tree}; Eligible.of(tree, ...) does that")
-            return eligible
-        if eligible is None and exclude is None:
-            return EVERY_ARM
-        banned = _positions(tree, exclude, "excluded arm")
-        if eligible is None:
-            return cls(EXCEPT, banned, arm_at=tree.arm_at)
-        if isinstance(eligible, set | frozenset):
-            eligible = list(eligible)
-        mask = eligible if hasattr(eligible, "ndim") else np.asarray(eligible)
-        if mask.ndim == 2:
-            return cls._per_row(tree, np.asarray(mask), banned)
-        only = np.setdiff1d(_positions(tree, eligible, "eligible arm"), banned, assume_unique=True)
-        return cls(ONLY, only, arm_at=tree.arm_at)
-
-    def row(self, i: int) -> Eligible:
-        """What row i of a batch may see.
-
-        >>> tree = Tree(parents=[-1, 0, 0], leaf_of=[1, 2, 1])
-        >>> Eligible.of(tree, eligible=np.array([[True, False, False], [True, True, True]])).row(1).positions
-        array([0, 1, 2], dtype=int32)
-        """
-        if len(self.start) == 0:
-            return self
-        return Eligible(self.kind, self.positions[self.start[i] : self.start[i + 1]], arm_at=self.arm_at)
-
-    @classmethod
-    def _per_row(cls, tree: Tree, mask: np.ndarray[Any, Any], banned: Ints) -> Eligible:
-        if mask.dtype != np.bool_ or mask.shape[1] != tree.n_arms:
-            raise ValueError(
-                f"a mask per row must be boolean of shape (n, {tree.n_arms}), not {mask.dtype} of shape {mask.shape}"
-            )
-        ordered = mask[:, tree.arm_at]
-        ordered[:, banned] = False
-        row, position = np.nonzero(ordered)
-        start = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(mask)))])
-        return cls(ONLY, position.astype(np.int32), start.astype(np.int64), tree.arm_at)
+    start: Longs
+    is_node: Bools
+    id: Ints
+    route: Floats
+    score: Singles
+    exploration_value: Singles
 
 
-EVERY_ARM = Eligible()
+def search_batch(
+    model: Model, x: Rows, beam: int, beta: float | None, wanted: int, eligible: Eligible, *, threads: int = 0
+) -> CandidateRows:
+    """The effective arms of every context, in one call of the core; `eligible` is the same for all rows.
 
-
-def _positions(tree: Tree, arms: Arms | None, what: str) -> Ints:
-    if arms is None:
-        return NOTHING
-    if isinstance(arms, set | frozenset):
-        arms = list(arms)
-    array = np.asarray(arms)
-    if array.ndim != 1:
-        raise ValueError(f"{what}s must be a list of ids or a mask, not an array of shape {array.shape}")
-    if array.dtype == np.bool_:
-        if len(array) != tree.n_arms:
-            raise ValueError(f"the mask has {len(array)} entries; the tree has {tree.n_arms} arms")
-        return np.flatnonzero(array[tree.arm_at]).astype(np.int32)
-    return np.unique(tree.position_of[as_indices(array, tree.n_arms, what)])
+    >>> from treetop.arrays import as_rows
+    >>> from treetop.policy.eligibility import EVERY_ARM
+    >>> from treetop.tree.tree import Tree
+    >>> X = Y = np.eye(4, dtype=np.float32)
+    >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
+    >>> search_batch(model, as_rows(X), beam=1, beta=None, wanted=2, eligible=EVERY_ARM).start.tolist()
+    [0, 3, 6, 9, 12]
+    """
+    limit = -1.0 if beta is None else beta
+    found = model.engine.search(
+        x.start, x.index, x.value, wanted, beam, limit, eligible.kind, eligible.positions, eligible.mask, threads
+    )
+    rows = CandidateRows(*found)
+    if not (finite := np.isfinite(rows.score)).all():
+        raise ValueError(f"a score is {rows.score[~finite][0]}: the context is too large for the weights of the model")
+    return rows
 
 
 def search(model: Model, x: Rows, beam: int, beta: float | None, wanted: int, eligible: Eligible) -> Candidates:
     """The effective arms of one context, in canonical order; at least `wanted` where that many arms are eligible.
 
     >>> from treetop.arrays import as_rows
+    >>> from treetop.policy.eligibility import EVERY_ARM
+    >>> from treetop.tree.tree import Tree
     >>> X = Y = np.eye(4, dtype=np.float32)
     >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
     >>> found = search(model, as_rows(X[0]), beam=1, beta=None, wanted=2, eligible=EVERY_ARM)
     >>> found.is_node.tolist()  # the two arms of the leaf that survives, and the other leaf as a whole
     [False, False, True]
     """
-    is_node, ids, route, score, promise = model.engine.search(
-        x.start,
-        x.index,
-        x.value,
-        wanted,
-        beam,
-        -1.0 if beta is None else beta,
-        eligible.kind,
-        eligible.positions,
-        eligible.mask,
-    )
-    if not (finite := np.isfinite(score)).all():
-        raise ValueError(f"a score is {score[~finite][0]}: the context is too large for the weights of the model")
-    order = np.lexsort((ids, is_node))
-    route = np.exp(route[order])
-    return Candidates(is_node[order], ids[order], route, score[order], promise[order])
+    found = search_batch(model, x, beam, beta, wanted, eligible, threads=1)
+    return Candidates(found.is_node, found.id, np.exp(found.route), found.score, found.exploration_value)

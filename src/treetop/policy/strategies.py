@@ -1,21 +1,18 @@
-"""Scores to slots: k - r greedy, r drawn. Knows nothing of trees, models or time."""
+"""Scores of the effective arms in play to probabilities over them. Knows nothing of trees, models or draws."""
 
 from __future__ import annotations
 
-import hashlib
 import math
-import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from treetop import _core
-from treetop.arrays import Bools, Floats, Ints, Longs, as_numbers, real, whole
+from treetop.arrays import Floats, real, whole
 from treetop.records import Candidates
 
-GREEDY, IGW_, BOLTZMANN, EPSILON, THRIFTY = range(5)
+GREEDY, IGW_, BOLTZMANN, EPSILON, COST_AWARE = range(5)  # as the core numbers them
 GAMMAS = ("experiments", "theorem1", "theorem2")
 LARGEST = 1e100  # of a parameter: times any number of rounds and any gap it is still finite
 
@@ -23,6 +20,8 @@ LARGEST = 1e100  # of a parameter: times any number of rounds and any gap it is 
 @runtime_checkable
 class Strategy(Protocol):
     """Anything that turns the scores of the effective arms in play into probabilities over them.
+
+    One that wants more than scores also has `candidate_probabilities(candidates, n_seen)`, which is then asked instead.
 
     >>> class Uniform:
     ...     def probabilities(self, scores, n_seen):
@@ -177,30 +176,43 @@ class EpsilonGreedy:
 
 
 @dataclass(frozen=True)
-class Thrifty:
-    """The best, but for draws that cost less than they promise. Beyond the paper.
+class CostAware:
+    """The best, but for draws that cost less than they bring later. Beyond the paper.
 
-    A draw is in proportion to an arm's promise, which is what showing it brings later by what it teaches (see
-    `Pooled`). Its chance is the fourth power of `zeal` times the promise over the cost, both as a draw has them on
-    average, within 0.001 to 0.9: where the next best is worth little, as in the last slots of many a screen, there is
-    room to try. Without a promise (a model of the faithful learner) a draw is rare, and all in play are alike.
+    A draw takes a candidate in proportion to its exploration value: what showing it brings later, by what it teaches
+    (`Candidates.exploration_value`, which treetop's learner fills in). With the cost (score of the best less that of the
+    drawn) and the value as a draw has them on average, the chance of a draw is (scale * value / cost)^4, within 0.001
+    to 0.9: where the next best is worth little, as in the last slots of many a screen, there is room to try. Without
+    exploration values (a model of the paper's learner) a draw is rare, and all in play are alike.
 
-    >>> promise = np.array([0.0, 0.2, 0.05])
-    >>> Thrifty().probabilities(np.array([0.3, 0.0, 0.0]), n_seen=9, promise=promise).round(4)
+    >>> one, value = np.ones(3), np.array([0.0, 0.2, 0.05])
+    >>> three = Candidates(np.zeros(3, bool), np.arange(3), one, np.array([0.3, 0.0, 0.0]), value)
+    >>> CostAware().candidate_probabilities(three, n_seen=9).round(4)
     array([0.8969, 0.0825, 0.0206])
     """
 
-    zeal: float = 1.0
+    scale: float = 1.0
 
     def __post_init__(self) -> None:
-        real("zeal", self.zeal, 0, LARGEST)
+        real("scale", self.scale, 0, LARGEST)
 
-    def probabilities(self, scores: Floats, n_seen: int, promise: Floats | None = None) -> Floats:
-        """Of all in play; `promise` says what showing each of them brings later."""
+    def probabilities(self, scores: Floats, n_seen: int) -> Floats:
+        """Without exploration values: rare draws, all in play alike.
+
+        >>> CostAware().probabilities(np.array([0.3, 0.0]), n_seen=9).round(4).tolist()
+        [0.9995, 0.0005]
+        """
+        return self._over(scores, np.zeros(len(scores)))
+
+    def candidate_probabilities(self, candidates: Candidates, n_seen: int) -> Floats:
+        """Of the candidates in play, by their scores and exploration values."""
+        return self._over(candidates.score.astype(np.float64), candidates.exploration_value.astype(np.float64))
+
+    def _over(self, scores: Floats, value: Floats) -> Floats:
         best = scores.argmax()
-        promise = np.maximum(np.zeros(len(scores)) if promise is None else promise, 1e-9)
-        drawn = promise / promise.sum()
-        cost, gain = float(drawn @ (scores[best] - scores)), self.zeal * float(drawn @ promise)
+        value = np.maximum(value, 1e-9)
+        drawn = value / value.sum()
+        cost, gain = float(drawn @ (scores[best] - scores)), self.scale * float(drawn @ value)
         epsilon = 0.9 if gain >= cost else min(max((gain / cost) ** 4, 1e-3), 0.9)
         p: Floats = epsilon * drawn
         p[best] += 1 - epsilon
@@ -209,15 +221,37 @@ class Thrifty:
     def native(self, n_seen: int) -> tuple[int, float]:
         """What the core needs to know.
 
-        >>> Thrifty(zeal=2.0).native(n_seen=9)
+        >>> CostAware(scale=2.0).native(n_seen=9)
         (4, 2.0)
         """
-        return THRIFTY, self.zeal
+        return COST_AWARE, self.scale
 
 
 STRATEGIES: dict[str, type[Any]] = {
-    "igw": IGW, "greedy": Greedy, "boltzmann": Boltzmann, "epsilon": EpsilonGreedy, "thrifty": Thrifty
-}  # fmt: skip
+    "igw": IGW,
+    "greedy": Greedy,
+    "boltzmann": Boltzmann,
+    "epsilon": EpsilonGreedy,
+    "cost-aware": CostAware,
+}
+
+
+def make_strategy(name: str, parameters: Mapping[str, Any] | None = None) -> Strategy:
+    """A strategy by its name in settings, on the command line and in config.toml.
+
+    >>> make_strategy("igw", {"C": 2.0})
+    IGW(C=2.0, gamma='experiments', c=1.0, functions=None, delta=None, horizon=None, epsilon=None)
+    >>> make_strategy("greedy", {"C": 2.0})
+    Traceback (most recent call last):
+    ValueError: greedy has no 'C'; it has no parameters
+    """
+    if name not in STRATEGIES:
+        raise ValueError(f"strategy is {name!r}; it must be one of {', '.join(STRATEGIES)}")
+    given, known = parameters or {}, [f.name for f in fields(STRATEGIES[name])]
+    if wrong := next((parameter for parameter in given if parameter not in known), None):
+        raise ValueError(f"{name} has no {wrong!r}; it has {', '.join(known) or 'no parameters'}")
+    made: Strategy = STRATEGIES[name](**given)
+    return made
 
 
 def is_native(strategy: object) -> bool:
@@ -229,10 +263,10 @@ def is_native(strategy: object) -> bool:
     return type(strategy) in STRATEGIES.values() and "native" in vars(type(strategy))
 
 
-def check(strategy: object, explore: int) -> None:
+def check_strategy(strategy: object, explore: int) -> None:
     """Refuses what is not a strategy, and the theorems' gamma with more than the one explore slot they cover.
 
-    >>> check(IGW, explore=3)
+    >>> check_strategy(IGW, explore=3)
     Traceback (most recent call last):
     TypeError: IGW is a class; the strategy is an instance of it: IGW()
     """
@@ -242,118 +276,3 @@ def check(strategy: object, explore: int) -> None:
         raise TypeError(f"{strategy!r} is not a strategy: it has no probabilities(scores, n_seen)")
     if isinstance(strategy, IGW) and strategy.gamma != "experiments" and explore != 1:
         raise ValueError(f"gamma={strategy.gamma!r} is proved for explore=1, not for explore={explore}")
-
-
-def event_name(event_id: object) -> str:
-    """An event id as text; whatever else could be turned into text is more likely a mistake than a name.
-
-    >>> event_name("visit-1"), event_name(7)
-    ('visit-1', '7')
-    """
-    if isinstance(event_id, str):
-        return str(event_id)
-    if isinstance(event_id, int | np.integer) and not isinstance(event_id, bool):
-        return str(int(event_id))
-    raise TypeError(f"an event id must be text or a whole number, not {event_id!r}")
-
-
-def event_key(event_id: str) -> int:
-    """Where an event's randomness comes from.
-
-    >>> event_key("visit-1") == event_key("visit-1") != event_key("visit-2")
-    True
-    """
-    return int.from_bytes(hashlib.blake2b(event_id.encode(), digest_size=8).digest(), "little", signed=True)
-
-
-def batch_keys(
-    n: int, seed: int | None, event_ids: Sequence[str | int] | None, first_row: int
-) -> tuple[tuple[str, ...] | None, Longs]:
-    """One key per row, from its event id or from (seed, row number); and the ids as text. Without either, new ids.
-
-    >>> names, keys = batch_keys(3, seed=0, event_ids=None, first_row=0)
-    >>> bool((batch_keys(2, 0, None, first_row=1)[1] == keys[1:]).all())
-    True
-    """
-    first_row = whole("first_row", first_row, 0, 2**62)
-    if event_ids is None and seed is None:
-        batch = uuid.uuid4().hex
-        event_ids = [f"{batch}-{first_row + i}" for i in range(n)]
-    if event_ids is None:
-        key = event_key(f"seed {whole('seed', seed, -(2**63), 2**64)}")
-        return None, _core.row_keys(key, first_row, n)
-    if seed is not None:
-        raise ValueError("give either seed or event_ids, not both")
-    if isinstance(event_ids, str | bytes):
-        raise TypeError(f"event_ids is {event_ids!r}; it must be a list of event ids")
-    names = tuple(event_name(event) for event in event_ids)
-    if len(names) != n:
-        raise ValueError(f"{len(names)} event ids for {n} contexts")
-    return names, np.array([event_key(name) for name in names], np.int64)
-
-
-def choose(
-    candidates: Candidates, k: int, explore: int, strategy: Any, n_seen: int, key: int
-) -> tuple[Ints, Floats, Bools]:
-    """The slots of Algorithm 1, lines 8 to 14: which candidate, with what probability, and whether it was drawn.
-
-    >>> ids, one = np.arange(3, dtype=np.int32), np.ones(3, np.float32)
-    >>> three = Candidates(np.zeros(3, bool), ids, one, np.array([0, 2, 1], np.float32), one)
-    >>> choose(three, k=2, explore=0, strategy=Greedy(), n_seen=0, key=1)[0]
-    array([1, 2], dtype=int32)
-    """
-    if is_native(strategy):
-        kind, rate = strategy.native(n_seen)
-        return _core.choose(candidates.score, candidates.is_node, candidates.id, k, explore, kind, rate, key)
-    return _choose_slowly(candidates, k, explore, lambda s: checked(strategy.probabilities(s, n_seen), len(s)), key)
-
-
-def first_draw(strategy: Any, candidates: Candidates, n_seen: int) -> Floats:
-    """The strategy's probabilities over all candidates, no slot taken yet.
-
-    >>> one = np.ones(2)
-    >>> two = Candidates(np.zeros(2, bool), np.arange(2), one, np.array([0.2, 0.9]), one)
-    >>> first_draw(EpsilonGreedy(0.5), two, n_seen=3)
-    array([0.25, 0.75])
-    """
-    scores = candidates.score.astype(np.float64)
-    if type(strategy) is Thrifty:  # one of another kind is asked without, here as when it draws
-        return checked(strategy.probabilities(scores, n_seen, candidates.promise.astype(np.float64)), len(scores))
-    return checked(strategy.probabilities(scores, n_seen), len(scores))
-
-
-def _choose_slowly(
-    candidates: Candidates, k: int, explore: int, probabilities: Callable[[Floats], Floats], key: int
-) -> tuple[Ints, Floats, Bools]:
-    """The same for a strategy written in Python: greedy first, then one draw a slot by inversion."""
-    scores = candidates.score.astype(np.float64)
-    slots = min(k, len(scores))
-    chosen = np.argsort(-scores, kind="stable")[: min(k - explore, slots)].tolist()
-    probability = [1.0] * len(chosen)
-    in_play = np.setdiff1d(np.arange(len(scores)), chosen)
-    for slot in range(len(chosen), slots):
-        p = probabilities(scores[in_play])
-        ends = np.cumsum(p)
-        place = int(np.searchsorted(ends, _core.uniform(key, slot) * ends[-1], side="right"))
-        chosen.append(int(in_play[place]))
-        probability.append(float(p[place]))
-        in_play = np.delete(in_play, place)
-    explored = np.arange(slots) >= k - explore
-    return np.array(chosen, np.int32), np.array(probability), explored
-
-
-def checked(p: object, n: int) -> Floats:
-    """A user's probabilities, or an error that says what is wrong with them.
-
-    >>> checked([0.25, 0.75], n=2)
-    array([0.25, 0.75])
-    """
-    array = as_numbers(p, "the strategy's probabilities").astype(np.float64)
-    if array.shape != (n,):
-        raise ValueError(f"the strategy gave probabilities of shape {array.shape} for {n} arms in play")
-    if not (array >= 0).all():
-        raise ValueError(f"the strategy gave the probability {array[~(array >= 0)][0]}; it must be at least 0")
-    if abs(array.sum() - 1) > 1e-6:
-        raise ValueError(f"the strategy's probabilities sum to {array.sum()}; they must sum to 1")
-    exact: Floats = array / array.sum()  # what is drawn with is what is stated
-    return exact

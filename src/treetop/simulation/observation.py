@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from treetop import _core
 from treetop.arrays import Bools, Floats, Longs, Singles, real
-from treetop.policy.strategies import event_key
+from treetop.policy.draws import event_key
 
 
 class Observer(Protocol):

@@ -14,7 +14,10 @@ import numpy as np
 
 from treetop.arrays import Bools, Floats, Ints, Longs, Rows, Singles
 from treetop.data.datasets import Dataset, Stream
-from treetop.learning.linear import Epochs, Learner, Linear, refit
+from treetop.effort import Effort
+from treetop.learning.linear import Linear
+from treetop.learning.refit import Learner, refit
+from treetop.learning.schedule import Epochs
 from treetop.model.model import Model
 from treetop.records import Feedback
 from treetop.simulation.observation import All, Observer, uniforms
@@ -176,9 +179,9 @@ def begin(
         stream = scenario.initial(stream)
     tree_seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
     shown: dict[str, Any] = {name: partial(building, name) if building else None for name in ("tree", "routing")}
-    built = Tree.from_labels(
-        stream.X_init, stream.Y_init, max_leaf=max_leaf, seed=tree_seed, progress=shown["tree"], **tree
-    )
+    build = Tree.from_labels_separated if tree.pop("apart", False) else Tree.from_labels
+    effort = Effort(progress=shown["tree"])
+    built = build(stream.X_init, stream.Y_init, max_leaf=max_leaf, seed=tree_seed, effort=effort, **tree)
     return stream, Model.initial(built, stream.X_init, stream.Y_init, progress=shown["routing"])
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
-import scipy.sparse as sp
 
 from treetop import _core
-from treetop.arrays import Ints, Longs, Matrix, Rows, as_indices, as_rows, whole
+from treetop.arrays import Ints, Longs, Matrix, as_indices, as_rows, whole
+from treetop.effort import Effort
+from treetop.tree.labels import pifa
 
 SPLITS = ("kmeans", "cocluster")
+KMEANS_ROUNDS = 20  # of balanced k-means, at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,26 +90,44 @@ class Tree:
         seed: int = 0,
         *,
         split: str = "kmeans",
-        apart: bool = False,
-        threads: int = 0,
-        progress: Callable[[int, int], object] | None = None,
+        effort: Effort = Effort(),  # noqa: B008
     ) -> Tree:
         """Similar arms together, judged by the contexts in which they are positive (PIFA; Prabhu et al. 2018).
 
-        Arms without a positive context are spread over the leaves, or with `apart` in leaves of their own below one
-        child of the root, so that no beam is spent on them. The same seed gives the same tree on any number of threads
-        (0: all cores). `progress(done, total)` is called ten times a second, in arms times levels.
+        Arms without a positive context are spread over the leaves. `split` is that of `from_vectors`. The same seed
+        gives the same tree on any number of threads; progress is in arms times levels.
 
         >>> X = Y = np.eye(4, dtype=np.float32)  # four contexts, each with an arm of its own
         >>> Tree.from_labels(X, Y, max_leaf=2)
         Tree(4 arms, 3 nodes, depth 1)
         """
+        return cls.from_vectors(pifa(X, Y), max_leaf, branching, seed, split=split, effort=effort)
+
+    @classmethod
+    def from_labels_separated(
+        cls,
+        X: Matrix,
+        Y: Matrix,
+        max_leaf: int = 100,
+        branching: int = 2,
+        seed: int = 0,
+        *,
+        split: str = "kmeans",
+        effort: Effort = Effort(),  # noqa: B008
+    ) -> Tree:
+        """The same, but arms without a positive context stand in leaves of their own below one child of the root.
+
+        No beam is spent on them then, and draws still reach them through that child. What treetop's learner builds on.
+
+        >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, 6, dtype=np.float32)  # nobody knows arms 4 and 5
+        >>> Tree.from_labels_separated(X, Y, max_leaf=2).leaf_of[4:]
+        array([3, 3], dtype=int32)
+        """
         vectors = pifa(X, Y)
         positive = np.diff(vectors.start) > 0
-        build = partial(cls.from_vectors, split=split, threads=threads, progress=progress)
-        if not apart or positive.all():
-            return build(vectors, max_leaf, branching, seed)
-        tree = build(vectors.csr()[positive], max_leaf, branching, seed)
+        tree = cls.from_vectors(vectors.csr()[positive], max_leaf, branching, seed, split=split, effort=effort)
+        if positive.all():
+            return tree
         return _with_others(tree, np.flatnonzero(positive), np.flatnonzero(~positive), max_leaf, branching)
 
     @classmethod
@@ -120,8 +139,7 @@ class Tree:
         seed: int = 0,
         *,
         split: str = "kmeans",
-        threads: int = 0,
-        progress: Callable[[int, int], object] | None = None,
+        effort: Effort = Effort(),  # noqa: B008
     ) -> Tree:
         """A balanced tree over one vector per arm: balanced spherical k-means, or `split="cocluster"` (Dhillon 2001).
 
@@ -140,12 +158,11 @@ class Tree:
             raise ValueError(f"split is {split!r}; it must be one of {', '.join(SPLITS)}")
         if split == "cocluster" and (rows.value < 0).any():
             raise ValueError(f"cocluster needs vectors without negative values; {rows.value.min():g} is one")
-        threads = whole("threads", threads, 0, 4096)
         seed = whole("seed", seed, -(2**63), 2**63 - 1)
+        settings = branching, max_leaf, split == "cocluster", KMEANS_ROUNDS, seed
         parents, leaf_of = _core.build_hierarchy(
-            rows.start, rows.index, rows.value, rows.columns, branching, max_leaf, split == "cocluster", 20, seed,
-            threads, progress,
-        )  # fmt: skip
+            rows.start, rows.index, rows.value, rows.columns, *settings, effort.threads, effort.progress
+        )
         return cls(parents, leaf_of)
 
     @classmethod
@@ -200,44 +217,3 @@ def _with_others(tree: Tree, known: Longs, others: Longs, max_leaf: int, branchi
         else:
             waiting += [(part, len(parents) - 1) for part in np.array_split(arms, branching)]
     return Tree(np.array(parents, np.int32), leaf_of)
-
-
-def pifa(X: Matrix, Y: Matrix) -> Rows:
-    """Positive instance feature aggregation: an arm's vector is the mean of its positive contexts at unit length.
-
-    >>> pifa([[3.0, 4.0], [0.0, 1.0]], [[1, 0], [0, 0]]).csr().toarray()
-    array([[0.6, 0.8],
-           [0. , 0. ]], dtype=float32)
-    """
-    contexts, labels = labelled(X, Y)
-    sums = (labels.T @ contexts.csr()).tocsr()
-    if not np.isfinite(sums.data).all():
-        limit = np.finfo(np.float32).max
-        raise ValueError(f"the positive contexts of an arm add up beyond the limit {limit:g} of float32")
-    arm = np.repeat(np.arange(sums.shape[0]), np.diff(sums.indptr))
-    length = np.sqrt(np.bincount(arm, sums.data.astype(np.float64) ** 2, minlength=sums.shape[0]))
-    sums.data = (sums.data / np.where(length > 0, length, 1)[arm]).astype(np.float32)
-    sums.eliminate_zeros()
-    return as_rows(sums, what="arm vectors")
-
-
-def labelled(X: Matrix, Y: Matrix) -> tuple[Rows, sp.csr_matrix]:
-    """Contexts and their labels (as ones) of a supervised set, checked against each other.
-
-    >>> contexts, labels = labelled([[1.0, 0.0]], [[0.0, 0.5]])
-    >>> labels.toarray()
-    array([[0., 1.]], dtype=float32)
-    """
-    contexts, labels = as_rows(X), as_rows(Y, what="labels")
-    if len(contexts) != len(labels):
-        raise ValueError(f"there are {len(contexts)} contexts, but {len(labels)} rows of labels")
-    if len(contexts) == 0:
-        raise ValueError("the matrix of contexts is empty: 0 rows")
-    if len(labels.value) and labels.value.min() < 0:
-        raise ValueError(f"labels hold {labels.value.min():g}; they must be at least 0")
-    positive = labels.csr() if labels.value.all() else labels.csr().copy()  # the caller's matrix stays as it is
-    positive.data = np.asarray(positive.data != 0, np.float32)
-    positive.eliminate_zeros()
-    if positive.nnz == 0:
-        raise ValueError(f"the label matrix of shape {positive.shape} has no labels; at least 1 is needed")
-    return contexts, positive

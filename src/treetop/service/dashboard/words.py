@@ -9,7 +9,7 @@ from treetop.log.records import Stored
 
 STRATEGY = {
     "igw": "inverse gap weighting", "boltzmann": "Boltzmann", "epsilon": "epsilon-greedy", "greedy": "greedy",
-    "thrifty": "thrifty exploration",
+    "cost-aware": "cost-aware exploration",
 }  # fmt: skip
 Name = Callable[[int], str]  # an arm's id by its index
 Size = Callable[[int], int | None]  # the arms below a node, if its tree is at hand

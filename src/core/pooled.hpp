@@ -1,0 +1,91 @@
+// What treetop's learner adds to a score: the mean reward of arms with that routing score, and the value of exploring.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "rows.hpp"
+#include "tree.hpp"
+
+namespace treetop {
+
+// Scores of an arm start from `means` at its route, those of a pruned node from `node_mean`. Empty: all start from 0.
+struct Pooled {
+    std::vector<float> means;   // at evenly spaced values of slack(route) in [0, widest], linear in between
+    float node_mean = 0;        // one mean, whatever the route
+    double leaf_factor = 1;     // leaves that survive the last level, times the beam
+    std::vector<float> doubt;   // of each arm, in tree order: 1 / (1 + trials)
+    std::vector<float> trials;  // of each node: the mean trial value of the arms below it
+    static constexpr double widest = 4;
+    static constexpr float least = 1e-4f, lasting = 0.1f;
+
+    bool empty() const { return means.empty(); }
+
+    // How many leaves a beam ends with. Nodes have no regressors here: what those cost is spent on arms.
+    std::int64_t leaves(std::int64_t beam) const {
+        return static_cast<std::int64_t>(static_cast<double>(beam) * leaf_factor + 1e-9);
+    }
+
+    // The cube root of -log g: for linear routing on one level, 1 - w.[x; 1].
+    static double slack(double route) { return std::min(std::cbrt(-route), widest); }
+
+    float mean(double route) const {
+        const double place = slack(route) / widest * static_cast<double>(means.size() - 1);
+        const auto i = std::min(static_cast<std::size_t>(place), means.size() - 2);
+        const auto part = static_cast<float>(place - static_cast<double>(i));
+        return means[i] + part * (means[i + 1] - means[i]);
+    }
+
+    // What showing an arm brings later: a tenth of what arms at its place earn, over all that was tried of it.
+    static float exploration_value(float score, float doubt) { return lasting * std::max(score, least) * doubt; }
+
+    // What a draw through a node brings later: the trial value of its arms, on average.
+    float exploration_value(std::int32_t node) const {
+        return empty() ? 0.0f : std::max(trials[node], lasting * least);
+    }
+};
+
+// Of each node the mean over the arms below it, which are given by id.
+inline std::vector<float> means_below(const Layout& tree, std::span<const float> of_arm) {
+    std::vector<double> until{0};
+    for (const std::int32_t arm : tree.arm_at) until.push_back(until.back() + of_arm[arm]);
+    std::vector<float> means;
+    for (std::size_t node = 0; node < tree.nodes(); ++node) {
+        const double arms = std::max(1, tree.end[node] - tree.begin[node]);
+        means.push_back(static_cast<float>((until[tree.end[node]] - until[tree.begin[node]]) / arms));
+    }
+    return means;
+}
+
+// `trials` (how often an arm was tried) and `trial_value` (what trying it unseen brings later) are of each arm by id.
+inline Pooled make_pooled(const Layout& tree, std::span<const float> means, double node_mean, double leaf_factor,
+                          std::span<const std::int32_t> trials, std::span<const float> trial_value) {
+    if (means.size() < 2 || trials.size() != tree.arms() || trial_value.size() != tree.arms())
+        throw std::invalid_argument(std::to_string(means.size()) + " pooled means, " + std::to_string(trials.size()) +
+                                    " trials and " + std::to_string(trial_value.size()) + " trial values do not fit " +
+                                    std::to_string(tree.arms()) + " arms");
+    const auto finite = [](const char* what, double value) {
+        if (!std::isfinite(value)) throw std::invalid_argument(std::string(what) + " is " + std::to_string(value));
+    };
+    for (const float mean : means) finite("a pooled mean", mean);
+    for (const float value : trial_value) finite("a trial value", value);
+    finite("the mean of nodes", node_mean);
+    within("leaf_factor", leaf_factor, 1.0, 1000.0);
+    for (const std::int32_t n : trials)
+        if (n < 0) throw std::invalid_argument("an arm has " + std::to_string(n) + " trials");
+    Pooled pooled;
+    pooled.means.assign(means.begin(), means.end());
+    pooled.node_mean = static_cast<float>(node_mean);
+    pooled.leaf_factor = leaf_factor;
+    pooled.doubt.reserve(tree.arms());
+    for (const std::int32_t arm : tree.arm_at) pooled.doubt.push_back(1.0f / (1.0f + static_cast<float>(trials[arm])));
+    pooled.trials = means_below(tree, trial_value);
+    return pooled;
+}
+
+}  // namespace treetop

@@ -1,0 +1,27 @@
+"""How a computation is run, never what comes out of it: on how many threads, and who hears how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from treetop.arrays import whole
+
+Progress: TypeAlias = Callable[[int, int], object]  # (done, total), called about ten times a second; may raise to stop
+
+
+@dataclass(frozen=True)
+class Effort:
+    """`threads`: 0 for all cores; `progress(done, total)` is called about ten times a second.
+
+    >>> Effort(threads=-1)
+    Traceback (most recent call last):
+    ValueError: threads is -1; it must lie in [0, 4096]
+    """
+
+    threads: int = 0
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        whole("threads", self.threads, 0, 4096)

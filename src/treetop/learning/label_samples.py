@@ -1,0 +1,181 @@
+"""Labelled rows as samples of arms, in memory and on disk: what treetop's learner knows before the first round.
+
+On disk they are a folder of arrays with a signed manifest, as models are, and stay memory-mapped: whoever loads them
+has in memory what it reads.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from treetop import _core
+from treetop.arrays import Bools, Floats, Ints, Matrix, Rows, as_rows, whole
+from treetop.errors import ModelFileError
+from treetop.learning.samples import Samples
+from treetop.model.model import Model
+from treetop.model.pooled_state import LEAF_FACTOR
+from treetop.model.storage import read_array, read_signed, write_array, write_signed
+from treetop.policy.eligibility import EVERY_ARM
+from treetop.policy.search import search_batch
+from treetop.tree.labels import check_labelled
+from treetop.tree.tree import Tree
+
+NEGATIVES = 64  # arms without the label that are kept of a row, about
+
+
+class LabelSamples(Samples):
+    """The arms that routing leads to in each labelled row, with the label as the reward.
+
+    Routing that was fitted on the same rows would flatter them: each row is routed by what was fitted on the other
+    folds. `weight` is how many arms of a beam a sample stands for; 0 for a label that the beam missed.
+
+    >>> X, Y = np.tile(np.eye(4, dtype=np.float32), (8, 1)), np.tile(np.eye(4, dtype=np.float32), (8, 1))
+    >>> samples = LabelSamples.of(Tree.from_labels(X, Y, max_leaf=2), X, Y, beam=1)
+    >>> float(samples.reward.sum()), len(samples.contexts)
+    (32.0, 32)
+    >>> float(samples.without(np.array([True, False, False, False])).reward.sum())  # arm 0 was removed
+    24.0
+    """
+
+    @classmethod
+    def of(
+        cls, tree: Tree, X: Matrix, Y: Matrix, beam: int = 10, *, leaf_factor: float = LEAF_FACTOR, folds: int = 2,
+        seed: int = 0,
+    ) -> LabelSamples:  # fmt: skip
+        """From the rows that a tree was made of, as a search with this beam and leaf factor finds their arms."""
+        contexts, labels = check_labelled(X, Y)
+        beam = int(beam * leaf_factor + 1e-9)
+        whole("folds", folds, 2, max(2, labels.shape[0]))
+        rng = np.random.default_rng(whole("seed", seed, 0))
+        fold = rng.permutation(labels.shape[0]) % folds
+        rows = contexts.csr()
+        found = [np.zeros((5, 0))]
+        for f in range(folds):
+            others, mine = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
+            if labels[others].nnz and len(mine):  # without a label there is no routing
+                model = Model.initial(tree, rows[others], labels[others], tolerance=0.1)
+                found.append(_of_rows(model, as_rows(rows[mine]), labels[mine], beam, rng, mine))
+        row, arm, reward, route, weight = np.concatenate(found, axis=1)
+        return cls(contexts, row.astype(np.int32), arm.astype(np.int32), reward.astype(np.float32), route, weight)
+
+    def labelled_arms(self, arms: int) -> Bools:
+        """Which of so many arms have a label.
+
+        >>> X = Y = np.eye(2, dtype=np.float32)
+        >>> LabelSamples.of(Tree(parents=[-1, 0, 0], leaf_of=[1, 2, 2]), X, np.eye(2, 3), beam=1).labelled_arms(3)
+        array([ True,  True, False])
+        """
+        labelled = np.zeros(arms, np.bool_)
+        labelled[self.arm[self.reward > 0]] = True
+        return labelled
+
+    def without(self, removed: Bools) -> LabelSamples:
+        """The same without the samples of some arms; `removed` has a flag an arm."""
+        if not removed.any():
+            return self
+        kept = ~removed[self.arm]
+        return LabelSamples(
+            self.contexts, self.row[kept], self.arm[kept], self.reward[kept], self.route[kept], self.weight[kept]
+        )
+
+
+def _of_rows(model: Model, x: Rows, labels: Any, beam: int, rng: np.random.Generator, numbers: Any) -> Floats:
+    """(5, n): row numbers, arms, rewards, log routes and weights of the samples of some rows, row by row."""
+    found = search_batch(model, x, beam, None, 1, EVERY_ARM)
+    row = np.repeat(np.arange(len(x)), np.diff(found.start))[~found.is_node]
+    arm = found.id[~found.is_node]
+    pairs = np.repeat(np.arange(len(x)), np.diff(labels.indptr)) * np.int64(model.n_arms) + labels.indices
+    right = np.isin(row * np.int64(model.n_arms) + arm, pairs)
+    wrong = np.bincount(row[~right], minlength=len(x))
+    chance = np.minimum(1.0, NEGATIVES / np.maximum(1, wrong))
+    kept = right | (rng.random(len(arm)) < chance[row])
+    missed = np.setdiff1d(pairs, row * np.int64(model.n_arms) + arm)
+    missed_row, missed_arm = missed // model.n_arms, missed % model.n_arms
+    all_rows = np.concatenate([row[kept], missed_row])
+    order = np.argsort(all_rows, kind="stable")  # of every row: what the beam found, then what it missed
+    all_rows = all_rows[order]
+    all_arms = np.concatenate([arm[kept], missed_arm])[order].astype(np.int32)
+    reward = np.concatenate([right[kept], np.ones(len(missed))])[order]
+    weight = np.concatenate([np.where(right, 1.0, 1 / chance[row])[kept], np.zeros(len(missed))])[order]
+    return np.stack(
+        [numbers[all_rows].astype(float), all_arms.astype(float), reward, _routes(model, x, all_rows, all_arms), weight]
+    )
+
+
+def _routes(model: Model, x: Rows, row: Ints, arm: Ints) -> Floats:
+    """The log route of each pair of a row and an arm; the rows rise."""
+    counts = np.bincount(row, minlength=len(x))
+    widest = max(1, int(counts.max(initial=0)))
+    place = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    arms = np.full((len(x), widest), -1, np.int32)
+    arms[row, place] = arm
+    routes = model.engine.routes(x.start, x.index, x.value, arms.reshape(-1), widest, 0)
+    return np.asarray(routes[row, place])
+
+
+FORMAT, VERSION = "treetop-label-samples", 1
+CONTEXT_FILES = {"contexts_start": "int64", "contexts_index": "int32", "contexts_value": "float32"}
+SAMPLE_FILES = {"row": "int32", "arm": "int32", "reward": "float32", "route": "float64", "weight": "float64"}
+
+
+def save_label_samples(samples: LabelSamples, folder: Path) -> None:
+    """Writes a new folder; without its manifest, which comes last, it is nothing.
+
+    >>> import tempfile
+    >>> from treetop.tree.tree import Tree
+    >>> X = Y = np.eye(4, dtype=np.float32)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_label_samples(LabelSamples.of(Tree.from_labels(X, Y, max_leaf=2), X, Y), Path(folder) / "labelled")
+    ...     load_label_samples(Path(folder) / "labelled", arms=4, features=4).reward.sum()
+    np.float32(4.0)
+    """
+    folder.mkdir()
+    x = samples.contexts
+    arrays: dict[str, Any] = dict(zip(CONTEXT_FILES, (x.start, x.index, x.value), strict=True))
+    arrays |= {name: getattr(samples, name) for name in SAMPLE_FILES}
+    files = {name: write_array(folder / f"{name}.npy", array) for name, array in arrays.items()}
+    write_signed(folder, {"format": FORMAT, "version": VERSION, "columns": x.columns, "files": files})
+
+
+def load_label_samples(folder: Path, arms: int, features: int) -> LabelSamples:
+    """What `save_label_samples` wrote, for a model of so many arms and features; whatever is wrong with it is a ModelFileError.
+
+    >>> load_label_samples(Path("no/such"), arms=2, features=3)
+    Traceback (most recent call last):
+    treetop.errors.ModelFileError: no/such: no manifest.json: not a saved set of label samples, or not all of it
+    """
+    manifest = read_signed(folder, FORMAT, VERSION)
+    try:
+        found = {
+            name: read_array(folder / f"{name}.npy", manifest["files"][name], kind)
+            for name, kind in (CONTEXT_FILES | SAMPLE_FILES).items()
+        }
+        start, index, value = (found.pop(name) for name in CONTEXT_FILES)
+        samples = LabelSamples(Rows(start, index, value, whole("columns", manifest["columns"], 0)), **found)
+        _check(samples, arms, features)
+        return samples
+    except ModelFileError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(f"{folder}: not valid label samples: {error}") from error
+
+
+def _check(samples: LabelSamples, arms: int, features: int) -> None:
+    x = samples.contexts
+    if x.columns != features:
+        raise ValueError(f"contexts of {x.columns} features; the model has {features}")
+    if not _core.inspect_rows(x.start, x.index, x.value, x.columns, "contexts"):
+        raise ValueError("indices must rise strictly in every row")
+    if len({len(getattr(samples, name)) for name in SAMPLE_FILES}) > 1:
+        raise ValueError("there are not as many rows, arms, rewards, routes and weights")
+    for name, ids, limit in (("row", samples.row, len(x)), ("arm", samples.arm, arms)):
+        if len(ids) and not 0 <= ids.min() <= ids.max() < limit:
+            raise ValueError(f"{name} {ids.min()} to {ids.max()}, outside [0, {limit})")
+    for name, values, low, high in (
+        ("reward", samples.reward, 0, 1), ("route", samples.route, -np.inf, 0), ("weight", samples.weight, 0, np.inf)
+    ):  # fmt: skip
+        if len(values) and not (low <= values.min() and values.max() <= high):
+            raise ValueError(f"a {name} from {values.min()} to {values.max()}, outside [{low}, {high}]")

@@ -1,0 +1,37 @@
+"""The learners by name, as settings, config.toml and the command line know them."""
+
+from __future__ import annotations
+
+from treetop.learning.label_samples import LabelSamples
+from treetop.learning.linear import Linear
+from treetop.learning.pooled import Pooled
+from treetop.learning.refit import Learner
+from treetop.learning.routes import RouteCache
+
+LEARNERS = ("paper", "treetop")
+DEFAULT_STRATEGY = {"paper": "igw", "treetop": "cost-aware"}  # what goes with each learner unless somebody asks
+
+
+def make_learner(
+    name: str,
+    *,
+    loss: str = "squared",
+    cost: float = 1.0,
+    label_samples: LabelSamples | None = None,
+    route_cache: RouteCache | None = None,
+) -> Learner:
+    """A learner by its name; `label_samples` and `route_cache` are for treetop's.
+
+    >>> make_learner("paper", cost=2.0).cost
+    2.0
+    >>> make_learner("treetop", loss="absolute")
+    Traceback (most recent call last):
+    ValueError: loss='absolute' is for the learner paper, not for treetop
+    """
+    if name not in LEARNERS:
+        raise ValueError(f"learner is {name!r}; it must be one of {', '.join(LEARNERS)}")
+    if name == "paper":
+        return Linear(loss, cost)
+    if loss != "squared":
+        raise ValueError(f"loss={loss!r} is for the learner paper, not for {name}")
+    return Pooled(cost, label_samples=label_samples, route_cache=route_cache)

@@ -1,0 +1,66 @@
+"""The mean reward by routing score, pooled over all arms: what an arm that nobody has tried is expected to bring."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from treetop.arrays import Floats, Singles
+
+KNOTS, WIDEST = 65, 4.0  # places of the means over the slack of a route; the core interpolates the same way
+
+
+def slack(route: Floats) -> Floats:
+    """The cube root of -log route, at most WIDEST: for linear routing on one level, 1 - w.[x; 1].
+
+    >>> slack(np.array([-1.0, -8.0, -1e9]))
+    array([1., 2., 4.])
+    """
+    return np.minimum(np.cbrt(-route), WIDEST)
+
+
+def interpolate(means: Floats, slacks: Floats) -> Floats:
+    """Means at evenly spaced slacks in [0, WIDEST], linear in between.
+
+    >>> interpolate(np.array([1.0, 0.0]), np.array([1.0]))
+    array([0.75])
+    """
+    return np.interp(slacks, np.linspace(0, WIDEST, len(means)), means)
+
+
+def pooled_means(slacks: Floats, reward: Floats | Singles, weight: Floats) -> Floats:
+    """Mean reward at KNOTS places: each sample counts for the two places around it; the means never rise.
+
+    >>> pooled_means(np.array([0.0, 0.0, 4.0]), np.array([1.0, 0.0, 0.0]), np.ones(3))[[0, -1]]
+    array([0.5, 0. ])
+    """
+    place = slacks / WIDEST * (KNOTS - 1)
+    i = np.minimum(place.astype(np.int64), KNOTS - 2)
+    part = place - i
+    total, mass = np.zeros(KNOTS), np.zeros(KNOTS)
+    for at, share in ((i, weight * (1 - part)), (i + 1, weight * part)):
+        total += np.bincount(at, share * reward, KNOTS)
+        mass += np.bincount(at, share, KNOTS)
+    return _never_rising(total, mass)
+
+
+def _never_rising(total: Floats, mass: Floats) -> Floats:
+    """The weighted least-squares fit of means that never rise (pool adjacent violators); no data: as before it."""
+    blocks: list[list[float]] = []  # total, mass, places
+    for y, w in zip(total, mass, strict=True):
+        blocks.append([y, w, 1])
+        while len(blocks) > 1 and blocks[-1][1] * blocks[-2][0] <= blocks[-1][0] * blocks[-2][1]:
+            y, w, n = blocks.pop()
+            blocks[-1] = [blocks[-1][0] + y, blocks[-1][1] + w, blocks[-1][2] + n]
+    return np.concatenate([np.full(int(n), y / w if w > 0 else 0.0) for y, w, n in blocks])
+
+
+def pooled_rounds(rounds: int) -> int:
+    """How many rounds, the first ones, the means are made of without labels: they change when there are twice as many.
+
+    Meanwhile the residuals of old samples are the same at every refit, and an arm without new ones keeps its weights to
+    the bit. The number depends on nothing but how many rounds there are, so that a refit from scratch is the same.
+
+    >>> pooled_rounds(0), pooled_rounds(1), pooled_rounds(1023), pooled_rounds(1024)
+    (0, 1, 512, 1024)
+    """
+    return 1 << (rounds.bit_length() - 1) if rounds else 0

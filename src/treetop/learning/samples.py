@@ -1,0 +1,148 @@
+"""Rewards of arms in contexts, as the learners take them: one record, grouped by the regressor that learns from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from treetop.arrays import Bools, Floats, Ints, Longs, Rows, Singles, as_rows
+from treetop.model.model import Model
+from treetop.records import Feedback
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """One reward of one arm in one context at each place.
+
+    - `contexts`: the rows; `row` (n,): which of them each sample is of
+    - `arm`, `reward` (n,)
+    - `route` (n,): log of the routing score down to the arm's leaf
+    - `weight` (n,): how much the sample counts for the pooled means
+
+    Samples add up; the contexts of the second stand behind those of the first.
+    """
+
+    contexts: Rows
+    row: Ints
+    arm: Ints
+    reward: Singles
+    route: Floats
+    weight: Floats
+
+    def __len__(self) -> int:
+        return len(self.arm)
+
+    def __add__(self, later: Samples) -> Samples:
+        return Samples(
+            as_rows(sp.vstack([self.contexts.csr(), later.contexts.csr()], format="csr")),
+            np.concatenate([self.row, later.row + np.int32(len(self.contexts))]),
+            np.concatenate([self.arm, later.arm]),
+            np.concatenate([self.reward, later.reward]),
+            np.concatenate([self.route, later.route]),
+            np.concatenate([self.weight, later.weight]),
+        )
+
+
+def by_group(group: Ints, groups: int) -> tuple[Longs, Ints]:
+    """Where each group begins, and the samples group by group, each in its order: a counting sort, as scipy does it.
+
+    >>> by_group(np.array([2, 0, 2], np.int32), 3)
+    (array([0, 1, 1, 3]), array([1, 0, 2], dtype=int32))
+    """
+    n = len(group)
+    one_a_row = sp.csr_matrix((np.ones(n, np.int8), group, np.arange(n + 1)), shape=(n, groups))
+    sorted_ = one_a_row.tocsc()
+    return sorted_.indptr.astype(np.int64), sorted_.indices.astype(np.int32)
+
+
+def latest_step(start: Longs, order: Ints, new: Bools, growth: float) -> tuple[Longs, Ints]:
+    """Of the new samples of every group the first ones, as many as there were when it last grew by `growth`.
+
+    A group that has not grown by as much is what it was before and need not be solved again, however often there is a
+    refit. `new` says it of each sample; the others are kept. `growth` 1 keeps all.
+
+    >>> start, order = np.array([0, 8]), np.arange(8, dtype=np.int32)
+    >>> latest_step(start, order, np.ones(8, bool), 1.1)[1]
+    array([0, 1, 2, 3, 4, 5, 6, 7], dtype=int32)
+    >>> latest_step(np.array([0, 12]), np.arange(12, dtype=np.int32), np.ones(12, bool), 1.1)[0]  # the next step is 13
+    array([ 0, 11])
+    """
+    if growth == 1:
+        return start, order
+    steps = np.unique([0, *(growth ** np.arange(int(22 / np.log(growth)))).astype(np.int64)])
+    fresh = new[order]
+    rank = np.cumsum(fresh)
+    before = np.concatenate([[0], rank])[start]
+    kept = steps[np.searchsorted(steps, np.diff(before), side="right") - 1]
+    group = np.repeat(np.arange(len(kept)), np.diff(start))
+    keep = ~fresh | (rank - 1 - before[group] < kept[group])
+    return np.concatenate([[0], np.cumsum(keep)])[start].astype(np.int64), order[keep]
+
+
+def latest(start: Longs, order: Ints, window: int) -> tuple[Longs, Ints]:
+    """At most the last `window` samples of every group.
+
+    >>> latest(np.array([0, 3, 4]), np.arange(4, dtype=np.int32), window=2)
+    (array([0, 2, 3]), array([1, 2, 3], dtype=int32))
+    """
+    size = np.diff(start)
+    if len(size) == 0 or size.max() <= window:
+        return start, order
+    kept = np.minimum(size, window)
+    first = np.repeat(start[1:] - kept, kept)
+    begin = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)
+    return begin, order[first + np.arange(len(first)) - np.repeat(begin[:-1], kept)]
+
+
+def paper_samples(feedback: Feedback, model: Model) -> tuple[Longs, Ints, Singles]:
+    """Observed rewards by reward model, as (start, contexts, rewards): a node's own choices, every showing of an arm.
+
+    Row g of the model's `rewards` owns samples start[g]:start[g + 1].
+
+    >>> from treetop.tree.tree import Tree
+    >>> X = Y = np.eye(2, dtype=np.float32)
+    >>> model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, Y)
+    >>> paper_samples(Feedback(X, arms=[[0], [0]], nodes=[[-1], [1]], rewards=[[1], [0]]), model)[0]  # nodes 0-2, arms 0-1
+    array([0, 0, 1, 1, 3, 3])
+    """
+    tree = model.tree
+    check_fits(feedback, model)
+    t, slot = np.nonzero(feedback.observed)
+    arm, node, reward = (a[t, slot] for a in (feedback.arms, feedback.nodes, feedback.rewards))
+    through = node >= 0
+    group = np.concatenate([node[through], tree.n_nodes + arm])
+    start, order = by_group(group, tree.n_nodes + tree.n_arms)
+    context = np.concatenate([t[through], t]).astype(np.int32)
+    return start, context[order], np.concatenate([reward[through], reward])[order]
+
+
+def check_fits(feedback: Feedback, model: Model, any_tree: bool = False) -> None:
+    """Refuses feedback on arms, nodes or features that the model does not have.
+
+    With `any_tree`, nodes may be of trees that the arms had before they moved.
+
+    >>> from treetop.tree.tree import Tree
+    >>> X = Y = np.eye(2, dtype=np.float32)
+    >>> model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, Y)
+    >>> check_fits(Feedback(X, arms=[[7], [0]], nodes=None, rewards=[[1], [0]]), model)
+    Traceback (most recent call last):
+    ValueError: feedback on arm 7, outside [0, 2)
+    """
+    tree, arms, nodes = model.tree, feedback.arms, feedback.nodes
+    if feedback.contexts.columns != model.n_features:
+        raise ValueError(f"feedback has {feedback.contexts.columns} features; the model has {model.n_features}")
+    for name, ids, limit in (("arm", arms, tree.n_arms), *([] if any_tree else [("node", nodes, tree.n_nodes)])):
+        if ids.size and ids.max() >= limit:
+            raise ValueError(f"feedback on {name} {ids.max()}, outside [0, {limit})")
+    if feedback.appeared is not None and len(feedback.appeared) > tree.n_arms:
+        raise ValueError(f"feedback says when {len(feedback.appeared)} arms appeared; the model has {tree.n_arms}")
+    if any_tree:
+        return
+    place = tree.position_of[np.maximum(arms, 0)]
+    above = np.maximum(nodes, 0)
+    outside = (nodes >= 0) & (arms >= 0) & ((place < tree.begin[above]) | (place >= tree.end[above]))
+    if outside.any():
+        r, s = np.argwhere(outside)[0]
+        raise ValueError(f"round {r}, slot {s}: arm {arms[r, s]} is not below node {nodes[r, s]}")

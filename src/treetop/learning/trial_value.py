@@ -1,0 +1,93 @@
+"""What trying an arm unseen would bring later: an arm without labels, or one that was added since.
+
+Judged by what arms earn and by what earlier draws have brought. Knows nothing of contexts, routing and regressors.
+docs/learner.md has the formulas and the reason for every constant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from treetop.arrays import Bools, Floats, Longs
+from treetop.records import Feedback
+
+DRAWS = 3000  # the first guess counts as if so many draws had shown it
+UNLABELLED, NEW = 0.3, 0.25  # first guesses of an arm without labels and of a new one, as parts of what arms earn
+BEST = 100  # one arm in so many is too good to expect the like of an arm without labels
+FINDS = 3  # that new arms are like the old ones counts as if so many finds had shown it
+SOME = 32  # trials without a reward after which an arm without labels is worth a quarter
+
+
+@dataclass(frozen=True, eq=False)
+class TrialValues:
+    """`of_arm` (n,): 0 for arms with labels or rewards; `new_arm`: of an arm that is added next."""
+
+    of_arm: Floats
+    new_arm: float
+
+    @classmethod
+    def of(cls, feedback: Feedback, labelled: Bools, new_arms_alike: bool = True) -> TrialValues:
+        """An arm is worth what it earns in as many rounds as there were so far, halved since it takes others' places.
+
+        With `new_arms_alike`, arms that appeared late are judged as if they were like the old ones; otherwise as arms
+        without labels.
+
+        >>> X, labelled = np.ones((4, 1), np.float32), np.array([True, True, False])
+        >>> feedback = Feedback(X, arms=[[0], [0], [1], [1]], nodes=None, rewards=[[1], [1], [1], [0]])
+        >>> TrialValues.of(feedback, labelled).of_arm.round(4).tolist()
+        [0.0, 0.0, 0.0938]
+        """
+        n, arms = max(1, len(feedback)), len(labelled)
+        new = feedback.appeared_late(arms) if new_arms_alike else np.zeros(arms, np.bool_)
+        reward = np.where(feedback.observed, feedback.rewards, 0)
+        shown = np.maximum(feedback.arms, 0)
+        rate = np.bincount(shown.ravel(), weights=np.maximum(reward, 0).ravel(), minlength=arms) / n
+        trials = np.bincount(shown[feedback.observed], minlength=arms)
+        drawn = feedback.observed & (feedback.nodes >= 0)
+        of_new = new[shown]
+        found = reward[(feedback.nodes < 0) & ~labelled[shown] & ~of_new].sum()
+        first = UNLABELLED * n / 2 * _mean_without_best(rate[labelled & ~new] ** 2)
+        unlabelled = (DRAWS * first + found / 2) / (DRAWS + (drawn & ~of_new).sum())
+        value = unlabelled / (1.0 + trials // SOME) ** 2
+        old = _OldArms.of(rate[~new])
+        draws = np.bincount(shown[drawn & of_new], minlength=arms)[new]
+        hits = np.unique(shown[drawn & of_new & (reward > 0)])
+        scale = NEW * n / 2 * (len(hits) + FINDS) / (old.expected_finds(draws) + FINDS)
+        value[new] = scale * old.mean_square(trials[new])
+        value[labelled | (rate > 0)] = 0  # nothing is left to be found
+        return cls(value, scale * float(old.mean_square(np.zeros(1, np.int64))[0]))
+
+
+@dataclass(frozen=True, eq=False)
+class _OldArms:
+    """New arms as if each were one of the old ones: rates of reward, and how many arms have each."""
+
+    rate: Floats
+    count: Longs
+
+    @classmethod
+    def of(cls, rates: Floats) -> _OldArms:
+        return cls(*np.unique(np.minimum(rates, 1), return_counts=True))
+
+    def _left(self, draws: Longs) -> Floats:
+        """(draws, rates): how many arms of each rate have no reward after so many draws."""
+        return np.asarray(self.count * (1 - self.rate) ** draws[:, None])
+
+    def mean_square(self, draws: Longs) -> Floats:
+        """Of the rate, after so many draws without a reward."""
+        some, place = np.unique(draws, return_inverse=True)
+        left = self._left(some)
+        return np.asarray((left @ self.rate**2 / np.maximum(left.sum(axis=1), 1e-9))[place])
+
+    def expected_finds(self, draws: Longs) -> float:
+        """How many arms should have been found by so many draws of each."""
+        some, counts = np.unique(draws, return_counts=True)
+        return float(counts @ (1 - self._left(some).sum(axis=1) / max(1, self.count.sum())))
+
+
+def _mean_without_best(values: Floats) -> float:
+    """With heavy tails the best would be all of it."""
+    usual = np.sort(values)[: len(values) - len(values) // BEST]
+    return float(usual.mean()) if len(usual) else 0.0
