@@ -299,7 +299,7 @@ def test_feedback_that_does_not_fit_the_model_is_refused(learned: treetop.Model,
     for model, make, error, message in cases:
         with refused(error, message):
             treetop.refit(model, make())  # type: ignore[arg-type]
-    with refused(ValueError, "FlatModel has an oracle of its own; regressor=Linear("):
+    with refused(ValueError, "FlatModel has an oracle of its own; learner=Linear("):
         treetop.refit(flat, feedback(), Linear())
     assert treetop.refit(learned, feedback(arms=[[1]], **through)).n_seen == 1
 

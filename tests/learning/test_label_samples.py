@@ -70,7 +70,7 @@ def test_the_paper_stays_the_paper(tmp_path: Path) -> None:
     first = treetop.Model.initial(treetop.Tree.from_labels(X[:300], Y[:300], max_leaf=4), X[:300], Y[:300])
     monday = treetop.Feedback(X[:2], [[1], [2]], None, [[1.0], [0.0]])
     assert parts(treetop.refit(first, monday)) == parts(treetop.refit(first, monday, treetop.Linear()))
-    assert treetop.refit(first, monday).prior is None
+    assert treetop.refit(first, monday).pooled is None
 
 
 def test_the_first_model_of_init_is_that_of_simulate(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_damaged_labels_stop_a_refit_and_nothing_else(folder: Path) -> None:
             with pytest.raises(ModelFileError, match=r"arm\.npy"):
                 bandit.refit()
         shutil.move(folder / LABELLED, folder / "away")
-        with pytest.raises(ModelFileError, match=r"labelled: no manifest\.json: not a saved set of labelled rows"):
+        with pytest.raises(ModelFileError, match=r"labelled: no manifest\.json: not a saved set of label samples"):
             bandit.refit()
         assert bandit.home.models() == ["000000"]
         assert len(bandit.decide(X[0]).arms) == 4

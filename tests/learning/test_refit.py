@@ -181,9 +181,9 @@ def test_prints_that_do_not_fit_are_refused(learned: Model, tmp_path: Path) -> N
     with pytest.raises(ValueError, match=f"3 prints of rewards; there are {len(rewards)} rows"):
         replace(learned, reward_rows=replace(rewards, prints=rewards.prints[:3]))
     learned.save(tmp_path / "m")
-    path = tmp_path / "m" / "rewards_prints.npy"
+    path = tmp_path / "m" / "rewards_fingerprints.npy"
     path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(treetop.ModelFileError, match="rewards_prints"):
+    with pytest.raises(treetop.ModelFileError, match="rewards_fingerprints"):
         Model.load(tmp_path / "m")
 
 

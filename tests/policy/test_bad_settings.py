@@ -10,6 +10,7 @@ from helpers.problems import Problem
 
 import treetop
 from treetop import IGW, Boltzmann, Epochs, EpsilonGreedy, FlatPolicy, Linear, Policy, Tree
+from treetop.effort import Effort
 
 INT_MAX = 2**31 - 1
 
@@ -60,7 +61,7 @@ BAD_TREES: Table = {
     "branching 2.0": (lambda: labels(branching=2.0), TYPE, "branching must be a whole number, not 2.0"),
     "seed 2**63": (lambda: labels(seed=2**63), VALUE, f"seed is {2**63}; it must lie in"),
     "seed None": (lambda: labels(seed=None), TYPE, "seed must be a whole number, not None"),
-    "threads -1": (lambda: labels(threads=-1), VALUE, "threads is -1; it must lie in [0, 4096]"),
+    "threads -1": (lambda: labels(effort=Effort(-1)), VALUE, "threads is -1; it must lie in [0, 4096]"),
     "split": (lambda: labels(split="magic"), VALUE, "split is 'magic'; it must be one of kmeans, cocluster"),
     "no vectors": (lambda: Tree.from_vectors(np.zeros((0, 3))), VALUE, "there are 0 arms; a tree needs at least 1"),
     "negative cocluster": (lambda: Tree.from_vectors(-X, split="cocluster"), VALUE, "negative values; -1 is one"),

@@ -234,7 +234,7 @@ def test_decisions_state_what_happened(case: Case, k: int, explore: int, how: tu
     place = {(e.is_node, e.id): i for i, e in enumerate(found)}
     possible = np.array([e.score for e in found])
     below = arms_of(found, case.model, case.eligible)
-    for arms, nodes, propensities, scores, explored in zip(*rows, strict=True):
+    for arms, propensities, scores, explored, nodes in zip(*rows, strict=True):
         filled = min(k, len(found))
         assert filled >= min(k, len(case.eligible_arms))
         assert arms[filled:].tolist() == nodes[filled:].tolist() == [-1] * (k - filled)
@@ -295,7 +295,7 @@ def test_arm_below_is_the_arm_of_the_decision() -> None:
     eligible = SOME[2]
     positions = eligible.positions(SMALL.tree)
     keys = _core.row_keys(8, 0, 200)
-    arms, nodes, _, _, _ = decide(SMALL, SMALL_X, keys, 4, 4, IGW, 0.0, eligible=eligible)
+    arms, _, _, _, nodes = decide(SMALL, SMALL_X, keys, 4, 4, IGW, 0.0, eligible=eligible)
     serving = engine(SMALL)
     for row, slot in zip(*np.nonzero(nodes >= 0), strict=True):
         node = int(nodes[row, slot])
@@ -307,7 +307,7 @@ def test_arm_below_is_the_arm_of_the_decision() -> None:
 @pytest.mark.parametrize("strategy", [GREEDY, IGW, BOLTZMANN, EPSILON])
 def test_fewer_eligible_arms_than_slots(strategy: int) -> None:
     few = Eligible(ONLY, (2, 9))
-    arms, nodes, propensities, _, _ = decide(
+    arms, propensities, _, _, nodes = decide(
         SMALL, SMALL_X, _core.row_keys(0, 0, 50), 5, 3, strategy, 0.5, eligible=few
     )
     assert all(sorted(row) == [-1, -1, -1, 2, 9] for row in arms.tolist())

@@ -1,0 +1,81 @@
+"""What treetop's learner adds to a model: checked when it is made and when it is loaded."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.problems import Problem
+
+from treetop import Model, ModelFileError, Policy, Pooled
+from treetop.model.pooled_state import PooledState
+from treetop.model.storage import MANIFEST, signature, write_array
+
+GOOD: dict[str, Any] = {"means": [0.5, 0.1], "trials": [3, 0, 1], "trial_value": [0.0, 0.2, 0.0]}
+
+
+@pytest.fixture(scope="module")
+def model(problem: Problem) -> Model:
+    return Pooled().learn(problem.model, problem.feedback(200))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"means": [0.5, np.nan]}, "means of place 1 is nan; it must be finite"),
+        ({"means": [0.5]}, r"means have shape \(1,\); a list of at least 2 is needed"),
+        ({"trial_value": [0.0, np.inf, 0.0]}, "trial_value of arm 1 is inf; it must be finite"),
+        ({"trials": [3, -1, 0]}, r"trials -1 is outside \[0, 2147483647\)"),
+        ({"node_mean": np.nan}, "node_mean is nan; it must be finite"),
+        ({"new_arm_value": np.inf}, "new_arm_value is inf; it must be finite"),
+        ({"leaf_factor": 0.5}, r"leaf_factor is 0.5; it must be finite and lie in \[1, 1000\]"),
+        ({"initial_leaf": [0, -1, 2]}, r"initial_leaf -1 is outside"),
+    ],
+)
+def test_what_cannot_be_is_refused(change: dict[str, Any], message: str) -> None:
+    PooledState(**GOOD)
+    with pytest.raises(ValueError, match=message):
+        PooledState(**{**GOOD, **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"trials": [1]}, "trials of 1 arms do not fit a model of 60 arms"),
+        ({"trial_value": [0.0] * 61}, "trial_value of 61 arms do not fit a model of 60 arms"),
+        ({"initial_leaf": [99] * 60}, r"initial_leaf 99 is outside \[0, 31\)"),
+    ],
+)
+def test_a_state_of_another_model_is_refused(model: Model, change: dict[str, Any], message: str) -> None:
+    assert model.pooled is not None
+    with pytest.raises(ValueError, match=message):
+        replace(model, pooled=replace(model.pooled, **change))
+
+
+@pytest.mark.parametrize("name", ["pooled_trial_value", "pooled_means"])
+def test_a_saved_model_with_nan_is_refused(model: Model, tmp_path: Path, name: str) -> None:
+    """Even with the right checksums: no decision ever has a propensity that is not a number."""
+    model.save(tmp_path / "m")
+    path = tmp_path / "m" / f"{name}.npy"
+    values = np.load(path)
+    values[0] = np.nan
+    manifest = json.loads((tmp_path / "m" / MANIFEST).read_bytes())
+    del manifest["crc32"]
+    manifest["files"][name] = write_array(path, values)
+    (tmp_path / "m" / MANIFEST).write_text(json.dumps({**manifest, "crc32": signature(manifest)}))
+    with pytest.raises(ModelFileError, match="0 is nan; it must be finite"):
+        Model.load(tmp_path / "m")
+
+
+def test_a_saved_model_decides_the_same(problem: Problem, model: Model, tmp_path: Path) -> None:
+    model.save(tmp_path / "m")
+    one, two = (Policy().decide_batch(m, problem.X[:50], seed=3) for m in (model, Model.load(tmp_path / "m")))
+    for name in ("arms", "propensities", "scores", "explored", "nodes"):
+        assert np.array_equal(getattr(one, name), getattr(two, name))
+
+
+def test_models_are_made_by_name(model: Model) -> None:
+    with pytest.raises(TypeError, match="positional"):
+        Model(model.tree, model.route_rows, model.reward_rows)  # type: ignore[misc, call-arg]
