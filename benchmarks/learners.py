@@ -101,19 +101,24 @@ def measure(data: str, init: int | None, horizon: int | None, seed: int, afresh:
     per_sample = better.total() / (samples + len(pairs) * len(known.arm)) / (better.beside.total() / samples)
     times = decisions({"paper": (igw, better.twin), "treetop": (thrifty, treetop.model)}, stream.X)
     return {
-        "data": dataset.name, "arms": dataset.n_arms, "rounds": rounds, "init": rows, "seed": seed, "afresh": afresh,
+        "data": dataset.name,
+        "arms": dataset.n_arms,
+        "rounds": rounds,
+        "init": rows,
+        "seed": seed,
+        "afresh": afresh,
         "mean_reward": {"treetop": treetop.mean_reward, "paper": faithful.mean_reward},
-        "labels": len(known.arm), "labels_seconds": labels,
-        "refits": [
-            {"rounds": n, "samples": s, "treetop": a, "paper": b}
-            for (n, s, a), (_, _, b) in pairs
-        ],
+        "labels": len(known.arm),
+        "labels_seconds": labels,
+        "refits": [{"rounds": n, "samples": s, "treetop": a, "paper": b} for (n, s, a), (_, _, b) in pairs],
         "ratio_a_refit": {"median": float(np.median(ratios)), "largest": max(ratios)},
-        "ratio_same_refits": better.total() / better.beside.total(), "ratio_a_sample": per_sample,
+        "ratio_same_refits": better.total() / better.beside.total(),
+        "ratio_a_sample": per_sample,
         "whole_stream_seconds": {"treetop": better.total(), "paper": paper.total()},
         "ratio_whole_stream": better.total() / paper.total(),
-        "decide_us": times, "ratio_decide": times["treetop"] / times["paper"],
-    }  # fmt: skip
+        "decide_us": times,
+        "ratio_decide": times["treetop"] / times["paper"],
+    }
 
 
 def main() -> None:
@@ -131,8 +136,10 @@ def main() -> None:
         return
     for entry in found.pop("refits"):
         ratio = entry["treetop"] / entry["paper"]
-        print(f"{entry['rounds']:9,} rounds {entry['samples']:10,} samples  "
-              f"treetop {entry['treetop']:7.3f} s  paper {entry['paper']:7.3f} s  {ratio:5.2f}x")  # fmt: skip
+        print(
+            f"{entry['rounds']:9,} rounds {entry['samples']:10,} samples  "
+            f"treetop {entry['treetop']:7.3f} s  paper {entry['paper']:7.3f} s  {ratio:5.2f}x"
+        )
     for name, value in found.items():
         print(f"{name}: {value}")
 

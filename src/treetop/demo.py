@@ -48,9 +48,15 @@ class Demo:
             _, model = begin(self.dataset, INIT, len(self.stream.rows), MAX_LEAF, self.seed, apart=True)
         learner, first = prepared(settings, self.stream, model)
         return run(
-            self.stream, first, settings.policy(model.tree.n_nodes), name=name, seed=seed, progress=progress,
-            epochs=settings.epochs(), regressor=learner,
-        )  # fmt: skip
+            self.stream,
+            first,
+            settings.policy(model.tree.n_nodes),
+            name=name,
+            seed=seed,
+            progress=progress,
+            epochs=settings.epochs(),
+            regressor=learner,
+        )
 
     def attainable(self) -> float:
         """Mean reward of a policy that knows every label: no more than 5 of them can be shown."""

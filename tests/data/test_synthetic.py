@@ -80,10 +80,18 @@ def test_rows_do_not_depend_on_how_many_there_are() -> None:
 def test_rows_equal_the_slow_twin(data: st.DataObject) -> None:
     arms, features = data.draw(st.integers(1, 90)), data.draw(st.integers(1, 60))
     shape: Any = (
-        arms, features, data.draw(st.integers(1, arms)), data.draw(st.floats(1, features)),
-        data.draw(st.floats(1, min(arms, 12))), data.draw(st.floats(0, 3)), data.draw(st.floats(0, 1)),
-        data.draw(st.integers(0, 2**63 - 1)), 2, 3, 1,
-    )  # fmt: skip
+        arms,
+        features,
+        data.draw(st.integers(1, arms)),
+        data.draw(st.floats(1, features)),
+        data.draw(st.floats(1, min(arms, 12))),
+        data.draw(st.floats(0, 3)),
+        data.draw(st.floats(0, 1)),
+        data.draw(st.integers(0, 2**63 - 1)),
+        2,
+        3,
+        1,
+    )
     start, index, value, y_start, y_index = _core.synthesize(*shape)
     world = World(*shape[:8])
     for i in range(5):
@@ -153,9 +161,13 @@ def test_every_shape_of_the_paper_parses_and_may_be_overridden(name: str) -> Non
 
 def test_shapes_are_those_of_table_1() -> None:
     assert {name: parse(f"synthetic:like={name}").arms for name in SHAPES} == {
-        "eurlex-4k": 4271, "amazoncat-13k": 13330, "wiki10-31k": 30938, "wiki-500k": 501070, "amazon-670k": 670091,
+        "eurlex-4k": 4271,
+        "amazoncat-13k": 13330,
+        "wiki10-31k": 30938,
+        "wiki-500k": 501070,
+        "amazon-670k": 670091,
         "amazon-3m": 2812281,
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
@@ -209,16 +221,36 @@ def test_mistakes_in_a_spec_are_named(spec: str, message: str) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"arms": 0}, {"arms": 2**40}, {"features": 0}, {"topics": 0}, {"topics": 11}, {"nonzeros": 0.5},
-        {"nonzeros": 21.0}, {"labels": 0.0}, {"labels": 10.5}, {"zipf": -1.0}, {"noise": float("nan")}, {"init": -1},
-        {"rows": -1}, {"rows": 2**62},
+        {"arms": 0},
+        {"arms": 2**40},
+        {"features": 0},
+        {"topics": 0},
+        {"topics": 11},
+        {"nonzeros": 0.5},
+        {"nonzeros": 21.0},
+        {"labels": 0.0},
+        {"labels": 10.5},
+        {"zipf": -1.0},
+        {"noise": float("nan")},
+        {"init": -1},
+        {"rows": -1},
+        {"rows": 2**62},
     ],
-)  # fmt: skip
+)
 def test_the_core_refuses_what_it_cannot_make(wrong: dict[str, float]) -> None:
     right: dict[str, Any] = {
-        "arms": 10, "features": 20, "topics": 3, "nonzeros": 5.0, "labels": 2.0, "zipf": 1.0, "noise": 0.5, "seed": 0,
-        "init": 2, "rows": 3, "threads": 1,
-    }  # fmt: skip
+        "arms": 10,
+        "features": 20,
+        "topics": 3,
+        "nonzeros": 5.0,
+        "labels": 2.0,
+        "zipf": 1.0,
+        "noise": 0.5,
+        "seed": 0,
+        "init": 2,
+        "rows": 3,
+        "threads": 1,
+    }
     assert len(_core.synthesize(**right)[0]) == 6
     with pytest.raises(ValueError, match=next(iter(wrong))):
         _core.synthesize(**(right | wrong))

@@ -185,9 +185,12 @@ def test_a_record_says_what_was_played(tmp_path: Path) -> None:
     record = execute(tmp_path, small("boltzmann", feedback="position:decay=0.5"), dataset=data)[0]
     stream, model = begin(data, 100, 2000, 4, 0)
     played = treetop.run(
-        stream, model, treetop.Policy(strategy=treetop.Boltzmann()), epochs=treetop.Epochs.doubling(64),
+        stream,
+        model,
+        treetop.Policy(strategy=treetop.Boltzmann()),
+        epochs=treetop.Epochs.doubling(64),
         feedback=Position(0.5),
-    )  # fmt: skip
+    )
     collected = played.history.collected()
     assert (record.mean_reward, record.checkpoints) == (played.mean_reward, played.checkpoints)
     assert record.checksum == played.history.checksum()
@@ -237,8 +240,10 @@ def test_a_title_says_what_tells_a_run_from_the_others() -> None:
     igw = [Settings("igw", {"C": c}, beam=b) for c, b in ((1.0, 10), (2.0, None))]
     plan = Plan("debian", (*igw, Settings("greedy")), (0, 7))
     assert [plan.title(settings, seed) for settings, seed in plan.runs()[:3]] == [
-        "igw C=1.0 beam=10, seed 0", "igw C=2.0 beam=None, seed 0", "greedy, seed 0"
-    ]  # fmt: skip
+        "igw C=1.0 beam=10, seed 0",
+        "igw C=2.0 beam=None, seed 0",
+        "greedy, seed 0",
+    ]
     assert small("igw", "greedy").title(*small("igw", "greedy").runs()[0]) == "igw"
 
 

@@ -233,8 +233,11 @@ def test_the_command_plays_every_dataset_given(tmp_path: Path, monkeypatch: pyte
     made = {arms: treetop.load(spec).X for arms, spec in specs.items()}
     flat = [min(40, 60_000 // round(arms * round(len(X.value) / len(X), 2))) for arms, X in made.items()]
     assert [(row["arms"], row["variant"], row["rounds"]) for row in found.data["variants"]] == [
-        (150, "all arms", flat[0]), (150, "beam 10", 100), (300, "all arms", flat[1]), (300, "beam 10", 100)
-    ]  # fmt: skip
+        (150, "all arms", flat[0]),
+        (150, "beam 10", 100),
+        (300, "all arms", flat[1]),
+        (300, "beam 10", 100),
+    ]
     assert flat[1] < flat[0] == 40
     assert "--horizon 100 --flat-horizon 40" in (tmp_path / "reproduce.json").read_text()
     played = found.sheets[0].records()

@@ -266,9 +266,10 @@ def test_sizes_are_those_of_table_1_as_far_as_there_are_rows(small: Path) -> Non
 
 
 def test_presets_are_found_by_name_shape_and_arms() -> None:
-    assert [getattr(preset_of(*at), "name", None) for at in
-            (("eurlex-4k", 1), ("synthetic:like=amazon-3m,rows=5", 1), ("a/folder", 4271), ("a/folder", 7))] == [
-        "eurlex-4k", "amazon-3m", "eurlex-4k", None]  # fmt: skip
+    assert [
+        getattr(preset_of(*at), "name", None)
+        for at in (("eurlex-4k", 1), ("synthetic:like=amazon-3m,rows=5", 1), ("a/folder", 4271), ("a/folder", 7))
+    ] == ["eurlex-4k", "amazon-3m", "eurlex-4k", None]
 
 
 def test_synthetic_sets_are_never_named_without_the_word() -> None:

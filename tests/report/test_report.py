@@ -37,9 +37,14 @@ def chapter() -> Chapter:
     matrix = grid("Ours", pairs, tally([votes(PLAYED), votes(PLAYED, "paired")]))
     bars = Panel("times", (Line("ours", "ours", (0.03, 1.4), texts=("0.03", "1.4")),), "ms", "bars", ("10", "all"))
     return Chapter(
-        "curves", "Curves (Figure 3)", "Words & <tags>.", (means("Means", PLAYED), grid_sheet(matrix)),
-        (curves("debian", PLAYED), matrix, bars), {"a": 1}, {"k": 5},
-    )  # fmt: skip
+        "curves",
+        "Curves (Figure 3)",
+        "Words & <tags>.",
+        (means("Means", PLAYED), grid_sheet(matrix)),
+        (curves("debian", PLAYED), matrix, bars),
+        {"a": 1},
+        {"k": 5},
+    )
 
 
 def test_a_sheet_is_markdown_and_bars_in_cells_are_escaped() -> None:
@@ -123,8 +128,19 @@ def test_the_page_has_everything_inside() -> None:
     )
     page = self_contained(text)
     words = " ".join(page.words)
-    for wanted in ("A & B", "34,773", "synthetic", "Words & <tags>.", "2.150 ± 1.906", "2.05x", "holds", "2W/0D/0L",
-                   "not measured", "numpy", "ab" * 32):  # fmt: skip
+    for wanted in (
+        "A & B",
+        "34,773",
+        "synthetic",
+        "Words & <tags>.",
+        "2.150 ± 1.906",
+        "2.05x",
+        "holds",
+        "2W/0D/0L",
+        "not measured",
+        "numpy",
+        "ab" * 32,
+    ):
         assert wanted in words
     assert len([link for link in page.links if link.startswith("data:")]) == 4  # 2 panels, light and dark
     assert "prefers-color-scheme" in text
@@ -143,9 +159,27 @@ def test_the_page_without_matplotlib_has_the_tables() -> None:
 
 def test_report_of_a_simulation(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    words = ["simulate", str(folder(tmp_path, 400)), "--strategy", "igw", "--strategy", "greedy", "--init", "100",
-             "--horizon", "300", "--max-leaf", "4", "--seed", "0", "--seed", "7", "--first-epoch", "64",
-             "--json"]  # fmt: skip
+    words = [
+        "simulate",
+        str(folder(tmp_path, 400)),
+        "--strategy",
+        "igw",
+        "--strategy",
+        "greedy",
+        "--init",
+        "100",
+        "--horizon",
+        "300",
+        "--max-leaf",
+        "4",
+        "--seed",
+        "0",
+        "--seed",
+        "7",
+        "--first-epoch",
+        "64",
+        "--json",
+    ]
     result = json.loads(call(*words, "--out", str(out)).stdout)
     made = json.loads(call("report", str(out), "--json").stdout)
     assert Path(made["page"]) == out / "report.html"
@@ -248,9 +282,12 @@ def test_claims(name: str, data: dict[str, Any], row: int, verdict: str, words: 
 
 
 def test_claims_dataset_by_dataset() -> None:
-    curves = {"datasets": [
-        {"name": "d", "means": MEANS, "rounds": 10_000}, {"name": "e", "means": MEANS | {"igw": 0.9}, "rounds": 10_000},
-    ]}  # fmt: skip
+    curves = {
+        "datasets": [
+            {"name": "d", "means": MEANS, "rounds": 10_000},
+            {"name": "e", "means": MEANS | {"igw": 0.9}, "rounds": 10_000},
+        ]
+    }
     chapters = [Chapter("curves", "", "", data=curves)]
     chapters.append(Chapter("flat-vs-tree", "", "", data=flat_and_tree("e", 0.9)))
     chapters.append(Chapter("realizable", "", "", data=realizable(igw=1, greedy=2)))

@@ -212,16 +212,33 @@ def simulate(
     Example: treetop simulate debian --strategy igw --strategy greedy --init 3000 --horizon 50000
     """
     parameters = {
-        "igw": {"C": c}, "boltzmann": {"beta": beta}, "epsilon": {"epsilon": epsilon}, "thrifty": {"zeal": zeal}
-    }  # fmt: skip
+        "igw": {"C": c},
+        "boltzmann": {"beta": beta},
+        "epsilon": {"epsilon": epsilon},
+        "thrifty": {"zeal": zeal},
+    }
     settings = tuple(
         Settings(
-            name, parameters.get(name, {}), slots, drawn, width, max_leaf, init, horizon, first_epoch, factor, loss,
-            split, learn, heard, scenario, warm,
+            name,
+            parameters.get(name, {}),
+            slots,
+            drawn,
+            width,
+            max_leaf,
+            init,
+            horizon,
+            first_epoch,
+            factor,
+            loss,
+            split,
+            learn,
+            heard,
+            scenario,
+            warm,
         )
         for learn, slots, drawn, width, heard in product(learner, k, explore, beam, feedback)
         for name in strategy or ["thrifty" if learn == "treetop" else "igw"]
-    )  # fmt: skip
+    )
     plan = Plan(data, settings, tuple(seed))
     dataset = load(data, data_dir=data_dir)
     with bars(as_json) as bar:
@@ -270,9 +287,22 @@ def tune(
     Example: treetop tune debian --strategy igw --grid small --init 3000 --horizon 20000 --out tuned
     """
     plan = tuning.plan(
-        data, strategy or list(tuning.PARAMETER), grid, seed, k=k, explore=explore, beam=beam, max_leaf=max_leaf,
-        init=init, horizon=horizon, first_epoch=first_epoch, factor=factor, loss=loss, split=split, feedback=feedback,
-    )  # fmt: skip
+        data,
+        strategy or list(tuning.PARAMETER),
+        grid,
+        seed,
+        k=k,
+        explore=explore,
+        beam=beam,
+        max_leaf=max_leaf,
+        init=init,
+        horizon=horizon,
+        first_epoch=first_epoch,
+        factor=factor,
+        loss=loss,
+        split=split,
+        feedback=feedback,
+    )
     dataset = load(data, data_dir=data_dir)
     with bars(as_json) as bar:
         records = execute(out, plan, bar, dataset=dataset, building=bar.building)
@@ -328,10 +358,14 @@ def bench(
     sizes = {"features": features, "nonzeros": nnz, "init": init, "rounds": rounds, "max_leaf": max_leaf, "seed": seed}
     with errors.status("") as status:
         setting = Setting(
-            shape_of(shape, arms, sizes), tuple(beam), contexts,
-            cache or default_cache(), runner() if peers else None,
-            load(data) if data else None, (lambda text: None) if as_json else status.update,
-        )  # fmt: skip
+            shape_of(shape, arms, sizes),
+            tuple(beam),
+            contexts,
+            cache or default_cache(),
+            runner() if peers else None,
+            load(data) if data else None,
+            (lambda text: None) if as_json else status.update,
+        )
         command = " ".join(["treetop", *sys.argv[1:]])
         document = subjects.run([name for name in what or [] if name != "all"], setting, command)
     if as_json:

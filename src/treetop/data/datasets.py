@@ -40,9 +40,11 @@ class Dataset:
         if (self.X_init is None) != (self.Y_init is None):
             raise ValueError(f"{self.name}: of X_init and Y_init, one is given without the other")
         for what, names, wanted in (
-            ("arms", self.arm_names, self.Y.columns), ("contexts", self.context_names, len(self.X)),
-            ("descriptions", self.descriptions, len(self.X)), ("features", self.feature_names, self.X.columns),
-        ):  # fmt: skip
+            ("arms", self.arm_names, self.Y.columns),
+            ("contexts", self.context_names, len(self.X)),
+            ("descriptions", self.descriptions, len(self.X)),
+            ("features", self.feature_names, self.X.columns),
+        ):
             if names is not None and len(names) != wanted:
                 raise ValueError(f"{self.name}: {len(names)} names of {what} where {wanted} are needed")
         for X, Y, part in ((self.X, self.Y, "the stream"), (self.X_init, self.Y_init, "the initialisation set")):
@@ -75,10 +77,14 @@ class Dataset:
     def facts(self) -> dict[str, object]:
         """Name and size, for tables and JSON; `paper_arms` where the paper counts other arms than these files have."""
         facts: dict[str, object] = {
-            "name": self.name, "rows": len(self.X), "features": self.X.columns, "arms": self.n_arms,
+            "name": self.name,
+            "rows": len(self.X),
+            "features": self.X.columns,
+            "arms": self.n_arms,
             "features_per_row": round(len(self.X.value) / max(1, len(self.X)), 2),
-            "labels_per_row": round(len(self.Y.value) / max(1, len(self.Y)), 2), "synthetic": self.synthetic,
-        }  # fmt: skip
+            "labels_per_row": round(len(self.Y.value) / max(1, len(self.Y)), 2),
+            "synthetic": self.synthetic,
+        }
         if self.preset and self.preset.arms != self.n_arms:
             facts["paper_arms"] = self.preset.arms
         return facts
@@ -136,9 +142,14 @@ def load(
 def _debian() -> Dataset:
     data = debian.load()
     return Dataset(
-        "debian", as_rows(data.X), as_rows(data.Y, what="labels"), arm_names=data.arm_names,
-        context_names=data.context_names, descriptions=data.descriptions, feature_names=data.feature_names,
-    )  # fmt: skip
+        "debian",
+        as_rows(data.X),
+        as_rows(data.Y, what="labels"),
+        arm_names=data.arm_names,
+        context_names=data.context_names,
+        descriptions=data.descriptions,
+        feature_names=data.feature_names,
+    )
 
 
 def _from_path(path: Path, split: int, zero_based: readers.ZeroBased) -> Dataset:

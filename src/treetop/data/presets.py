@@ -92,10 +92,16 @@ _TABLE_1 = (
     Preset("amazoncat-13k", 5_000, 1_186_239, 13_330, 10, False, _pair("amazonCat"), ("AmazonCat-13K", "AmazonCat")),
     Preset("wiki10-31k", 5_000, 141_460, 30_938, 10, True, _pair("wiki10"), ("Wiki10-31K", "Wiki10")),
     Preset(
-        "wiki-500k", 20_000, 1_779_881, 501_070, 100, False, _pair("WikipediaLarge-500K"),
+        "wiki-500k",
+        20_000,
+        1_779_881,
+        501_070,
+        100,
+        False,
+        _pair("WikipediaLarge-500K"),
         ("Wikipedia-500K", "WikipediaLarge-500K", "Wiki-500K"),
     ),
     Preset("amazon-670k", 20_000, 490_449, 670_091, 100, False, _pair("amazon"), ("Amazon-670K", "Amazon")),
     Preset("amazon-3m", 50_000, 1_717_899, 2_812_281, 100, False, _pair("amazon-3M"), ("Amazon-3M",)),
-)  # fmt: skip
+)
 PRESETS = {preset.name: preset for preset in _TABLE_1}

@@ -65,10 +65,17 @@ class Spec:
 
     def _limits(self) -> dict[str, tuple[type, float, float]]:
         return {
-            "arms": (int, 1, 2**30), "features": (int, 1, 2**30), "rows": (int, 1, 2**30), "init": (int, 1, 2**30),
-            "nonzeros": (float, 1, self.features), "labels": (float, 1, self.arms), "zipf": (float, 0, 10),
-            "topics": (int, 1, self.arms), "noise": (float, 0, 1), "seed": (int, 0, 2**63 - 1),
-        }  # fmt: skip
+            "arms": (int, 1, 2**30),
+            "features": (int, 1, 2**30),
+            "rows": (int, 1, 2**30),
+            "init": (int, 1, 2**30),
+            "nonzeros": (float, 1, self.features),
+            "labels": (float, 1, self.arms),
+            "zipf": (float, 0, 10),
+            "topics": (int, 1, self.arms),
+            "noise": (float, 0, 1),
+            "seed": (int, 0, 2**63 - 1),
+        }
 
 
 def parse(text: str) -> Spec:
@@ -128,9 +135,18 @@ def generate(spec: Spec, threads: int = 0) -> tuple[Rows, Rows, Rows, Rows]:
     (200, 100, 50)
     """
     start, index, value, y_start, y_index = _core.synthesize(
-        spec.arms, spec.features, spec.topics, spec.nonzeros, spec.labels, spec.zipf, spec.noise, spec.seed,
-        spec.init, spec.rows, threads,
-    )  # fmt: skip
+        spec.arms,
+        spec.features,
+        spec.topics,
+        spec.nonzeros,
+        spec.labels,
+        spec.zipf,
+        spec.noise,
+        spec.seed,
+        spec.init,
+        spec.rows,
+        threads,
+    )
     X = Rows(start, index, value, spec.features)
     Y = Rows(y_start, y_index, np.ones(len(y_index), np.float32), spec.arms)
     end = spec.init + spec.rows

@@ -95,9 +95,16 @@ def beginning(dataset: Dataset, building: Building | None = None) -> Begin:
 
 
 def _begin(
-    dataset: Dataset, building: Building | None, init: int, horizon: int, leaf: int, split: str, apart: bool, name: str,
+    dataset: Dataset,
+    building: Building | None,
+    init: int,
+    horizon: int,
+    leaf: int,
+    split: str,
+    apart: bool,
+    name: str,
     seed: int,
-) -> tuple[Stream, Model, Scenario | None]:  # fmt: skip
+) -> tuple[Stream, Model, Scenario | None]:
     scenario = Scenario.of(name, dataset.n_arms, horizon, seed)
     return *begin(dataset, init, horizon, leaf, seed, building, scenario, split=split, apart=apart), scenario
 
@@ -138,19 +145,32 @@ class _Table:
     def play(self, asked: Settings, seed: int, kept: run_folder.Folder | None = None, index: int = 0) -> RunRecord:
         settings = asked.resolved(self.dataset)
         stream, model, scenario = self.begin(
-            settings.init, settings.horizon, settings.max_leaf, settings.split, settings.learns_labels,
-            settings.scenario, seed,
-        )  # fmt: skip
+            settings.init,
+            settings.horizon,
+            settings.max_leaf,
+            settings.split,
+            settings.learns_labels,
+            settings.scenario,
+            seed,
+        )
         regressor, model = prepared(settings, stream, model)
         world, now = self.worlds(seed), versions()
         past = kept.saved(index, now) if kept else None
         played = run(
-            stream, model, settings.policy(model.tree.n_nodes), name=settings.strategy, seed=seed,
-            epochs=settings.epochs(), regressor=regressor, feedback=settings.observer(), world=world,
-            progress=self._bar(asked, seed, len(stream.rows), past.done if past else 0), resume=past,
+            stream,
+            model,
+            settings.policy(model.tree.n_nodes),
+            name=settings.strategy,
+            seed=seed,
+            epochs=settings.epochs(),
+            regressor=regressor,
+            feedback=settings.observer(),
+            world=world,
+            progress=self._bar(asked, seed, len(stream.rows), past.done if past else 0),
+            resume=past,
             save=(lambda history: kept.save(index, history, now)) if kept else None,
             scenario=scenario,
-        )  # fmt: skip
+        )
         return record_of(self.dataset, settings, played, world.regret(stream.rows, played.history.arms), now)
 
     def show(self, asked: Settings, record: RunRecord) -> None:

@@ -20,9 +20,21 @@ from treetop.experiments.settings import Settings
 from treetop.simulation.play import Run, curve
 
 TOLD = (
-    "k", "explore", "beam", "learner", "warm", "feedback", "scenario", "loss", "split", "max_leaf", "init", "horizon",
-    "first_epoch", "factor",
-)  # fmt: skip
+    "k",
+    "explore",
+    "beam",
+    "learner",
+    "warm",
+    "feedback",
+    "scenario",
+    "loss",
+    "split",
+    "max_leaf",
+    "init",
+    "horizon",
+    "first_epoch",
+    "factor",
+)
 
 BLOCKS = 200
 
@@ -120,8 +132,16 @@ def record_of(
     n = played.rounds
     blocks = np.add.reduceat(played.history.collected(), np.arange(min(n, BLOCKS)) * n // min(n, BLOCKS))
     return RunRecord(
-        dataset.facts(), played.strategy, played.seed, played.mean_reward, played.checkpoints, played.seconds,
-        {**played.settings, **known}, played.history.checksum(), [round(float(b), 6) for b in blocks],
-        round(float(played.history.observed.sum() / (played.history.arms >= 0).sum()), 6), now,
+        dataset.facts(),
+        played.strategy,
+        played.seed,
+        played.mean_reward,
+        played.checkpoints,
+        played.seconds,
+        {**played.settings, **known},
+        played.history.checksum(),
+        [round(float(b), 6) for b in blocks],
+        round(float(played.history.observed.sum() / (played.history.arms >= 0).sum()), 6),
+        now,
         None if regret is None else curve(np.cumsum(regret), refits),
-    )  # fmt: skip
+    )

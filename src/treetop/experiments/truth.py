@@ -65,9 +65,13 @@ class Sparse:
 
     @classmethod
     def fit(
-        cls, dataset: Dataset, ridge: float = 0.5, kept: int = KEPT, threads: int = 0,
+        cls,
+        dataset: Dataset,
+        ridge: float = 0.5,
+        kept: int = KEPT,
+        threads: int = 0,
         progress: Callable[[int, int], object] | None = None,
-    ) -> Sparse:  # fmt: skip
+    ) -> Sparse:
         """The truth nearest to the labels on `kept` features an arm. An arm without labels has no weights."""
         real("ridge", ridge, 1e-12)
         whole("kept", kept, 1, 4096)
@@ -78,9 +82,21 @@ class Sparse:
             )
         X, columns, arms = dataset.X, turned(dataset.X), turned(dataset.Y)
         found = _core.fit_truth(
-            X.start, X.index, X.value, X.columns, columns.start, columns.index, columns.value,
-            arms.start, arms.index, arms.value, ridge, kept, threads, progress,
-        )  # fmt: skip
+            X.start,
+            X.index,
+            X.value,
+            X.columns,
+            columns.start,
+            columns.index,
+            columns.value,
+            arms.start,
+            arms.index,
+            arms.value,
+            ridge,
+            kept,
+            threads,
+            progress,
+        )
         return cls(dataset, Rows(*found, X.columns + 1))
 
     def means(self, rows: Longs, arms: Ints) -> Floats:

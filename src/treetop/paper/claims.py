@@ -15,12 +15,19 @@ ORDER = ("greedy", "igw", "boltzmann", "epsilon")  # of Table 2
 
 # Table 2: row against column over 6 datasets.
 TABLE2 = {
-    ("greedy", "igw"): Tally(0, 0, 6), ("greedy", "boltzmann"): Tally(1, 0, 5), ("greedy", "epsilon"): Tally(0, 1, 5),
-    ("igw", "greedy"): Tally(6, 0, 0), ("igw", "boltzmann"): Tally(4, 1, 1), ("igw", "epsilon"): Tally(6, 0, 0),
-    ("boltzmann", "greedy"): Tally(5, 0, 1), ("boltzmann", "igw"): Tally(1, 1, 4),
-    ("boltzmann", "epsilon"): Tally(3, 0, 3), ("epsilon", "greedy"): Tally(5, 1, 0),
-    ("epsilon", "igw"): Tally(0, 0, 6), ("epsilon", "boltzmann"): Tally(3, 0, 3),
-}  # fmt: skip
+    ("greedy", "igw"): Tally(0, 0, 6),
+    ("greedy", "boltzmann"): Tally(1, 0, 5),
+    ("greedy", "epsilon"): Tally(0, 1, 5),
+    ("igw", "greedy"): Tally(6, 0, 0),
+    ("igw", "boltzmann"): Tally(4, 1, 1),
+    ("igw", "epsilon"): Tally(6, 0, 0),
+    ("boltzmann", "greedy"): Tally(5, 0, 1),
+    ("boltzmann", "igw"): Tally(1, 1, 4),
+    ("boltzmann", "epsilon"): Tally(3, 0, 3),
+    ("epsilon", "greedy"): Tally(5, 1, 0),
+    ("epsilon", "igw"): Tally(0, 0, 6),
+    ("epsilon", "boltzmann"): Tally(3, 0, 3),
+}
 
 # Figure 3(b): amazon-3m, k = 5, r = 3; its last row is a beam of all leaves.
 FIGURE3B = {"10": 7.85, "30": 12.84, "100": 27.83, "all": 799.06}

@@ -45,13 +45,16 @@ def realizable(lab: Lab, specs: Sequence[str] | None = None) -> Chapter:
         rows.append(_played(lab, spec, rounds, records[0]["settings"]))
     columns = ("dataset", "arms", *(f"rounds, {name}" for name, *_ in VARIANTS), "k", "r", *TRUTH)
     return Chapter(
-        "realizable", "The realizable setting (Figure 3a)",
+        "realizable",
+        "The realizable setting (Figure 3a)",
         f"The mean reward of every arm is a ridge regression on the dataset, and rewards have Gaussian noise of "
         f"{lab.sigma:g}. Parameters are tuned on the same data, as in the paper, over all of the rounds of the first "
         "seed. Regret is against the k arms of the highest mean rewards. " + BAND,
-        (Sheet("How it was played", columns, tuple(rows)), *sheets), tuple(panels), {"variants": variants},
+        (Sheet("How it was played", columns, tuple(rows)), *sheets),
+        tuple(panels),
+        {"variants": variants},
         {**lab.settings(), "sigma": lab.sigma, "tuned": tuned},
-    )  # fmt: skip
+    )
 
 
 TRUTH = ("weights of an arm's truth", "labels a row", "labels among the truth's best 5")
@@ -68,10 +71,15 @@ def _variant(
     facts: Mapping[str, Any], name: str, prefix: str, rewards: Sequence[Series], regrets: Sequence[Series]
 ) -> dict[str, Any]:
     return {
-        **named(facts), "variant": name, "prefix": prefix, "rounds": rewards[0].rounds, "seeds": len(rewards[0].seeds),
-        "regret": {s.style: s.mean for s in regrets}, "reward": {s.style: s.mean for s in rewards},
+        **named(facts),
+        "variant": name,
+        "prefix": prefix,
+        "rounds": rewards[0].rounds,
+        "seeds": len(rewards[0].seeds),
+        "regret": {s.style: s.mean for s in regrets},
+        "reward": {s.style: s.mean for s in rewards},
         "exponent": {s.style: e if np.isfinite(e := _exponent(s)) else None for s in regrets},
-    }  # fmt: skip
+    }
 
 
 def _as_regret(record: dict[str, Any]) -> dict[str, Any]:
@@ -90,11 +98,15 @@ def _regret_panel(name: str, regrets: Sequence[Series]) -> Panel:
 def _regret_sheet(name: str, rewards: list[Series], regrets: list[Series], tuned: dict[str, Any]) -> Sheet:
     reward = {s.style: s for s in rewards}
     rows = tuple(
-        (s.name, plus_minus(s.mean, float(half_width(s.means))),
-         plus_minus(reward[s.style].mean, float(half_width(reward[s.style].means))), f"{_exponent(s):.2f}",
-         ", ".join(f"{key} = {value:g}" for key, value in tuned.get(s.style, {}).items()) or "-")
+        (
+            s.name,
+            plus_minus(s.mean, float(half_width(s.means))),
+            plus_minus(reward[s.style].mean, float(half_width(reward[s.style].means))),
+            f"{_exponent(s):.2f}",
+            ", ".join(f"{key} = {value:g}" for key, value in tuned.get(s.style, {}).items()) or "-",
+        )
         for s in sorted(regrets, key=lambda s: s.mean)
-    )  # fmt: skip
+    )
     return Sheet(name, ("strategy", "regret a round", "reward a round", "regret grows as t to the", "tuned"), rows)
 
 

@@ -41,12 +41,15 @@ def inference(lab: Lab) -> Chapter:
     times = _times(model, beams, contexts, QUICK_SECONDS if lab.quick else SECONDS)
     rows = [_row(f"all ({leaves:,})" if name == "all" else name, FIGURE3B[name], ms) for name, ms in times.items()]
     return Chapter(
-        "inference", "Inference time by beam (Figure 3b)",
+        "inference",
+        "Inference time by beam (Figure 3b)",
         f"{labelled(facts)}: {facts['arms']:,} arms, a model that has learned from {rounds:,} rounds; k = {K}, "
         f"r = {EXPLORE}. The paper's machine is not this one: compare how the times grow.",
-        (_sheet(rows, len(times["all"])),), (_panel(rows, labelled(facts)),), {**named(facts), "rows": rows},
+        (_sheet(rows, len(times["all"])),),
+        (_panel(rows, labelled(facts)),),
+        {**named(facts), "rows": rows},
         {**lab.settings(), "rounds": rounds, "init": size.init, "max_leaf": size.max_leaf},
-    )  # fmt: skip
+    )
 
 
 def _trained(lab: Lab, spec: str, rounds: int) -> tuple[Model, Any]:
@@ -77,9 +80,12 @@ def _times(model: Model, beams: dict[str, int], contexts: Any, budget: float) ->
 
 def _row(beam: str, paper: float, ms: Floats) -> dict[str, Any]:
     return {
-        "beam": beam, "paper_ms": paper, "median_ms": float(np.median(ms)), "p99_ms": float(np.percentile(ms, 99)),
+        "beam": beam,
+        "paper_ms": paper,
+        "median_ms": float(np.median(ms)),
+        "p99_ms": float(np.percentile(ms, 99)),
         "mean_ms": float(ms.mean()),
-    }  # fmt: skip
+    }
 
 
 def _sheet(rows: list[dict[str, Any]], n: int) -> Sheet:

@@ -63,16 +63,18 @@ def tables(lab: Lab) -> Chapter:
     lines = tuple(
         Line(who, who, tuple(float(n) for n in values), texts=tuple(number(n) for n in values))
         for who, values in (
-            ("paper", [row.arms if row else 0 for _, row, _ in pairs]), ("ours", [m[0] if m else 0 for *_, m in pairs])
+            ("paper", [row.arms if row else 0 for _, row, _ in pairs]),
+            ("ours", [m[0] if m else 0 for *_, m in pairs]),
         )
-    )  # fmt: skip
+    )
     return Chapter(
-        "tables", "The datasets (Table 1)",
+        "tables",
+        "The datasets (Table 1)",
         "The sets played here beside the six of the paper. A synthetic set has the sizes of its twin and nothing else.",
         (Sheet("", heads, tuple(_row(*pair) for pair in pairs), left=2),),
         (Panel("arms", lines, "arms", "bars", tuple(name for name, *_ in pairs)),),
         {"datasets": [{**facts, **asdict(size)} for facts, size in ours.values()]},
-    )  # fmt: skip
+    )
 
 
 def _row(name: str, row: Preset | None, ours: tuple[int, ...] | None) -> tuple[str, ...]:
@@ -102,10 +104,14 @@ def progress(lab: Lab) -> Chapter:
         sheets.append(means(labelled(facts), shown, f"{size.horizon:,} rounds, {facts['arms']:,} arms."))
         data.append({**named(facts), "rounds": size.horizon, "means": {s.style: s.mean for s in played}})
     return Chapter(
-        "curves", "Progressive mean reward (Figure 3c, 3d and the appendix)",
+        "curves",
+        "Progressive mean reward (Figure 3c, 3d and the appendix)",
         f"Reward up to round t divided by t; k = {K} arms a round, r = {EXPLORE} of them explored, b = {BEAM}. " + BAND,
-        tuple(sheets), tuple(panels), {"datasets": data}, lab.settings(),
-    )  # fmt: skip
+        tuple(sheets),
+        tuple(panels),
+        {"datasets": data},
+        lab.settings(),
+    )
 
 
 def win_draw_loss(lab: Lab) -> Chapter:
@@ -133,13 +139,16 @@ def win_draw_loss(lab: Lab) -> Chapter:
         sheets.append(grid_sheet(grid("Ours, every dataset and seed on its own", pairs, _by_seed(played.values()))))
     synthetic = [labelled(lab.facts(spec)) for spec in lab.data if lab.facts(spec).get("synthetic")]
     return Chapter(
-        "wdl", "Win/draw/loss (Table 2)",
+        "wdl",
+        "Win/draw/loss (Table 2)",
         "Row against column. The rule is that of Bietti et al. 2018 at 5 %, on mean rewards over seeds and the rounds "
         "of one run; the paired test compares what both collected in the same 200 blocks of the same streams."
         + (f" Made up, not real, are: {', '.join(synthetic)}." if synthetic else ""),
-        tuple(sheets), tuple(panels), {"cells": _cells(ours), "datasets": [named(lab.facts(s)) for s in lab.data]},
+        tuple(sheets),
+        tuple(panels),
+        {"cells": _cells(ours), "datasets": [named(lab.facts(s)) for s in lab.data]},
         lab.settings(),
-    )  # fmt: skip
+    )
 
 
 def _by_seed(played: Any) -> Matrix:
@@ -182,10 +191,15 @@ def flat_and_tree(lab: Lab) -> Chapter:
     if skipped:
         note += f" Not played, rounds x arms being above {FLAT_SCORES:,}: {', '.join(skipped)}."
     return Chapter(
-        "flat-vs-tree", f"A beam of {BEAM} against all arms (Section 5)",
+        "flat-vs-tree",
+        f"A beam of {BEAM} against all arms (Section 5)",
         "IGW over the effective arms of the hierarchy, and over all arms: a beam of all leaves, which is Algorithm 1. "
-        + BAND, (Sheet("", columns, tuple(rows), note),), tuple(panels), {"datasets": data}, lab.settings(),
-    )  # fmt: skip
+        + BAND,
+        (Sheet("", columns, tuple(rows), note),),
+        tuple(panels),
+        {"datasets": data},
+        lab.settings(),
+    )
 
 
 def _flat_can_be_had(lab: Lab, spec: str) -> bool:
@@ -202,9 +216,13 @@ def _verdicts(a: Series, b: Series) -> tuple[str, str]:
 
 
 TARGETS: dict[str, Callable[[Lab], Chapter]] = {
-    "tables": tables, "realizable": realizable, "inference": inference, "curves": progress,
-    "flat-vs-tree": flat_and_tree, "wdl": win_draw_loss,
-}  # fmt: skip
+    "tables": tables,
+    "realizable": realizable,
+    "inference": inference,
+    "curves": progress,
+    "flat-vs-tree": flat_and_tree,
+    "wdl": win_draw_loss,
+}
 SLOW = ("realizable", "inference")  # played last, so that the others need not wait for them
 
 

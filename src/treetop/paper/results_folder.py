@@ -49,8 +49,9 @@ def versions() -> dict[str, str]:
     """
     return {
         **{name: version(name) for name in ("treetop", "numpy", "scipy")},
-        "python": platform.python_version(), "machine": f"{platform.machine()}, {platform.system()}",
-    }  # fmt: skip
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {platform.system()}",
+    }
 
 
 def checksum(path: Path) -> str:
@@ -83,12 +84,16 @@ def series(runs: Iterable[Mapping[str, Any]], prefix: str = "X-") -> list[Series
 
 def _series(strategy: str, own: str, setting: str, runs: Sequence[Mapping[str, Any]], prefix: str) -> Series:
     return Series(
-        " ".join(filter(None, (paper_name(strategy, prefix), own, setting))), strategy, int(runs[0]["settings"]["k"]),
-        int(runs[0]["checkpoints"][-1][0]), tuple(int(run["seed"]) for run in runs),
+        " ".join(filter(None, (paper_name(strategy, prefix), own, setting))),
+        strategy,
+        int(runs[0]["settings"]["k"]),
+        int(runs[0]["checkpoints"][-1][0]),
+        tuple(int(run["seed"]) for run in runs),
         tuple(float(run["mean_reward"]) for run in runs),
         tuple(tuple((int(t), float(m)) for t, m in run["checkpoints"]) for run in runs),
-        tuple(tuple(map(float, run["blocks"])) for run in runs if run.get("blocks")), setting,
-    )  # fmt: skip
+        tuple(tuple(map(float, run["blocks"])) for run in runs if run.get("blocks")),
+        setting,
+    )
 
 
 def _reproduced(folder: Path) -> Story:
@@ -99,11 +104,17 @@ def _reproduced(folder: Path) -> Story:
     if any(chapter.settings.get("quick") for chapter in chapters):
         lead += " Some come from short runs (--quick), which show that it works, not who is right."
     return Story(
-        "Top-k eXtreme contextual bandits with arm hierarchy: the experiments again", lead,
-        tuple(manifest["datasets"].values()), claims_sheet(chapters), chapters, (), manifest["chapters"],
+        "Top-k eXtreme contextual bandits with arm hierarchy: the experiments again",
+        lead,
+        tuple(manifest["datasets"].values()),
+        claims_sheet(chapters),
+        chapters,
+        (),
+        manifest["chapters"],
         manifest["versions"],
-        {str(path.relative_to(folder)): checksum(path) for path in files}, by_dataset(chapters),
-    )  # fmt: skip
+        {str(path.relative_to(folder)): checksum(path) for path in files},
+        by_dataset(chapters),
+    )
 
 
 def _simulated(folder: Path) -> Story:
@@ -121,14 +132,26 @@ def _simulated(folder: Path) -> Story:
         f"the mean over seeds. Wins are those of the bake-off rule at 5 %."
     )
     chapter = Chapter(
-        "curves", "Progressive mean reward", text, (means("Mean reward a round", played),), tuple(panels), {},
+        "curves",
+        "Progressive mean reward",
+        text,
+        (means("Mean reward a round", played),),
+        tuple(panels),
+        {},
         _settings(runs),
-    )  # fmt: skip
+    )
     lead = f"{facts['arms']:,} arms, {rounds:,} rounds: {best.name} collected most, {best.mean:.3f} a round."
     return Story(
-        f"{labelled(facts)}: {_compared(played)}", lead, (facts,), None, (chapter,),
-        tuple(result.get("examples", ())), {}, versions(), {"result.json": checksum(folder / "result.json")},
-    )  # fmt: skip
+        f"{labelled(facts)}: {_compared(played)}",
+        lead,
+        (facts,),
+        None,
+        (chapter,),
+        tuple(result.get("examples", ())),
+        {},
+        versions(),
+        {"result.json": checksum(folder / "result.json")},
+    )
 
 
 def _compared(played: Sequence[Series]) -> str:

@@ -142,9 +142,16 @@ class Lab:
     def _settings(self, spec: str, strategy: str, beam: int | None) -> Settings:
         size = self.sizes(spec)
         return Settings(
-            strategy, {}, K, EXPLORE, beam, max_leaf=size.max_leaf, init=size.init, horizon=size.horizon,
+            strategy,
+            {},
+            K,
+            EXPLORE,
+            beam,
+            max_leaf=size.max_leaf,
+            init=size.init,
+            horizon=size.horizon,
             first_epoch=size.first_epoch,
-        )  # fmt: skip
+        )
 
     def _records(
         self, spec: str, settings: tuple[Settings, ...], seeds: Sequence[int], worlds: Worlds | None = None
@@ -208,9 +215,16 @@ class Lab:
         """One run in a folder of its own: what was tried for tuning is not played again."""
         size, k, rounds = self.sizes(spec), self._slots(spec), self._rounds(spec, beam)
         settings = Settings(
-            strategy, parameters, k, k // 2, beam, max_leaf=size.max_leaf, init=size.init, horizon=rounds,
+            strategy,
+            parameters,
+            k,
+            k // 2,
+            beam,
+            max_leaf=size.max_leaf,
+            init=size.init,
+            horizon=rounds,
             first_epoch=max(1, min(REALIZABLE_EPOCH, rounds // 8)),
-        )  # fmt: skip
+        )
         worlds = partial(self._noisy, spec)
         return self._records(spec, (settings,), (seed,), worlds)[0]
 
@@ -268,9 +282,13 @@ class Lab:
     def settings(self) -> dict[str, Any]:
         """What to tell a reader about how it was played."""
         return {
-            "seeds": ", ".join(map(str, self.seeds)), "quick": self.quick, "k": K, "explore": EXPLORE, "beam": BEAM,
+            "seeds": ", ".join(map(str, self.seeds)),
+            "quick": self.quick,
+            "k": K,
+            "explore": EXPLORE,
+            "beam": BEAM,
             **{self.facts(spec)["name"]: str(self.sizes(spec)) for spec in self.data},
-        }  # fmt: skip
+        }
 
 
 def named(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,9 +14,12 @@ from treetop.report.tables import Chapter, Panel, Sheet, number
 
 VERDICTS = {"holds": "good", "does not hold": "bad", "not measured": "none"}
 FACTS = {
-    "arms": "arms", "rows": "contexts", "features": "features", "labels_per_row": "labels a context",
+    "arms": "arms",
+    "rows": "contexts",
+    "features": "features",
+    "labels_per_row": "labels a context",
     "features_per_row": "features a context",
-}  # fmt: skip
+}
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1f2328; --soft: #59636e; --ground: #ffffff; --card: #f5f7f9; --rule: #dde2e7;

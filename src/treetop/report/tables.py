@@ -184,11 +184,15 @@ def means(title: str, series: Sequence[Series], note: str = "") -> Sheet:
     places = ranks({s.name: s.mean for s in series})
     rows = tuple(
         (
-            s.name, str(places[s.name]), plus_minus(s.mean, float(half_width(s.means))), f"{last_fifth(s):.3f}",
-            f"{s.mean / base[s.setting]:.2f}x" if base.get(s.setting) else "-", str(len(s.seeds)),
+            s.name,
+            str(places[s.name]),
+            plus_minus(s.mean, float(half_width(s.means))),
+            f"{last_fifth(s):.3f}",
+            f"{s.mean / base[s.setting]:.2f}x" if base.get(s.setting) else "-",
+            str(len(s.seeds)),
         )
         for s in sorted(series, key=lambda s: -s.mean)
-    )  # fmt: skip
+    )
     return Sheet(title, ("strategy", "place", "mean reward", "last fifth", "against greedy", "seeds"), rows, note)
 
 

@@ -82,9 +82,12 @@ class History:
     def blank(cls, horizon: int, k: int) -> History:
         shape = (horizon, k)
         return cls(
-            np.full(shape, -1, np.int32), np.full(shape, -1, np.int32), np.full(shape, np.nan, np.float32),
-            np.zeros(shape, np.bool_), np.zeros(shape, np.bool_),
-        )  # fmt: skip
+            np.full(shape, -1, np.int32),
+            np.full(shape, -1, np.int32),
+            np.full(shape, np.nan, np.float32),
+            np.zeros(shape, np.bool_),
+            np.zeros(shape, np.bool_),
+        )
 
     def head(self, n: int) -> History:
         """The first n rounds alone, sharing memory."""
@@ -233,10 +236,16 @@ def run(
             save(replace(past.head(end), seconds=time.perf_counter() - began))
     collected = past.collected()
     return Run(
-        name or type(policy.strategy).__name__.lower(), seed, float(collected.sum()) / horizon,
-        curve(np.cumsum(collected) / np.arange(1, horizon + 1), refits), round(time.perf_counter() - began, 3),
-        _settings(policy, refits, regressor), model, replace(past, done=horizon), game.seen(horizon),
-    )  # fmt: skip
+        name or type(policy.strategy).__name__.lower(),
+        seed,
+        float(collected.sum()) / horizon,
+        curve(np.cumsum(collected) / np.arange(1, horizon + 1), refits),
+        round(time.perf_counter() - began, 3),
+        _settings(policy, refits, regressor),
+        model,
+        replace(past, done=horizon),
+        game.seen(horizon),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,7 +313,11 @@ def curve(values: Floats, refits: list[int]) -> list[tuple[int, float]]:
 def _settings(policy: Any, refits: list[int], regressor: Learner | None) -> dict[str, Any]:
     learner: Any = regressor or Linear()
     return {
-        "k": policy.k, "explore": policy.explore, "beam": getattr(policy, "beam", None),
+        "k": policy.k,
+        "explore": policy.explore,
+        "beam": getattr(policy, "beam", None),
         "parameters": asdict(policy.strategy) if hasattr(policy.strategy, "__dataclass_fields__") else {},
-        "loss": getattr(learner, "loss", "squared"), "cost": learner.cost, "refits": refits,
-    }  # fmt: skip
+        "loss": getattr(learner, "loss", "squared"),
+        "cost": learner.cost,
+        "refits": refits,
+    }
