@@ -12,7 +12,7 @@ from helpers.scripts import script
 
 import treetop
 from treetop.bench.timing import commit as treetop_commit
-from treetop.data.synthetic import parse
+from treetop.data.synthetic import parse_spec
 from treetop.experiments.execute import execute
 from treetop.experiments.settings import EPOCHS, Plan, Settings
 from treetop.learning.pooled import KNOTS, STEPS, Labelled, Pooled, leaves
@@ -237,7 +237,7 @@ def test_another_file_is_not_written_over(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("name", ["SEEN", "UNSEEN"])
 def test_shapes_are_of_all_kinds(name: str) -> None:
-    specs = [parse(text) for text in getattr(shapes, name).values()]
+    specs = [parse_spec(text) for text in getattr(shapes, name).values()]
     assert min(spec.arms for spec in specs) == 6_000
     assert max(spec.arms for spec in specs) == 120_000
     assert {(spec.nonzeros, spec.zipf) for spec in specs} == {(n, z) for n in (8, 200) for z in (0.3, 1.3)}

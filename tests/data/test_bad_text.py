@@ -72,7 +72,7 @@ def test_malformed_text_is_refused_with_line_and_reason(case: str, tmp_path: Pat
         run(form, [bytes([byte]) for byte in text.encode()])
     (tmp_path / "data.txt").write_bytes(text.encode())
     with pytest.raises(ValueError, match=f"^{re.escape(str(tmp_path / 'data.txt'))} .*{re.escape(message)}"):
-        readers.parse(tmp_path / "data.txt", readers.TEXT_FORMS[form])
+        readers.parse_text(tmp_path / "data.txt", readers.TEXT_FORMS[form])
 
 
 def test_a_reader_is_used_once() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from treetop.arrays import Longs, Rows, as_rows, whole
-from treetop.data import debian, readers, synthetic
+from treetop.data import debian, layouts, readers, synthetic
 from treetop.data.presets import PRESETS, Preset
 
 INIT = 5_000  # rows for tree and routing, where nothing else is said
@@ -130,17 +130,17 @@ def load(
     name = os.fspath(spec)
     if name in PRESETS:
         preset = PRESETS[name]
-        train, test = readers.read(preset.find(Path(data_dir or ".")), split, zero_based)
+        train, test = readers.read_split(preset.find(Path(data_dir or ".")), split, zero_based)
         return Dataset(name, *train, *test, preset=preset)
     if data_dir is not None:
         raise ValueError(f"data_dir is for {', '.join(PRESETS)}, not for {name!r}")
     if name.startswith(synthetic.PREFIX):
-        return Dataset(name, *synthetic.generate(synthetic.parse(name)), synthetic=True)
+        return Dataset(name, *synthetic.generate(synthetic.parse_spec(name)), synthetic=True)
     return _debian() if name == "debian" else _from_path(Path(name), split, zero_based)
 
 
 def _debian() -> Dataset:
-    data = debian.load()
+    data = debian.load_debian()
     return Dataset(
         "debian",
         as_rows(data.X),
@@ -154,10 +154,10 @@ def _debian() -> Dataset:
 
 def _from_path(path: Path, split: int, zero_based: readers.ZeroBased) -> Dataset:
     if path.is_dir():
-        found = readers.find(path)
+        found = layouts.find_files(path)
         if found is None:
-            raise FileNotFoundError(f"{path} holds no dataset; looked for {readers.looked_for()}")
-        train, test = readers.read(found, split, zero_based)
+            raise FileNotFoundError(f"{path} holds no dataset; looked for {layouts.known_layouts()}")
+        train, test = readers.read_split(found, split, zero_based)
         return Dataset(path.resolve().name, *train, *test)
     if not path.exists():
         raise FileNotFoundError(
@@ -165,8 +165,8 @@ def _from_path(path: Path, split: int, zero_based: readers.ZeroBased) -> Dataset
             f"of {', '.join(PRESETS)}"
         )
     if path.suffix == ".npz":
-        raise ValueError(f"{path} is one matrix; load the folder that holds {readers.looked_for()}")
-    return Dataset(path.stem, *readers.labelled([path], zero_based)[0])
+        raise ValueError(f"{path} is one matrix; load the folder that holds {layouts.known_layouts()}")
+    return Dataset(path.stem, *readers.read_labelled([path], zero_based)[0])
 
 
 @dataclass(frozen=True, eq=False)

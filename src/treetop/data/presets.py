@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from treetop.data import readers
+from treetop.data import layouts
 
 REPOSITORY = "http://manikvarma.org/downloads/XC/XMLRepository.html"
 PACKED = (".zip", ".tar.gz", ".tgz", ".7z", ".rar")
@@ -35,7 +35,7 @@ class Preset:
         """What the set's own files begin with."""
         return self.files[0].removesuffix("_train.txt")
 
-    def find(self, data_dir: Path) -> readers.Found:
+    def find(self, data_dir: Path) -> layouts.DatasetFiles:
         """The set's files in a folder of its name below `data_dir`, or in `data_dir` itself."""
         lacking = []
         for place in [*self._places(data_dir), data_dir]:
@@ -46,10 +46,10 @@ class Preset:
         lacking += [f"{path} is still packed: unpack it there" for path in self._packed(data_dir)]
         raise FileNotFoundError("; ".join([f"{self.name} is not in {data_dir}", *lacking, self._advice(data_dir)]))
 
-    def _look(self, place: Path, own: bool) -> tuple[readers.Found | None, str]:
+    def _look(self, place: Path, own: bool) -> tuple[layouts.DatasetFiles | None, str]:
         """The set in one folder, or what is missing of it there. A folder that is not its own may hold other sets."""
         try:
-            return readers.find(place, stem=None if own else self.stem), ""
+            return layouts.find_files(place, stem=None if own else self.stem), ""
         except FileNotFoundError as error:
             return None, str(error)
 

@@ -78,12 +78,12 @@ class Spec:
         }
 
 
-def parse(text: str) -> Spec:
+def parse_spec(text: str) -> Spec:
     """`synthetic:arms=500,rows=2000`, `synthetic:like=amazon-3m,noise=0.7`: what is not said has a default that fits.
 
-    >>> parse("synthetic:like=amazon-670k,rows=200000").arms
+    >>> parse_spec("synthetic:like=amazon-670k,rows=200000").arms
     670091
-    >>> parse("synthetic:arms=10,features=3").nonzeros
+    >>> parse_spec("synthetic:arms=10,features=3").nonzeros
     3
     """
     said = _split(text.removeprefix(PREFIX))
@@ -130,7 +130,7 @@ def generate(spec: Spec, threads: int = 0) -> tuple[Rows, Rows, Rows, Rows]:
 
     Row i of either part depends on the spec without `rows` and `init`: a longer set begins with the shorter one.
 
-    >>> X, Y, X_init, Y_init = generate(parse("synthetic:arms=50,features=30,rows=200,init=100"))
+    >>> X, Y, X_init, Y_init = generate(parse_spec("synthetic:arms=50,features=30,rows=200,init=100"))
     >>> len(X), len(Y_init), Y.columns
     (200, 100, 50)
     """
