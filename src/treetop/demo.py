@@ -13,8 +13,8 @@ from treetop.data.datasets import Dataset, Stream, load
 from treetop.experiments.execute import prepared
 from treetop.experiments.settings import Settings
 from treetop.model.model import Model
+from treetop.report.examples import example_decisions
 from treetop.report.pictures import plot
-from treetop.report.tables import in_words
 from treetop.simulation.play import Progress, Run, begin, run
 
 BETTER = "treetop"  # the learner that is the default of Bandit and the service, with its own strategy and schedule
@@ -68,7 +68,7 @@ class Demo:
 
     def examples(self, runs: list[Run]) -> list[dict[str, Any]]:
         """Five late decisions of the best run."""
-        return in_words(max(runs, key=lambda r: r.mean_reward), self.stream)
+        return example_decisions(max(runs, key=lambda r: r.mean_reward), self.stream)
 
     def picture(self, runs: list[Run], path: Path) -> None:
         title = f"{self.dataset.name}: {self.dataset.n_arms:,} arms, 5 shown a round, 3 of them explored"

@@ -89,7 +89,7 @@ def test_settings_are_crossed_and_told_apart(tmp_path: Path) -> None:
     for k, beam, strategy in found:
         (line,) = [line for line in text.splitlines() if re.search(rf"{strategy} .*k={k} beam={beam} ", line)]
         assert ("1.00x" in line) == (strategy == "greedy"), "compared with greedy of the same settings"
-    assert len(re.findall("X-IGW-topk k=. beam=", html.html(results_folder.read(tmp_path / "out"), None))) >= 4
+    assert len(re.findall("X-IGW-topk k=. beam=", html.html(results_folder.read_results(tmp_path / "out"), None))) >= 4
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from treetop.experiments.settings import Plan
 from treetop.experiments.truth import Sparse, hits, turned
 from treetop.paper import run_cache
 from treetop.paper.reproduce import reproduce
-from treetop.paper.run_cache import Lab
-from treetop.report.tables import Chapter
+from treetop.paper.run_cache import RunCache
+from treetop.report.sections import Section
 from treetop.simulation.play import Progress, begin
 
 KEPT = 6
@@ -206,7 +206,7 @@ def test_one_tree_serves_all_runs_of_a_seed(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(execute, "begin", counted)
     spec = "synthetic:arms=150,features=40,rows=200,init=100,nonzeros=8"
-    Lab((spec,), (0, 1), tmp_path, quick=True, horizon=100).realizable(spec)
+    RunCache((spec,), (0, 1), tmp_path, quick=True, horizon=100).realizable(spec)
     assert built == [0, 1, 0, 1], "over all arms, then with a beam"
 
 
@@ -229,7 +229,7 @@ def test_the_command_plays_every_dataset_given(tmp_path: Path, monkeypatch: pyte
     ]
     words += [word for spec in specs.values() for word in ("--data", spec)]
     call("reproduce", "realizable", *words)
-    found = Chapter.load(tmp_path / "realizable.json")
+    found = Section.load(tmp_path / "realizable.json")
     made = {arms: treetop.load(spec).X for arms, spec in specs.items()}
     flat = [min(40, 60_000 // round(arms * round(len(X.value) / len(X), 2))) for arms, X in made.items()]
     assert [(row["arms"], row["variant"], row["rounds"]) for row in found.data["variants"]] == [
@@ -240,10 +240,10 @@ def test_the_command_plays_every_dataset_given(tmp_path: Path, monkeypatch: pyte
     ]
     assert flat[1] < flat[0] == 40
     assert "--horizon 100 --flat-horizon 40" in (tmp_path / "reproduce.json").read_text()
-    played = found.sheets[0].records()
+    played = found.tables[0].records()
     assert [row["weights of an arm's truth"] for row in played] == ["50 and a bias"] * 2
     assert all(0 < float(row["labels among the truth's best 5"]) <= 5 for row in played)
-    assert "synthetic, 300 arms, beam 10" in [sheet.title for sheet in found.sheets]
+    assert "synthetic, 300 arms, beam 10" in [table.title for table in found.tables]
     verdicts = json.loads((tmp_path / "verdicts.json").read_text())
     (regret,) = (row for row in verdicts if "lowest regret" in row["claim"])
     assert all("all arms: " in regret[f"synthetic, {arms} arms"] for arms in (150, 300))
@@ -258,10 +258,10 @@ def test_unasked_only_the_easiest_set_is_played(tmp_path: Path, monkeypatch: pyt
     specs = tuple(f"synthetic:arms={arms},features=40,rows=200,init=100,nonzeros=8" for arms in (170, 150))
     monkeypatch.setattr(run_cache, "QUICK_DATA", specs)
     monkeypatch.setattr(run_cache, "climb", lambda strategy, score, size: {})  # no tuning
-    unasked = Lab(specs, (0,), tmp_path / "unasked", quick=True, horizon=60)
-    (chapter,) = reproduce(unasked, ["realizable"])
-    assert {row["arms"] for row in chapter.data["variants"]} == {150}
-    both = Lab(specs[::-1], (0,), tmp_path / "both", quick=True, horizon=60)
+    unasked = RunCache(specs, (0,), tmp_path / "unasked", quick=True, horizon=60)
+    (section,) = reproduce(unasked, ["realizable"])
+    assert {row["arms"] for row in section.data["variants"]} == {150}
+    both = RunCache(specs[::-1], (0,), tmp_path / "both", quick=True, horizon=60)
     assert both.easiest() == specs[1]
-    (chapter,) = reproduce(both, ["realizable"])
-    assert [row["arms"] for row in chapter.data["variants"]] == [150, 150, 170, 170]
+    (section,) = reproduce(both, ["realizable"])
+    assert [row["arms"] for row in section.data["variants"]] == [150, 150, 170, 170]

@@ -28,7 +28,8 @@ from treetop.experiments.settings import Plan, Settings
 from treetop.paper import reproduce as reproducing
 from treetop.paper import results_folder, run_cache
 from treetop.report import html, pictures
-from treetop.report.tables import table, write
+from treetop.report.sections import write_file
+from treetop.report.tables import runs_table
 
 app = typer.Typer(
     help="Top-k contextual bandits over millions of arms.",
@@ -132,7 +133,7 @@ def demo(
         print(json.dumps(result))
         return
     console.print()
-    console.print(table(runs))
+    console.print(runs_table(runs))
     console.print(
         f"Always the right arms would earn {playing.attainable():.2f}, arms at random {playing.by_chance():.4f}.\n"
         f"Most of the arms are right for one or two packages, so most explored ones are wrong.\n"
@@ -255,7 +256,7 @@ def simulate(
         print(json.dumps(result))
     else:
         console.print(f"{escape(str(facts['name']))}: {facts['arms']:,} arms", highlight=False, soft_wrap=True)
-        console.print(table(records))
+        console.print(runs_table(records))
         if ceiling:
             best, rows = result["ceiling"]["mean_reward"], result["ceiling"]["rows"]
             console.print(f"shown every label, ridge regression gets {best:.3f} on {rows:,} rows it has not seen")
@@ -407,17 +408,17 @@ def reproduce(
     began = time.perf_counter()
     with bars(as_json) as bar:
         shown, large = None if as_json else bar, None if data or quick else run_cache.LARGE
-        working = run_cache.Lab(specs, tuple(seed), out, quick, horizon, data_dir, shown, sigma, large, flat_horizon)
-        chapters = reproducing.reproduce(working, what)
+        cache = run_cache.RunCache(specs, tuple(seed), out, quick, horizon, data_dir, shown, sigma, large, flat_horizon)
+        sections = reproducing.reproduce(cache, what)
     if as_json:
-        print(json.dumps({chapter.name: chapter.data for chapter in chapters}))
+        print(json.dumps({section.name: section.data for section in sections}))
         return
     from rich.markdown import Markdown  # a parser of its own, for this command alone
 
-    for chapter in chapters:
-        console.print(Markdown(chapter.markdown()))
+    for section in sections:
+        console.print(Markdown(section.markdown()))
     console.print(Markdown(reproducing.claims(out).markdown()))
-    console.print(f"\n{len(chapters)} chapters in {time.perf_counter() - began:.0f} s. One page: treetop report {out}")
+    console.print(f"\n{len(sections)} sections in {time.perf_counter() - began:.0f} s. One page: treetop report {out}")
 
 
 @app.command()
@@ -430,8 +431,8 @@ def report(
 
     Example: treetop report runs/paper
     """
-    content = html.html(results_folder.read(run)).encode()
-    path = write(out or run / "report.html", content)
+    content = html.html(results_folder.read_results(run)).encode()
+    path = write_file(out or run / "report.html", content)
     if as_json:
         print(json.dumps({"page": str(path), "bytes": len(content)}))
     else:

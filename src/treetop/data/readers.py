@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from treetop import _core
 from treetop.arrays import Ints, Longs, Rows, Singles, as_rows, whole
-from treetop.data.layouts import DatasetFiles
+from treetop.data.layouts import DatasetFiles, file_names
 
 LabelledRows: TypeAlias = tuple[Rows, Rows]  # contexts, labels
 ZeroBased: TypeAlias = bool | str

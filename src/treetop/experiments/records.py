@@ -93,7 +93,8 @@ def distinguishing_settings(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> li
 
     >>> distinguishing_settings([("igw", {"beam": 10, "k": 5}), ("igw", {"beam": 30, "k": 5})])
     [('', 'beam=10'), ('', 'beam=30')]
-    >>> distinguishing_settings([("igw", {"parameters": {"C": 1.0}}), ("igw", {"parameters": {"C": 2.0}}), ("greedy", {})])
+    >>> played = [("igw", {"parameters": {"C": 1.0}}), ("igw", {"parameters": {"C": 2.0}}), ("greedy", {})]
+    >>> distinguishing_settings(played)
     [('C=1.0', ''), ('C=2.0', ''), ('', '')]
     """
     differing = [name for name in TOLD if any(s.get(name) != runs[0][1].get(name) for _, s in runs)]

@@ -13,7 +13,7 @@ from typing import Any
 
 from treetop.arrays import Floats, real, whole
 from treetop.data.datasets import Dataset, load
-from treetop.data.presets import PRESETS, Preset
+from treetop.data.presets import PRESETS
 from treetop.experiments.comparison import Series
 from treetop.experiments.execute import Bars, Begin, Worlds, beginning, execute
 from treetop.experiments.realizable import Noisy, fitted, remembered
@@ -22,15 +22,14 @@ from treetop.experiments.settings import Plan, Settings
 from treetop.experiments.truth import HITS, KEPT, Sparse, Truth, hits
 from treetop.experiments.tuning import PARAMETER, climb
 from treetop.files import put
-from treetop.paper.claims import ORDER, K
+from treetop.paper.published import ORDER, K
 from treetop.paper.results_folder import series
+from treetop.paper.sizes import Sizes
 from treetop.simulation.play import Progress
 
 DATA = ("debian", "synthetic:like=eurlex-4k", "synthetic:like=wiki10-31k", "synthetic:like=amazoncat-13k")
 LARGE = "synthetic:like=amazon-3m,rows=60000"  # for inference times, where nothing else is said
 QUICK_DATA = ("debian", "synthetic:arms=1500,features=3000,rows=12000,init=2000,nonzeros=40")
-QUICK_ROUNDS, QUICK_INIT, QUICK_EPOCH = 6_000, 2_000, 1_024
-DEBIAN = (3_413, 50_000, 10)  # init, horizon, max_leaf: as in the demo
 REALIZABLE_ROUNDS, QUICK_REALIZABLE = 50_000, 3_000
 REALIZABLE_PRODUCTS = 20_000_000_000  # rounds x arms x features of a row, in each of its twenty runs over all arms
 REALIZABLE_EPOCH = 64  # doubled from then on: Theorem 1 has epochs that end after 2^l rounds
@@ -38,44 +37,8 @@ EXPLORE, BEAM = 3, 10
 SIGMA = 0.1  # of the noise in the realizable experiment; the paper gives none
 
 
-def preset_of(spec: str, arms: int) -> Preset | None:
-    """The row of Table 1 that a dataset is, is shaped like, or has as many arms as.
-
-    >>> preset_of("synthetic:like=wiki10-31k,rows=100", 5).horizon
-    141460
-    """
-    like = re.search(r"like=([^,]+)", spec) if spec.startswith("synthetic:") else None
-    name = like.group(1) if like else spec
-    return PRESETS.get(name) or next((row for row in PRESETS.values() if row.arms == arms), None)
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How a dataset is played: rows for initialisation, rounds, arms in a leaf, rounds before the first refit."""
-
-    init: int
-    horizon: int
-    max_leaf: int
-    first_epoch: int
-
-    @classmethod
-    def of(cls, spec: str, dataset: Dataset, quick: bool, most: int | None) -> Sizes:
-        """Those of Table 1, as far as there are rows; the sets that the paper bootstraps are drawn with replacement."""
-        row = preset_of(spec, dataset.n_arms)
-        pool = len(dataset.X_init) if dataset.X_init is not None else max(1, len(dataset.X) // 4)
-        init, horizon, leaf = (row.init, row.horizon, row.max_leaf) if row else (5_000, len(dataset.X), 0)
-        if spec == "debian":
-            init, horizon, leaf = DEBIAN
-        init = min(init, pool, QUICK_INIT if quick else pool)
-        left = max(1, len(dataset.X) - (init if dataset.X_init is None else 0))
-        if not (row and row.bootstrap):
-            horizon = min(horizon, left)
-        limits = [horizon, *([most] if most else []), *([QUICK_ROUNDS] if quick else [])]
-        return cls(init, min(limits), leaf or (10 if dataset.n_arms < 100_000 else 100), QUICK_EPOCH if quick else 4096)
-
-
 @dataclass(frozen=True, eq=False)
-class Lab:
+class RunCache:
     """Datasets and the runs on them. A run that `out` holds already is read, not played again."""
 
     data: tuple[str, ...]
@@ -292,7 +255,7 @@ class Lab:
 
 
 def named(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What tells one dataset from another in a chapter's data.
+    """What tells one dataset from another in a section's data.
 
     >>> named({"name": "debian", "arms": 34773, "rows": 53413})
     {'name': 'debian', 'synthetic': False, 'arms': 34773}

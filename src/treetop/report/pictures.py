@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from treetop.experiments.records import RunRecord, distinguishing_settings
-from treetop.report.tables import Line, Panel
+from treetop.report.sections import Line, Panel
 from treetop.simulation.play import Run
 
 # Okabe and Ito's colours, which the colour-blind can tell apart: on white, on black, and the line.
