@@ -33,7 +33,7 @@ from treetop.learning.pooled import KNOTS, Labelled, Pooled
 from treetop.learning.refit import initial_fit
 from treetop.model.model import Model
 from treetop.records import Feedback
-from treetop.simulation.play import Run, begin, run
+from treetop.simulation.play import Environment, Learning, Run, Tracking, TreeBuilding, begin, run
 from treetop.simulation.scenario import SCENARIOS, Scenario
 from treetop.tree.tree import Tree
 
@@ -130,8 +130,8 @@ class Row:
 ROWS = (
     Row("none", "everything on"),
     Row("start", "each arm from 0, without the pooled means", switched=from_zero),
-    Row("labels", "labels not learned (`--cold`)", {"warm": False}),
-    Row("both", "labels not learned, and each arm from 0", {"warm": False}, switched=from_zero),
+    Row("labels", "labels not learned (`--cold`)", {"label_samples": False}),
+    Row("both", "labels not learned, and each arm from 0", {"label_samples": False}, switched=from_zero),
     Row("apart", "arms without labels among the others", apart=False),
     Row("means", "pooled means of labels and rounds", switched=means_of_rounds_too),
     Row("leaves", "10 leaves instead of 14", narrow=True),
@@ -176,20 +176,21 @@ class Ground:
         """One run as `simulate` has it, but for what the row switches off."""
         schedule = {"first_epoch": self.first_epoch, "factor": self.factor}
         settings = Settings(strategy, **{"learner": "treetop", **schedule, **row.settings})
-        warm, apart = settings.learns_labels, row.apart and settings.learns_labels
+        warm, apart = settings.uses_label_samples, row.apart and settings.uses_label_samples
         stream, model = initial(self, apart, seed)
         model = narrow(model) if row.narrow else model
-        learner = settings.regressor(samples(self, apart, seed, row.narrow) if warm else None)
+        learner = settings.make_learner(samples(self, apart, seed, row.narrow) if warm else None)
         with row.switched():
             return run(
-                stream, initial_fit(model, learner) if warm else model, settings.policy(model.tree.n_nodes), name=strategy,
-                seed=seed, epochs=settings.epochs(), regressor=learner, scenario=self.happening(seed),
+                stream, initial_fit(model, learner) if warm else model, settings.policy(model.tree.n_nodes), seed=seed,
+                learning=Learning(learner, settings.epochs()), environment=Environment(scenario=self.happening(seed)),
+                tracking=Tracking(strategy),
             )  # fmt: skip
 
 
 @lru_cache(maxsize=2)
 def initial(ground: Ground, apart: bool, seed: int) -> tuple[Stream, Model]:
-    return begin(ground.dataset, *ground.sizes, seed, scenario=ground.happening(seed), apart=apart)
+    return begin(ground.dataset, *ground.sizes, seed, ground.happening(seed), TreeBuilding(separate_unlabelled=apart))
 
 
 @lru_cache(maxsize=3)

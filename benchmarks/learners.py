@@ -21,7 +21,7 @@ from treetop import Feedback, Labelled, Linear, Model, Policy, Pooled, Thrifty, 
 from treetop.arrays import Rows
 from treetop.experiments.settings import EPOCHS
 from treetop.learning.linear import Epochs
-from treetop.simulation.play import begin
+from treetop.simulation.play import Learning, TreeBuilding, begin
 
 CONTEXTS, TURNS = 500, 20  # decided in each of so many turns
 
@@ -86,14 +86,15 @@ def measure(data: str, init: int | None, horizon: int | None, seed: int, afresh:
     rows, rounds, leaf = dataset.sizes(init, horizon, None)
     stream, first = begin(dataset, rows, rounds, leaf, seed)
     began = time.process_time()
-    _, apart = begin(dataset, rows, rounds, leaf, seed, apart=True)
-    known = Labelled.of(apart.tree, stream.X_init, stream.Y_init)
+    _, separate = begin(dataset, rows, rounds, leaf, seed, tree=TreeBuilding(separate_unlabelled=True))
+    known = Labelled.of(separate.tree, stream.X_init, stream.Y_init)
     labels = time.process_time() - began
-    better, paper = Both(Pooled(known=known), afresh=afresh, twin=apart), Timed(Linear())
-    warm = better.learner.learn(apart, Feedback.none(first.n_features, 5))
+    better, paper = Both(Pooled(known=known), afresh=afresh, twin=separate), Timed(Linear())
+    initial = better.learner.learn(separate, Feedback.none(first.n_features, 5))
     thrifty, igw = Policy(strategy=Thrifty()), Policy()
-    treetop = run(stream, warm, thrifty, seed=seed, epochs=Epochs.geometric(*EPOCHS["treetop"]), regressor=better)
-    faithful = run(stream, first, igw, seed=seed, epochs=Epochs.geometric(*EPOCHS["paper"]), regressor=paper)
+    often, seldom = (Epochs.geometric(*EPOCHS[name]) for name in ("treetop", "paper"))
+    treetop = run(stream, initial, thrifty, seed=seed, learning=Learning(better, often))
+    faithful = run(stream, first, igw, seed=seed, learning=Learning(paper, seldom))
     assert better.twin is not None
     pairs = list(zip(better.taken, better.beside.taken, strict=True))
     ratios = [a / b for (_, _, a), (_, _, b) in pairs]

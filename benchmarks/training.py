@@ -18,7 +18,7 @@ import numpy as np
 import treetop
 from treetop.arrays import Rows
 from treetop.data import synthetic
-from treetop.simulation.play import Labels
+from treetop.simulation.worlds import Labels
 
 ARMS, LEAVES = 2_812_281, 2**15
 

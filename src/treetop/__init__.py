@@ -21,12 +21,12 @@ from treetop.policy.policy import Policy
 from treetop.policy.search import Eligible
 from treetop.policy.strategies import IGW, Boltzmann, EpsilonGreedy, Greedy, Strategy, Thrifty
 from treetop.records import Decision, Decisions, Explanation, Feedback
-from treetop.simulation.play import Run, run
+from treetop.simulation.play import Environment, Learning, Run, Tracking, run
 from treetop.tree.tree import Tree
 
 __all__ = [
-    "Bandit", "Boltzmann", "Client", "Dataset", "Decision", "Decisions", "Eligible", "EpsilonGreedy", "Epochs",
-    "Explanation", "Feedback", "FlatModel", "FlatPolicy", "Greedy", "IGW", "Labelled", "Linear", "Model",
+    "Bandit", "Boltzmann", "Client", "Dataset", "Decision", "Decisions", "Eligible", "Environment", "EpsilonGreedy",
+    "Epochs", "Explanation", "Feedback", "FlatModel", "FlatPolicy", "Greedy", "IGW", "Labelled", "Learning", "Linear", "Model",
     "ModelFileError", "Policy", "Pooled", "Run", "ServiceError", "Strategy", "Stream", "Thrifty",
-    "Tree", "load", "refit", "run",
+    "Tracking", "Tree", "load", "refit", "run",
 ]  # fmt: skip

@@ -162,11 +162,11 @@ def test_simulate_hears_only_of_what_is_observed_and_refuses_another_plan(tmp_pa
         str(tmp_path / "out"),
     ]
     run = json.loads(call(*words, "--feedback", "cascade", "--json").stdout)["runs"][0]
-    assert run["settings"]["feedback"] == "cascade"
+    assert run["settings"]["observer"] == "cascade"
     assert 0 < json.loads((tmp_path / "out" / "runs.jsonl").read_text())["observed"] < 1
     refused = shell(*words, "--feedback", "all")
     assert refused.returncode == 2
-    assert "plan.settings[0].feedback is 'cascade' there, 'all' here" in re.sub(r"\s+", " ", refused.stderr)
+    assert "plan.settings[0].observer is 'cascade' there, 'all' here" in re.sub(r"\s+", " ", refused.stderr)
 
 
 @pytest.mark.parametrize(

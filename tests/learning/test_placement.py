@@ -17,7 +17,8 @@ from treetop.model.model import Model
 from treetop.policy.search import Eligible, search
 from treetop.policy.strategies import Thrifty
 from treetop.records import Feedback
-from treetop.simulation.play import History, begin, run
+from treetop.simulation.history import History
+from treetop.simulation.play import Environment, Learning, Tracking, TreeBuilding, begin, run
 from treetop.simulation.scenario import Scenario
 from treetop.tree.tree import Tree
 
@@ -88,7 +89,7 @@ def test_an_arm_with_many_rewards_is_scored_wherever_a_search_ends(world: tuple[
 def test_the_hall_takes_no_place_in_the_beam(beam: int) -> None:
     """Every arm is a candidate once, those of the hall by themselves, the others as they would be without it."""
     data = load(SMALL)
-    stream, model = begin(data, init=150, horizon=100, max_leaf=4, seed=0, apart=True)
+    stream, model = begin(data, init=150, horizon=100, max_leaf=4, tree=TreeBuilding(separate_unlabelled=True))
     known = Labelled.of(model.tree, stream.X_init, stream.Y_init, beam=4)
     arm = np.flatnonzero(~known.told(300))[-1]
     x = stream.X.csr()[:PROVEN]
@@ -157,15 +158,18 @@ def test_a_run_goes_on_as_if_never_stopped(scenario: str) -> None:
     """Arms move by the whole history alone, whatever tree the last model had."""
     data, horizon = load(SMALL), 2000
     what = Scenario.of(scenario, data.n_arms, horizon, seed=0)
-    stream, model = begin(data, 400, horizon, 10, 0, None, what, apart=True)
+    stream, model = begin(data, 400, horizon, 10, 0, what, TreeBuilding(separate_unlabelled=True))
     known = Labelled.of(model.tree, stream.X_init, stream.Y_init, beam=5)
     policy, epochs = treetop.Policy(k=5, explore=3, beam=5, strategy=Thrifty(zeal=5)), Epochs.geometric(100, 1.5)
     saved: list[History] = []
     first = replace(Pooled(known=known).learn(model, Feedback.none(model.n_features, 5)), epoch=0)
-    whole = run(stream, first, policy, epochs=epochs, regressor=Pooled(known=known), scenario=what, save=saved.append)
+    learning, environment = Learning(Pooled(known=known), epochs), Environment(scenario=what)
+    tracking = Tracking(save=saved.append)
+    whole = run(stream, first, policy, learning=learning, environment=environment, tracking=tracking)
     assert (whole.model.tree.leaf_of != model.tree.leaf_of).any()
     half = saved[len(saved) // 2]
-    rest = run(stream, first, policy, epochs=epochs, regressor=Pooled(known=known), scenario=what, resume=half)
+    learning, tracking = Learning(Pooled(known=known), epochs), Tracking(resume=half)
+    rest = run(stream, first, policy, learning=learning, environment=environment, tracking=tracking)
     assert rest.history.checksum() == whole.history.checksum()
     assert np.array_equal(rest.model.tree.leaf_of, whole.model.tree.leaf_of)
 

@@ -27,8 +27,9 @@ from treetop.model.model import Model
 from treetop.policy.search import Eligible, search
 from treetop.policy.strategies import Thrifty, choose, first_draw
 from treetop.records import Candidates, Feedback
-from treetop.simulation.play import Labels, begin, run
-from treetop.simulation.scenario import Scenario, Shifting
+from treetop.simulation.play import Environment, Learning, TreeBuilding, begin, run
+from treetop.simulation.scenario import Scenario, SwappedRewards
+from treetop.simulation.worlds import Labels
 
 SMALL = "synthetic:arms=300,features=200,rows=3000,init=400"
 
@@ -105,11 +106,11 @@ def test_the_last_level_keeps_more_leaves(problem: Problem, pooled: Model) -> No
 
 def test_labelled_rows_alone_make_the_means() -> None:
     """They know all arms of a beam; the rounds only those that were shown."""
-    stream, model = begin(load(SMALL), 400, 600, 10, seed=0, apart=True)
+    stream, model = begin(load(SMALL), 400, 600, 10, tree=TreeBuilding(separate_unlabelled=True))
     known = Labelled.of(model.tree, stream.X_init, stream.Y_init)
     learner = Pooled(known=known)
     first = learner.learn(model, Feedback.none(model.n_features, 5))
-    played = run(stream, first, treetop.Policy(strategy=Thrifty()), regressor=learner)
+    played = run(stream, first, treetop.Policy(strategy=Thrifty()), learning=Learning(learner))
     later = learner.learn(first, played.feedback)
     assert first.prior is not None
     assert later.prior is not None
@@ -235,7 +236,7 @@ def test_scenarios_do_what_they_say() -> None:
     assert (drift.partner != np.arange(300)).sum() == 60
     labels = Labels(stream.dataset.Y)
     arms = np.tile(np.arange(300, dtype=np.int32), (4, 1))
-    shifting = Shifting(labels, drift)
+    shifting = SwappedRewards(labels, drift)
     before, across = shifting.rewards(stream.rows[:4], arms, 0), shifting.rewards(stream.rows[:4], arms, 498)
     plain = labels.rewards(stream.rows[:4], arms)
     np.testing.assert_array_equal(before, plain)
@@ -257,8 +258,8 @@ def test_arms_are_not_shown_before_they_appear() -> None:
     assert new is not None
     assert new.late is not None
     stream, model = begin(data, 400, 2000, 5, 0, scenario=new)
-    played = run(stream, model, treetop.Policy(strategy=Thrifty()), regressor=Pooled(), scenario=new,
-                 epochs=treetop.Epochs.doubling(256))  # fmt: skip
+    learning, environment = Learning(Pooled(), treetop.Epochs.doubling(256)), Environment(scenario=new)
+    played = run(stream, model, treetop.Policy(strategy=Thrifty()), learning=learning, environment=environment)
     late = np.flatnonzero(new.late)
     assert not np.isin(played.history.arms[:1000], late).any()
     assert np.isin(played.history.arms[1000:], late).any()
@@ -285,7 +286,7 @@ def test_simulate_shows_both_learners_and_the_ceiling() -> None:
 def test_better_than_the_faithful_learner_on_eurlex(eurlex: treetop.Dataset) -> None:
     sizes: dict[str, Any] = {"init": 5000, "horizon": 8_000, "max_leaf": 10}
     plan = Plan("eurlex57k", (
-        Settings("igw", **sizes), Settings("thrifty", learner="treetop", warm=False, **sizes),
+        Settings("igw", **sizes), Settings("thrifty", learner="treetop", label_samples=False, **sizes),
         Settings("thrifty", learner="treetop", **sizes),
     ))  # fmt: skip
     paper, cold, warm = (record.mean_reward for record in execute(None, plan, dataset=eurlex))

@@ -13,18 +13,23 @@ from treetop.learning.linear import Epochs, Learner, Linear
 from treetop.learning.pooled import Labelled, Pooled
 from treetop.policy.policy import Policy
 from treetop.policy.strategies import STRATEGIES, Strategy
-from treetop.simulation.observation import Observer, parse
+from treetop.simulation.observation import Observer, make_observer
 from treetop.simulation.scenario import SCENARIOS
 
 LEARNERS = ("paper", "treetop")
+DEFAULT_STRATEGY = {"paper": "igw", "treetop": "thrifty"}  # what Bandit and the service use with each learner
 
-# Rounds before the first refit, and from one to the next; a service of the treetop learner has the same.
+# Rounds before the first refit, and how the rounds seen grow from one refit to the next. These are for simulations; a
+# service of the treetop learner refits seldomer, after 1,024 observed rounds and then at every 1.2-fold of them.
 EPOCHS = {"paper": (4096, 2.0), "treetop": (256, 1.05)}
 
 
 @dataclass(frozen=True)
 class Settings:
     """How one run is played. `beam=None` is wider than every level: Algorithm 1. The other None depend on the data.
+
+    `observer` says which slots the learner observes, as `make_observer` reads it. With `label_samples` the treetop
+    learner learns from the labels of the initialisation set too; the paper's never does.
 
     >>> Settings("igw", {"C": 2.0}).policy(nodes=7).strategy.C
     2.0
@@ -43,9 +48,9 @@ class Settings:
     loss: str = "squared"
     split: str = "kmeans"
     learner: str = "paper"
-    feedback: str = "all"
+    observer: str = "all"
     scenario: str = "stationary"
-    warm: bool = True
+    label_samples: bool = True
 
     def __post_init__(self) -> None:
         if self.learner not in LEARNERS:
@@ -56,25 +61,26 @@ class Settings:
             raise ValueError(f"loss={self.loss!r} is for the learner paper, not for {self.learner}")
         self.policy(nodes=1), self.epochs(), Linear(loss=self.loss)
 
-    def made_strategy(self) -> Strategy:
-        """The strategy; the theorems' gamma gets its c from the feedback unless it is given."""
-        if self.strategy not in STRATEGIES:
-            raise ValueError(f"strategy is {self.strategy!r}; it must be one of {', '.join(STRATEGIES)}")
-        kind = STRATEGIES[self.strategy]
-        known = [f.name for f in fields(kind)]
-        if wrong := [name for name in self.parameters if name not in known]:
-            raise ValueError(f"{self.strategy} has no {wrong[0]!r}; it has {', '.join(known) or 'no parameters'}")
-        c = self.observer().c(self.k)
-        implied = {"c": c} if self.parameters.get("gamma", "experiments") != "experiments" and c is not None else {}
-        made: Strategy = kind(**{**implied, **self.parameters})
-        return made
-
     def policy(self, nodes: int) -> Policy:
         """The policy, for a tree of so many nodes."""
-        return Policy(self.k, self.explore, nodes if self.beam is None else self.beam, self.made_strategy())
+        return Policy(self.k, self.explore, nodes if self.beam is None else self.beam, self.make_strategy())
 
-    def observer(self) -> Observer:
-        return parse(self.feedback)
+    def make_strategy(self) -> Strategy:
+        """The strategy; the theorems' gamma gets its c from the observer unless it is given."""
+        c = self.make_observer().c(self.k)
+        implied = {"c": c} if self.parameters.get("gamma", "experiments") != "experiments" and c is not None else {}
+        return _make_strategy(self.strategy, {**implied, **self.parameters})
+
+    def make_learner(self, label_samples: Labelled | None = None) -> Learner:
+        """The learner; `label_samples` are those of the initialisation set, where it uses them."""
+        return _make_learner(self.learner, loss=self.loss, label_samples=label_samples)
+
+    def make_observer(self) -> Observer:
+        return make_observer(self.observer)
+
+    @property
+    def uses_label_samples(self) -> bool:
+        return self.learner == "treetop" and self.label_samples
 
     def epochs(self) -> Epochs:
         return Epochs.geometric(*self._schedule())
@@ -83,18 +89,35 @@ class Settings:
         first, factor = EPOCHS[self.learner]
         return first if self.first_epoch is None else self.first_epoch, factor if self.factor is None else self.factor
 
-    @property
-    def learns_labels(self) -> bool:
-        return self.learner == "treetop" and self.warm
-
-    def regressor(self, known: Labelled | None = None) -> Learner:
-        return Linear(loss=self.loss) if self.learner == "paper" else Pooled(known=known)
-
     def resolved(self, dataset: Dataset) -> Settings:
         """The same with what depends on the data filled in."""
         init, horizon, max_leaf = dataset.sizes(self.init, self.horizon, self.max_leaf)
         first, factor = self._schedule()
         return replace(self, init=init, horizon=horizon, max_leaf=max_leaf, first_epoch=first, factor=factor)
+
+
+def _make_strategy(name: str, parameters: dict[str, Any]) -> Strategy:
+    if name not in STRATEGIES:
+        raise ValueError(f"strategy is {name!r}; it must be one of {', '.join(STRATEGIES)}")
+    known = [f.name for f in fields(STRATEGIES[name])]
+    if wrong := [parameter for parameter in parameters if parameter not in known]:
+        raise ValueError(f"{name} has no {wrong[0]!r}; it has {', '.join(known) or 'no parameters'}")
+    made: Strategy = STRATEGIES[name](**parameters)
+    return made
+
+
+def _make_learner(name: str, *, loss: str, label_samples: Labelled | None) -> Learner:
+    return Linear(loss=loss) if name == "paper" else Pooled(known=label_samples)
+
+
+def strategies_for(learner: str, names: Sequence[str]) -> list[str]:
+    """The strategies to play with a learner, each once: `default` is what Bandit and the service use with it.
+
+    >>> strategies_for("paper", ["default", "greedy", "igw"])
+    ['igw', 'greedy']
+    """
+    default = DEFAULT_STRATEGY.get(learner, DEFAULT_STRATEGY["paper"])  # Settings refuses another learner
+    return list(dict.fromkeys(default if name == "default" else name for name in names))
 
 
 @dataclass(frozen=True)

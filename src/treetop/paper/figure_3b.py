@@ -15,7 +15,7 @@ from treetop.paper.run_cache import BEAM, EXPLORE, RunCache, named
 from treetop.policy.policy import Policy
 from treetop.policy.strategies import IGW
 from treetop.report.sections import Line, Panel, Section, Table, number
-from treetop.simulation.play import begin, run
+from treetop.simulation.play import Tracking, begin, run
 
 BEAMS = (10, 30, 100)
 TRAINING, TIMED, SECONDS, QUICK_SECONDS = 50_000, 1_000, 60.0, 10.0  # rounds, contexts, budgets
@@ -57,7 +57,7 @@ def _trained(cache: RunCache, spec: str, rounds: int) -> tuple[Model, Any]:
     size, seed = cache.sizes(spec), cache.seeds[0]
     stream, model = begin(cache.dataset(spec), size.init, rounds, size.max_leaf, seed)
     bar = cache.bars("inference: igw", rounds) if cache.bars else None
-    played = run(stream, model, Policy(K, EXPLORE, BEAM, IGW()), seed=seed, progress=bar)
+    played = run(stream, model, Policy(K, EXPLORE, BEAM, IGW()), seed=seed, tracking=Tracking(progress=bar))
     return refit(played.model, played.feedback), played.feedback.contexts.csr()
 
 

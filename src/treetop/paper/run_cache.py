@@ -15,11 +15,11 @@ from treetop.arrays import Floats, real, whole
 from treetop.data.datasets import Dataset, load
 from treetop.data.presets import PRESETS
 from treetop.experiments.comparison import Series
-from treetop.experiments.execute import Bars, Begin, Worlds, beginning, execute
-from treetop.experiments.realizable import Noisy, fitted, remembered
+from treetop.experiments.execute import ProgressBars, Starter, Worlds, execute
+from treetop.experiments.realizable import NoisyRewards, fit_truth, load_or_fit
 from treetop.experiments.records import RunRecord
 from treetop.experiments.settings import Plan, Settings
-from treetop.experiments.truth import HITS, KEPT, Sparse, Truth, hits
+from treetop.experiments.truth import BEST_ARMS, KEPT, SparseTruth, Truth, label_hits
 from treetop.experiments.tuning import PARAMETER, climb
 from treetop.files import put
 from treetop.paper.published import ORDER, K
@@ -39,7 +39,7 @@ SIGMA = 0.1  # of the noise in the realizable experiment; the paper gives none
 
 @dataclass(frozen=True, eq=False)
 class RunCache:
-    """Datasets and the runs on them. A run that `out` holds already is read, not played again."""
+    """Datasets and the runs on them, kept in the folder `out`. A run that is there is read, not played again."""
 
     data: tuple[str, ...]
     seeds: tuple[int, ...]
@@ -47,13 +47,13 @@ class RunCache:
     quick: bool = False
     horizon: int | None = None
     data_dir: Path | None = None
-    bars: Bars | None = None
+    bars: ProgressBars | None = None
     sigma: float = SIGMA
-    large: str | None = None  # the set of the inference times; without one, that with the most arms
+    large: str | None = None  # the set of the inference times; that with the most arms if None
     flat_horizon: int | None = None  # rounds at most of the realizable experiment over all arms
     _load: Callable[[str], Dataset] = field(init=False, repr=False)
     _truth: Callable[[str], tuple[Truth, Floats]] = field(init=False, repr=False)
-    _begin: Callable[[str], Begin] = field(init=False, repr=False)
+    _starter: Callable[[str], Starter] = field(init=False, repr=False)
     _known: dict[str, tuple[dict[str, Any], Sizes]] = field(default_factory=dict, init=False, repr=False)
     _played: dict[tuple[str, str], list[Series]] = field(default_factory=dict, init=False, repr=False)
 
@@ -64,7 +64,7 @@ class RunCache:
         whole("flat_horizon", 1 if self.flat_horizon is None else self.flat_horizon, 1)
         object.__setattr__(self, "_load", lru_cache(maxsize=1)(self._loaded))
         object.__setattr__(self, "_truth", lru_cache(maxsize=1)(self._true_means))
-        object.__setattr__(self, "_begin", lru_cache(maxsize=1)(lambda spec: beginning(self.dataset(spec))))
+        object.__setattr__(self, "_starter", lru_cache(maxsize=1)(lambda spec: Starter(self.dataset(spec))))
 
     def _loaded(self, spec: str) -> Dataset:
         return load(spec, data_dir=self.data_dir) if spec in PRESETS else load(spec)
@@ -125,7 +125,7 @@ class RunCache:
             plan = Plan(spec, settings, (seed,), f"realizable:sigma={self.sigma:g}" if worlds else "labels")
             folder = self._folder(spec, asdict(plan), seed)
             found += execute(
-                folder, plan, self._bars(spec), dataset=self.dataset(spec), worlds=worlds, started=self._begin(spec)
+                folder, plan, self._bars(spec), dataset=self.dataset(spec), worlds=worlds, starter=self._starter(spec)
             )
         return [asdict(record) for record in found]
 
@@ -158,8 +158,13 @@ class RunCache:
         path = self.out / "runs" / f"{_slug(spec)}-truth.json"
         if not path.is_file():
             found, _ = self._truth(spec)
-            kept = KEPT if isinstance(found, Sparse) else None
-            about = {"kept": kept, "hits": hits(found), "of": HITS, "labels": self.facts(spec)["labels_per_row"]}
+            kept = KEPT if isinstance(found, SparseTruth) else None
+            about = {
+                "kept": kept,
+                "hits": label_hits(found),
+                "of": BEST_ARMS,
+                "labels": self.facts(spec)["labels_per_row"],
+            }
             put(path, lambda file: file.write(json.dumps(about).encode()))
         known: dict[str, Any] = json.loads(path.read_text())
         return known
@@ -198,8 +203,8 @@ class RunCache:
         products = max(1, round(facts["arms"] * facts["features_per_row"]))  # of a decision
         return most if beam else min(most, self.flat_horizon or most, max(1, REALIZABLE_PRODUCTS // products))
 
-    def _noisy(self, spec: str, seed: int) -> Noisy:
-        return Noisy(*self._truth(spec), self.sigma, seed)
+    def _noisy(self, spec: str, seed: int) -> NoisyRewards:
+        return NoisyRewards(*self._truth(spec), self.sigma, seed)
 
     def _slots(self, spec: str) -> int:
         return min(50, max(2, int(self.facts(spec)["arms"]) // 10))  # the paper's 50, if there are arms for it
@@ -207,7 +212,7 @@ class RunCache:
     def _true_means(self, spec: str) -> tuple[Truth, Floats]:
         """Kept in a file while it is needed: solved again it need not have the same bytes."""
         data = self.dataset(spec)
-        return remembered(self._truth_file(spec), data, partial(fitted, data), self._slots(spec))
+        return load_or_fit(self._truth_file(spec), data, partial(fit_truth, data), self._slots(spec))
 
     def _truth_file(self, spec: str) -> Path:
         return self.out / "runs" / f"{_slug(spec)}-truth.npz"
@@ -216,7 +221,7 @@ class RunCache:
         digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:8]
         return self.out / "runs" / f"{_slug(spec)}-seed{seed}-{digest}"
 
-    def _bars(self, spec: str) -> Bars | None:
+    def _bars(self, spec: str) -> ProgressBars | None:
         """Bars that name the dataset, since there are many."""
         if (bars := self.bars) is None:
             return None

@@ -14,8 +14,8 @@ def example_decisions(run: Run, stream: Stream, n: int = 5) -> list[dict[str, ob
     >>> from treetop.data.datasets import load
     >>> from treetop.policy.policy import Policy
     >>> from treetop.simulation.play import begin, run
-    >>> stream, model = begin(load("synthetic:arms=50,features=30,rows=200,init=100"), 100, 200, 10, seed=0)
-    >>> played = run(stream, model, Policy(), name="igw")
+    >>> stream, model = begin(load("synthetic:arms=50,features=30,rows=200,init=100"), 100, 200, 10)
+    >>> played = run(stream, model, Policy())
     >>> sorted(example_decisions(played, stream, n=1)[0])
     ['context', 'description', 'missed', 'round', 'shown']
     """

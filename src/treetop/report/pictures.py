@@ -35,8 +35,8 @@ def plot(runs: Sequence[Run | RunRecord], path: Path, title: str) -> None:
     >>> from treetop.data.datasets import load
     >>> from treetop.policy.policy import Policy
     >>> from treetop.simulation.play import begin, run
-    >>> stream, model = begin(load("synthetic:arms=50,features=30,rows=200,init=100"), 100, 200, 10, seed=0)
-    >>> played = run(stream, model, Policy(), name="igw")
+    >>> stream, model = begin(load("synthetic:arms=50,features=30,rows=200,init=100"), 100, 200, 10)
+    >>> played = run(stream, model, Policy())
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     plot([played], Path(folder, "curve.png"), "a toy")

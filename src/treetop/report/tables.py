@@ -103,8 +103,8 @@ def runs_table(runs: Sequence[Run | RunRecord]) -> rich.table.Table:
     >>> from treetop.data.datasets import load
     >>> from treetop.policy.policy import Policy
     >>> from treetop.simulation.play import begin, run
-    >>> stream, model = begin(load("synthetic:arms=50,features=30,rows=200,init=100"), 100, 200, 10, seed=0)
-    >>> played = run(stream, model, Policy(), name="igw")
+    >>> stream, model = begin(load("synthetic:arms=50,features=30,rows=200,init=100"), 100, 200, 10)
+    >>> played = run(stream, model, Policy())
     >>> runs_table([played]).row_count
     1
     """
