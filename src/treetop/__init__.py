@@ -26,7 +26,7 @@ from treetop.tree.tree import Tree
 
 __all__ = [
     "Bandit", "Boltzmann", "Client", "Dataset", "Decision", "Decisions", "Eligible", "Environment", "EpsilonGreedy",
-    "Epochs", "Explanation", "Feedback", "FlatModel", "FlatPolicy", "Greedy", "IGW", "Labelled", "Learning", "Linear", "Model",
-    "ModelFileError", "Policy", "Pooled", "Run", "ServiceError", "Strategy", "Stream", "Thrifty",
+    "Epochs", "Explanation", "Feedback", "FlatModel", "FlatPolicy", "Greedy", "IGW", "Labelled", "Learning", "Linear",
+    "Model", "ModelFileError", "Policy", "Pooled", "Run", "ServiceError", "Strategy", "Stream", "Thrifty",
     "Tracking", "Tree", "load", "refit", "run",
 ]  # fmt: skip
