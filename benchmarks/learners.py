@@ -5,6 +5,7 @@ same feedback, from its own last model: that gives the ratio a refit, and with t
 sample. Then the stream is played as the paper does, for what all refits of a stream cost. Last, both models of the last
 refit decide the same contexts in turn, each with its own strategy. Seconds are processor time of all threads. With
 `--afresh` every refit begins with a new learner, as in the service, which has a process for each: what `Pooled` keeps
+from treetop.learning.routes import RouteCache
 from one refit to the next, the routes of old rounds, is worked out again.
 """
 
@@ -20,8 +21,8 @@ import numpy as np
 from treetop import CostAware, Feedback, LabelSamples, Linear, Model, Policy, Pooled, load, refit, run
 from treetop.arrays import Rows
 from treetop.experiments.settings import EPOCHS
-from treetop.learning.schedule import Epochs
-from treetop.simulation.play import begin
+from treetop.learning.linear import Epochs
+from treetop.simulation.play import Learning, TreeBuilding, begin
 
 CONTEXTS, TURNS = 500, 20  # decided in each of so many turns
 
@@ -86,14 +87,18 @@ def measure(data: str, init: int | None, horizon: int | None, seed: int, afresh:
     rows, rounds, leaf = dataset.sizes(init, horizon, None)
     stream, first = begin(dataset, rows, rounds, leaf, seed)
     began = time.process_time()
-    _, apart = begin(dataset, rows, rounds, leaf, seed, apart=True)
-    known = LabelSamples.of(apart.tree, stream.X_init, stream.Y_init)
+    _, separate = begin(dataset, rows, rounds, leaf, seed, tree=TreeBuilding(separate_unlabelled=True))
+    known = LabelSamples.of(separate.tree, stream.X_init, stream.Y_init)
     labels = time.process_time() - began
-    better, paper = Both(Pooled(label_samples=known), afresh=afresh, twin=apart), Timed(Linear())
-    warm = better.learner.learn(apart, Feedback.none(first.n_features, 5))
+    better, paper = (
+        Both(Pooled(label_samples=known, route_cache=RouteCache()), afresh=afresh, twin=separate),
+        Timed(Linear()),
+    )
+    initial = better.learner.learn(separate, Feedback.none(first.n_features, 5))
     cost_aware, igw = Policy(strategy=CostAware()), Policy()
-    treetop = run(stream, warm, cost_aware, seed=seed, epochs=Epochs.geometric(*EPOCHS["treetop"]), regressor=better)
-    faithful = run(stream, first, igw, seed=seed, epochs=Epochs.geometric(*EPOCHS["paper"]), regressor=paper)
+    often, seldom = (Epochs.geometric(*EPOCHS[name]) for name in ("treetop", "paper"))
+    treetop = run(stream, initial, cost_aware, seed=seed, learning=Learning(better, often))
+    faithful = run(stream, first, igw, seed=seed, learning=Learning(paper, seldom))
     assert better.twin is not None
     pairs = list(zip(better.taken, better.beside.taken, strict=True))
     ratios = [a / b for (_, _, a), (_, _, b) in pairs]
@@ -101,19 +106,24 @@ def measure(data: str, init: int | None, horizon: int | None, seed: int, afresh:
     per_sample = better.total() / (samples + len(pairs) * len(known.arm)) / (better.beside.total() / samples)
     times = decisions({"paper": (igw, better.twin), "treetop": (cost_aware, treetop.model)}, stream.X)
     return {
-        "data": dataset.name, "arms": dataset.n_arms, "rounds": rounds, "init": rows, "seed": seed, "afresh": afresh,
+        "data": dataset.name,
+        "arms": dataset.n_arms,
+        "rounds": rounds,
+        "init": rows,
+        "seed": seed,
+        "afresh": afresh,
         "mean_reward": {"treetop": treetop.mean_reward, "paper": faithful.mean_reward},
-        "labels": len(known.arm), "labels_seconds": labels,
-        "refits": [
-            {"rounds": n, "samples": s, "treetop": a, "paper": b}
-            for (n, s, a), (_, _, b) in pairs
-        ],
+        "labels": len(known.arm),
+        "labels_seconds": labels,
+        "refits": [{"rounds": n, "samples": s, "treetop": a, "paper": b} for (n, s, a), (_, _, b) in pairs],
         "ratio_a_refit": {"median": float(np.median(ratios)), "largest": max(ratios)},
-        "ratio_same_refits": better.total() / better.beside.total(), "ratio_a_sample": per_sample,
+        "ratio_same_refits": better.total() / better.beside.total(),
+        "ratio_a_sample": per_sample,
         "whole_stream_seconds": {"treetop": better.total(), "paper": paper.total()},
         "ratio_whole_stream": better.total() / paper.total(),
-        "decide_us": times, "ratio_decide": times["treetop"] / times["paper"],
-    }  # fmt: skip
+        "decide_us": times,
+        "ratio_decide": times["treetop"] / times["paper"],
+    }
 
 
 def main() -> None:
@@ -131,8 +141,10 @@ def main() -> None:
         return
     for entry in found.pop("refits"):
         ratio = entry["treetop"] / entry["paper"]
-        print(f"{entry['rounds']:9,} rounds {entry['samples']:10,} samples  "
-              f"treetop {entry['treetop']:7.3f} s  paper {entry['paper']:7.3f} s  {ratio:5.2f}x")  # fmt: skip
+        print(
+            f"{entry['rounds']:9,} rounds {entry['samples']:10,} samples  "
+            f"treetop {entry['treetop']:7.3f} s  paper {entry['paper']:7.3f} s  {ratio:5.2f}x"
+        )
     for name, value in found.items():
         print(f"{name}: {value}")
 

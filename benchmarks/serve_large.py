@@ -142,8 +142,10 @@ def asked_again(client: Client, shown: dict[str, tuple[dict[str, float], Shown]]
 
 def served(folder: Path, contexts: Rows, n: int) -> tuple[list[Row], dict[str, int]]:
     """Every step as a row, and what was checked."""
-    features = [dict(zip(map(str, row.index.tolist()), row.value.tolist(), strict=True))
-                for row in (contexts.row(i) for i in range(2 * n))]  # fmt: skip
+    features = [
+        dict(zip(map(str, row.index.tolist()), row.value.tolist(), strict=True))
+        for row in (contexts.row(i) for i in range(2 * n))
+    ]
     file = folder.parent / "requests"
     http_load.write_requests(file, [json.dumps({"features": x}).encode() for x in features[n:]])
     requests, service = http_load.read_requests(file), Service(folder)
@@ -213,9 +215,14 @@ def main() -> None:
     about_all = {"bench": f"serve {asked.shape}", "name": "treetop", "arms": shape.arms}
     found_rows = [about_all | row for row in rows + steps]
     about = {
-        "rows": found_rows, "checks": checks, "left_out": [], "command": f"python {' '.join(sys.argv)}",
-        "commit": commit(), "machine": machine(), "load_average": [before, load_average()],
-    }  # fmt: skip
+        "rows": found_rows,
+        "checks": checks,
+        "left_out": [],
+        "command": f"python {' '.join(sys.argv)}",
+        "commit": commit(),
+        "machine": machine(),
+        "load_average": [before, load_average()],
+    }
     print(json.dumps(about, indent=1) if asked.json else f"{markdown(found_rows)}\n\n{checks}")
 
 

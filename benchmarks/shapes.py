@@ -21,7 +21,7 @@ from cells import Cell, Cells, table
 
 from treetop.arrays import Floats
 from treetop.data.datasets import load
-from treetop.experiments.execute import beginning, execute
+from treetop.experiments.execute import Starter, execute
 from treetop.experiments.records import RunRecord
 from treetop.experiments.settings import Plan, Settings
 from treetop.simulation.scenario import SCENARIOS
@@ -54,7 +54,7 @@ SHAPES = UNSEEN | SEEN
 CHANGING = ("6k short heavy", "20k short flat", "6k long heavy", "15k short heavy")
 PLAYERS = {
     "X-IGW": Settings("igw"),
-    "cold cost-aware": Settings("cost-aware", learner="treetop", warm=False),
+    "cold cost-aware": Settings("cost-aware", learner="treetop", label_samples=False),
     "cost-aware": Settings("cost-aware", learner="treetop"),
     "greedy": Settings("greedy", learner="treetop"),
 }
@@ -71,11 +71,11 @@ def play_all(cells: Cells, shapes: Mapping[str, str], changing: Sequence[str], s
     for seed, scenario, shape in product(range(seeds), SCENARIOS, shapes):
         if scenario == "stationary" or shape in changing:
             dataset = load(shapes[shape])
-            started = beginning(dataset)
+            starter = Starter(dataset)
             for name, settings in players(scenario).items():
                 facts = {"shape": shape, "data": shapes[shape], "scenario": scenario, "player": name, "seed": seed}
                 plan = Plan(shapes[shape], (settings,), (seed,))
-                cells.play(facts, lambda: _measured(execute(None, plan, dataset=dataset, started=started)[0]))  # noqa: B023
+                cells.play(facts, lambda: _measured(execute(None, plan, dataset=dataset, starter=starter)[0]))  # noqa: B023
 
 
 def _measured(record: RunRecord) -> Cell:

@@ -18,7 +18,7 @@ import numpy as np
 import treetop
 from treetop.arrays import Rows
 from treetop.data import synthetic
-from treetop.simulation.play import Labels
+from treetop.simulation.worlds import Labels
 
 ARMS, LEAVES = 2_812_281, 2**15
 
@@ -40,7 +40,7 @@ def digest(rows: Rows) -> str:
 
 
 def arms() -> None:
-    X, _, _, _ = synthetic.generate(synthetic.parse("synthetic:like=amazon-3m,rows=60000,init=1"))
+    X, _, _, _ = synthetic.generate(synthetic.parse_spec("synthetic:like=amazon-3m,rows=60000,init=1"))
     rng = np.random.default_rng(0)
     for low, high, models in ((1, 4, 300_000), (5, 50, 12_000), (66, 300, 400), (1000, 3000, 12)):
         sizes = rng.integers(low, high + 1, models)
@@ -56,14 +56,14 @@ def arms() -> None:
 
 
 def build() -> None:
-    _, _, X, Y = synthetic.generate(synthetic.parse("synthetic:like=amazon-3m,rows=1"))
+    _, _, X, Y = synthetic.generate(synthetic.parse_spec("synthetic:like=amazon-3m,rows=1"))
     tree = timed("tree", lambda: treetop.Tree.from_labels(X, Y, max_leaf=100))
     model = timed("routing", lambda: treetop.Model.initial(tree, X, Y))
     print(model, digest(model.route_rows))
 
 
 def history(tree: treetop.Tree) -> tuple[Rows, Any, Any, Any]:
-    X, Y, _, _ = synthetic.generate(synthetic.parse("synthetic:like=amazon-3m"))
+    X, Y, _, _ = synthetic.generate(synthetic.parse_spec("synthetic:like=amazon-3m"))
     rng = np.random.default_rng(0)
     n, labels = len(X), np.diff(Y.start)
     shown = rng.integers(0, ARMS, (n, 5), dtype=np.int32)

@@ -15,31 +15,31 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from treetop.paper.claims import by_dataset, sheet
+from treetop.paper.claims import claims_table, verdicts_table
 from treetop.paper.reproduce import TARGETS
-from treetop.report.tables import Chapter, Sheet
+from treetop.report.sections import Section, Table
 
-SHARED = ("flat-vs-tree", "realizable")  # chapters whose tables come from all folders
-JOINED = ("datasets", "cells", "variants")  # lists in a chapter's data: one entry a dataset, or a pair on all of them
+SHARED = ("flat-vs-tree", "realizable")  # sections whose tables come from all folders
+JOINED = ("datasets", "cells", "variants")  # lists in a section's data: one entry a dataset, or a pair on all of them
 
 
-def together(folders: Sequence[Path]) -> list[Chapter]:
-    """The chapters of all folders; one that several have is the first, with what all of them measured."""
-    found: dict[str, Chapter] = {}
+def together(folders: Sequence[Path]) -> list[Section]:
+    """The sections of all folders; one that several have is the first, with what all of them measured."""
+    found: dict[str, Section] = {}
     for path in [folder / f"{name}.json" for folder in folders for name in TARGETS]:
         if not path.is_file():
             continue
-        new = Chapter.load(path)
+        new = Section.load(path)
         first = found.get(new.name)
         more = {key: first.data[key] + new.data[key] for key in JOINED if key in new.data} if first else {}
-        sheets = _of_both(first.sheets, new.sheets) if first and new.name in SHARED else first.sheets if first else ()
-        found[new.name] = replace(first, data={**first.data, **more}, sheets=sheets) if first else new
+        tables = _of_both(first.tables, new.tables) if first and new.name in SHARED else first.tables if first else ()
+        found[new.name] = replace(first, data={**first.data, **more}, tables=tables) if first else new
     return list(found.values())
 
 
-def _of_both(one: Sequence[Sheet], two: Sequence[Sheet]) -> tuple[Sheet, ...]:
+def _of_both(one: Sequence[Table], two: Sequence[Table]) -> tuple[Table, ...]:
     """Tables of the same title become one, which must have the same columns; the others follow."""
-    found = {sheet.title: sheet for sheet in one}
+    found = {table.title: table for table in one}
     for new in two:
         first = found.get(new.title, replace(new, rows=()))
         if first.columns != new.columns:
@@ -50,10 +50,10 @@ def _of_both(one: Sequence[Sheet], two: Sequence[Sheet]) -> tuple[Sheet, ...]:
 
 def fill(text: str, folders: Sequence[Path]) -> str:
     """The page with every part for which there are results."""
-    chapters = together(folders)
-    content = {chapter.name: chapter.markdown() for chapter in chapters}
-    if chapters:
-        content["claims"], content["verdicts"] = sheet(chapters).markdown(), by_dataset(chapters).markdown()
+    sections = together(folders)
+    content = {section.name: section.markdown() for section in sections}
+    if sections:
+        content["claims"], content["verdicts"] = claims_table(sections).markdown(), verdicts_table(sections).markdown()
 
     def part(found: re.Match[str]) -> str:
         name = found.group(1)

@@ -16,7 +16,7 @@ PUBLIC = [
     "Bandit", "Boltzmann", "Client", "Dataset", "Decision", "Decisions", "Eligible", "EpsilonGreedy", "Epochs",
     "Explanation", "Feedback", "FlatModel", "FlatPolicy", "Greedy", "IGW", "Linear", "Model", "ModelFileError",
     "Policy", "Run", "ServiceError", "Strategy", "Stream", "Tree", "load", "refit", "run", "Labelled", "Pooled",
-    "CostAware",
+    "CostAware", "Environment", "Learning", "Tracking",
 ]  # fmt: skip
 
 

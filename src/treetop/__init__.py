@@ -24,12 +24,12 @@ from treetop.policy.flat import FlatPolicy
 from treetop.policy.policy import Policy
 from treetop.policy.strategies import IGW, Boltzmann, CostAware, EpsilonGreedy, Greedy, Strategy
 from treetop.records import Decision, Decisions, Explanation, Feedback
-from treetop.simulation.play import Run, run
+from treetop.simulation.play import Environment, Learning, Run, Tracking, run
 from treetop.tree.tree import Tree
 
 __all__ = [
-    "Bandit", "Boltzmann", "Client", "Dataset", "Decision", "Decisions", "Eligible", "EpsilonGreedy", "Epochs",
-    "Explanation", "Feedback", "FlatModel", "FlatPolicy", "Greedy", "IGW", "LabelSamples", "Linear", "Model",
-    "ModelFileError", "Policy", "Pooled", "Run", "ServiceError", "Strategy", "Stream", "CostAware",
-    "Tree", "load", "refit", "run",
+    "Bandit", "Boltzmann", "Client", "Dataset", "Decision", "Decisions", "Eligible", "Environment", "EpsilonGreedy",
+    "Epochs", "Explanation", "Feedback", "FlatModel", "FlatPolicy", "Greedy", "IGW", "LabelSamples", "Learning", "Linear",
+    "Model", "ModelFileError", "Policy", "Pooled", "Run", "ServiceError", "Strategy", "Stream", "CostAware",
+    "Tracking", "Tree", "load", "refit", "run",
 ]  # fmt: skip

@@ -10,12 +10,13 @@ import numpy as np
 
 from treetop.bandit.config import Refitting
 from treetop.data.datasets import Dataset, Stream, load
-from treetop.experiments.execute import prepared
+from treetop.experiments.execute import prepare_learner
 from treetop.experiments.settings import Settings
+from treetop.learning.learners import DEFAULT_STRATEGY
 from treetop.model.model import Model
+from treetop.report.examples import example_decisions
 from treetop.report.pictures import plot
-from treetop.report.tables import in_words
-from treetop.simulation.play import Progress, Run, begin, run
+from treetop.simulation.play import Learning, Progress, Run, Tracking, TreeBuilding, begin, run
 
 BETTER = "treetop"  # the learner that is the default of Bandit and the service, with its own strategy and schedule
 NAMES = ("greedy", "epsilon", "boltzmann", "igw", BETTER)  # the paper's strategies with its learner, then that
@@ -24,7 +25,8 @@ INIT, ROUNDS, MAX_LEAF = 3_413, 50_000, 10
 
 @dataclass(frozen=True, eq=False)
 class Demo:
-    """A demo ready to play: all from the same stream; treetop's tree sets arms apart that have no label."""
+    """A demo ready to play: all strategies on the same stream. `model` is the first one of the paper's learner; that of
+    treetop's has another tree, in which arms without a label have leaves of their own."""
 
     dataset: Dataset
     stream: Stream
@@ -37,20 +39,25 @@ class Demo:
         return cls(dataset, *begin(dataset, INIT, rounds, MAX_LEAF, seed), seed)
 
     def play(self, name: str, seed: int = 0, progress: Progress | None = None) -> Run:
-        often = Refitting()  # as a bandit refits
+        schedule = Refitting()  # as a bandit refits
         settings = (
-            Settings("cost-aware", learner="treetop", first_epoch=often.first, factor=often.factor)
+            Settings(DEFAULT_STRATEGY["treetop"], learner="treetop", first_epoch=schedule.first, factor=schedule.factor)
             if name == BETTER
             else Settings(name)
         )
         model = self.model
-        if settings.learns_labels:
-            _, model = begin(self.dataset, INIT, len(self.stream.rows), MAX_LEAF, self.seed, apart=True)
-        learner, first = prepared(settings, self.stream, model)
+        if settings.uses_label_samples:
+            tree = TreeBuilding(separate_unlabelled=True)
+            _, model = begin(self.dataset, INIT, len(self.stream.rows), MAX_LEAF, self.seed, tree=tree)
+        learner, first = prepare_learner(settings, self.stream, model)
         return run(
-            self.stream, first, settings.policy(model.tree.n_nodes), name=name, seed=seed, progress=progress,
-            epochs=settings.epochs(), regressor=learner,
-        )  # fmt: skip
+            self.stream,
+            first,
+            settings.policy(model.tree.n_nodes),
+            seed=seed,
+            learning=Learning(learner, settings.epochs()),
+            tracking=Tracking(name, progress),
+        )
 
     def attainable(self) -> float:
         """Mean reward of a policy that knows every label: no more than 5 of them can be shown."""
@@ -62,7 +69,7 @@ class Demo:
 
     def examples(self, runs: list[Run]) -> list[dict[str, Any]]:
         """Five late decisions of the best run."""
-        return in_words(max(runs, key=lambda r: r.mean_reward), self.stream)
+        return example_decisions(max(runs, key=lambda r: r.mean_reward), self.stream)
 
     def picture(self, runs: list[Run], path: Path) -> None:
         title = f"{self.dataset.name}: {self.dataset.n_arms:,} arms, 5 shown a round, 3 of them explored"

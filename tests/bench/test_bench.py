@@ -26,10 +26,7 @@ from treetop.bench.shape import CONTEXTS, SHAPES, Shape, learned_from_nothing, m
 from treetop.bench.subjects import SUBJECTS, compared, run
 from treetop.bench.subprocesses import in_child
 from treetop.bench.table import markdown, tables
-from treetop.errors import (
-    Disagreement,  # fmt: skip
-    PeerError,
-)
+from treetop.errors import Disagreement, PeerError
 
 TINY = Shape(arms=300, features=120, nonzeros=9, labels=3, init=200, rounds=400, max_leaf=10)
 PEERS = runner()
@@ -103,8 +100,19 @@ def test_a_table_for_people(cache: Path) -> None:
 
 
 def test_real_data_instead_of_made_up_ones(tmp_path: Path) -> None:
-    text = ["bench", "--data", str(folder(tmp_path, 2000)), "--rounds", "500", "--contexts", "20", "--cache",
-            str(tmp_path / "cache"), "--no-peers", "--json"]  # fmt: skip
+    text = [
+        "bench",
+        "--data",
+        str(folder(tmp_path, 2000)),
+        "--rounds",
+        "500",
+        "--contexts",
+        "20",
+        "--cache",
+        str(tmp_path / "cache"),
+        "--no-peers",
+        "--json",
+    ]
     document = json.loads(call(*text).stdout)
     assert {row["bench"] for row in document["rows"]} == {"decide", "batch", "load"}
     assert document["shape"]["name"]
@@ -140,8 +148,10 @@ def test_rows_are_compared_with_the_row_they_belong_to() -> None:
 
 
 def test_several_threads_are_compared_by_the_clock() -> None:
-    rows = [{"name": name, "threads": 2, "cpu_ms": cpu, "median_ms": ms} for name, cpu, ms in
-            (("treetop", 2.0, 1.0), ("pecos", 20.0, 3.0))]  # fmt: skip
+    rows = [
+        {"name": name, "threads": 2, "cpu_ms": cpu, "median_ms": ms}
+        for name, cpu, ms in (("treetop", 2.0, 1.0), ("pecos", 20.0, 3.0))
+    ]
     assert compared(rows)[1]["times_treetop"] == 3.0
 
 

@@ -53,9 +53,34 @@ def test_demo_plays_the_papers_strategies_and_our_own_and_leaves_a_picture(tmp_p
 
 
 def test_settings_are_crossed_and_told_apart(tmp_path: Path) -> None:
-    words = ["simulate", str(folder(tmp_path, 400)), "--strategy", "greedy", "--strategy", "igw", "--beam", "2",
-             "--beam", "30", "--k", "2", "--k", "5", "--explore", "1", "--init", "100", "--horizon", "300",
-             "--max-leaf", "4", "--first-epoch", "64", "--out", str(tmp_path / "out")]  # fmt: skip
+    words = [
+        "simulate",
+        str(folder(tmp_path, 400)),
+        "--strategy",
+        "greedy",
+        "--strategy",
+        "igw",
+        "--beam",
+        "2",
+        "--beam",
+        "30",
+        "--k",
+        "2",
+        "--k",
+        "5",
+        "--explore",
+        "1",
+        "--init",
+        "100",
+        "--horizon",
+        "300",
+        "--max-leaf",
+        "4",
+        "--first-epoch",
+        "64",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     runs = json.loads(call(*words, "--json").stdout)["runs"]
     found = [(r["settings"]["k"], r["settings"]["beam"], r["strategy"]) for r in runs]
     assert found == list(product((2, 5), (2, 30), ("greedy", "igw")))
@@ -64,7 +89,7 @@ def test_settings_are_crossed_and_told_apart(tmp_path: Path) -> None:
     for k, beam, strategy in found:
         (line,) = [line for line in text.splitlines() if re.search(rf"{strategy} .*k={k} beam={beam} ", line)]
         assert ("1.00x" in line) == (strategy == "greedy"), "compared with greedy of the same settings"
-    assert len(re.findall("X-IGW-topk k=. beam=", html.html(results_folder.read(tmp_path / "out"), None))) >= 4
+    assert len(re.findall("X-IGW-topk k=. beam=", html.html(results_folder.read_results(tmp_path / "out"), None))) >= 4
 
 
 @dataclass(frozen=True)
@@ -88,9 +113,27 @@ def test_a_strategy_written_in_python_is_played_by_its_name(tmp_path: Path, monk
 
 
 def test_simulate_json_is_the_contract(tmp_path: Path) -> None:
-    words = ["simulate", str(folder(tmp_path, 400)), "--strategy", "igw", "--strategy", "greedy", "--init", "100",
-             "--horizon", "300", "--max-leaf", "4", "--seed", "0", "--seed", "7", "--first-epoch", "64",
-             "--json"]  # fmt: skip
+    words = [
+        "simulate",
+        str(folder(tmp_path, 400)),
+        "--strategy",
+        "igw",
+        "--strategy",
+        "greedy",
+        "--init",
+        "100",
+        "--horizon",
+        "300",
+        "--max-leaf",
+        "4",
+        "--seed",
+        "0",
+        "--seed",
+        "7",
+        "--first-epoch",
+        "64",
+        "--json",
+    ]
     first, again = (json.loads(call(*words, "--out", str(tmp_path / "out")).stdout) for _ in range(2))
     assert first["dataset"]["arms"] == 60
     assert [(r["strategy"], r["seed"]) for r in first["runs"]] == [("igw", 0), ("greedy", 0), ("igw", 7), ("greedy", 7)]
@@ -104,14 +147,26 @@ def test_simulate_json_is_the_contract(tmp_path: Path) -> None:
 
 
 def test_simulate_hears_only_of_what_is_observed_and_refuses_another_plan(tmp_path: Path) -> None:
-    words = ["simulate", str(folder(tmp_path, 400)), "--init", "100", "--horizon", "300", "--max-leaf", "4",
-             "--first-epoch", "64", "--out", str(tmp_path / "out")]  # fmt: skip
+    words = [
+        "simulate",
+        str(folder(tmp_path, 400)),
+        "--init",
+        "100",
+        "--horizon",
+        "300",
+        "--max-leaf",
+        "4",
+        "--first-epoch",
+        "64",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     run = json.loads(call(*words, "--feedback", "cascade", "--json").stdout)["runs"][0]
-    assert run["settings"]["feedback"] == "cascade"
+    assert run["settings"]["observer"] == "cascade"
     assert 0 < json.loads((tmp_path / "out" / "runs.jsonl").read_text())["observed"] < 1
     refused = shell(*words, "--feedback", "all")
     assert refused.returncode == 2
-    assert "plan.settings[0].feedback is 'cascade' there, 'all' here" in re.sub(r"\s+", " ", refused.stderr)
+    assert "plan.settings[0].observer is 'cascade' there, 'all' here" in re.sub(r"\s+", " ", refused.stderr)
 
 
 @pytest.mark.parametrize(
@@ -158,8 +213,20 @@ def test_version() -> None:
 def test_init_takes_names_from_files(tmp_path: Path) -> None:
     (tmp_path / "arms").write_text("".join(f"arm-{i}\n" for i in range(60)))
     (tmp_path / "features").write_text("".join(f"word-{i}\n" for i in range(40)))
-    words = ["init", str(tmp_path / "shop"), str(folder(tmp_path, 400)), "--init", "200", "--max-leaf", "4",
-             "--arms", str(tmp_path / "arms"), "--features", str(tmp_path / "features"), "--json"]  # fmt: skip
+    words = [
+        "init",
+        str(tmp_path / "shop"),
+        str(folder(tmp_path, 400)),
+        "--init",
+        "200",
+        "--max-leaf",
+        "4",
+        "--arms",
+        str(tmp_path / "arms"),
+        "--features",
+        str(tmp_path / "features"),
+        "--json",
+    ]
     made = json.loads(call(*words).stdout)
     assert (made["arms"], made["features"], made["model"]) == (60, 40, "000000")
     with treetop.Bandit.open(tmp_path / "shop") as bandit:

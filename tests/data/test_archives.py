@@ -17,15 +17,20 @@ from treetop.data.presets import PRESETS
 
 # What the archives are called, and what they hold beside the two parts.
 DOWNLOADS = {
-    "eurlex-4k": ("Eurlex.zip", "Eurlex-4K.bow.zip"), "amazoncat-13k": ("AmazonCat.zip", "AmazonCat-13K.bow.zip"),
+    "eurlex-4k": ("Eurlex.zip", "Eurlex-4K.bow.zip"),
+    "amazoncat-13k": ("AmazonCat.zip", "AmazonCat-13K.bow.zip"),
     "wiki10-31k": ("Wiki10.zip", "Wiki10-31K.bow.zip"),
     "wiki-500k": ("WikipediaLarge-500K.zip", "Wikipedia-500K.bow.zip"),
-    "amazon-670k": ("Amazon.zip", "Amazon-670K.bow.zip"), "amazon-3m": ("Amazon-3M.zip", "Amazon-3M.bow.zip"),
-}  # fmt: skip
+    "amazon-670k": ("Amazon.zip", "Amazon-670K.bow.zip"),
+    "amazon-3m": ("Amazon-3M.zip", "Amazon-3M.bow.zip"),
+}
 BESIDE = {
-    "Xf.txt": "word a\nword b\n", "Y.txt": "Label one\nLabel two\n", "README.txt": "1 2 3\n",
-    "mappings/id_map.txt": "0 B000\n1 B001\n", "filter_labels_test.txt": "1 1\n",
-}  # fmt: skip
+    "Xf.txt": "word a\nword b\n",
+    "Y.txt": "Label one\nLabel two\n",
+    "README.txt": "1 2 3\n",
+    "mappings/id_map.txt": "0 B000\n1 B001\n",
+    "filter_labels_test.txt": "1 1\n",
+}
 AGES = ["older", "newer"]
 
 

@@ -60,7 +60,7 @@ MALFORMED = {
     "old line ends": (SVMLIGHT, "1 0:1\r1 0:2", "line 1: '0:1?1' is not a feature:value pair"),
     "not ASCII": (XMC, HEADER + "1 é:1", "line 2: '??:1' is not a feature:value pair"),
     "a long word": (XMC, HEADER + "1 " + "x" * 99, f"line 2: '{'x' * 40}...' is not a feature:value pair"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", MALFORMED)
@@ -72,7 +72,7 @@ def test_malformed_text_is_refused_with_line_and_reason(case: str, tmp_path: Pat
         run(form, [bytes([byte]) for byte in text.encode()])
     (tmp_path / "data.txt").write_bytes(text.encode())
     with pytest.raises(ValueError, match=f"^{re.escape(str(tmp_path / 'data.txt'))} .*{re.escape(message)}"):
-        readers.parse(tmp_path / "data.txt", readers.TEXT_FORMS[form])
+        readers.parse_text(tmp_path / "data.txt", readers.TEXT_FORMS[form])
 
 
 def test_a_reader_is_used_once() -> None:
@@ -103,7 +103,7 @@ def test_a_line_without_end_is_refused() -> None:
         (lambda f: f.write_bytes(b"\x1f\x8bxyz"), "data.txt is a gzip file; unpack it first"),
         (lambda f: f.write_text("1 5\n0:1\n"), "data.txt has a header of two numbers: it is one of trn_X_Xf.txt"),
     ],
-)  # fmt: skip
+)
 def test_files_that_are_no_dataset_say_why(write: Any, message: str, tmp_path: Path) -> None:
     write(tmp_path / "data.txt")
     with pytest.raises(ValueError, match=re.escape(message)):

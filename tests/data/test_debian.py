@@ -61,7 +61,7 @@ Description-en: tools for the bar
 
 @pytest.fixture(scope="module")
 def data() -> debian.DebianData:
-    return debian.load()
+    return debian.load_debian()
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
 import treetop
-from treetop.data import readers
+from treetop.data import layouts, readers
 
 
 def parts() -> Parts:
@@ -74,7 +74,7 @@ def test_a_file_is_a_set_without_initialisation_part(write: Any, tmp_path: Path)
 def test_the_first_form_of_several_is_taken_and_two_sets_in_a_folder_are_refused(tmp_path: Path) -> None:
     pair_folder(tmp_path, parts(), "a_")
     npz_folder(tmp_path, parts())
-    found = readers.find(tmp_path)
+    found = layouts.find_files(tmp_path)
     assert found is not None
     assert found.form == "npz"
     (tmp_path / "X.trn.npz").unlink()

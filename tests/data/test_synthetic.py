@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import treetop
 from treetop import _core
 from treetop.arrays import Rows
-from treetop.data.synthetic import SHAPES, Spec, generate, parse
+from treetop.data.synthetic import SHAPES, Spec, generate, parse_spec
 
 SMALL = "synthetic:arms=600,features=1500,rows=6000,init=1000,nonzeros=40,labels=4"
 
@@ -57,16 +57,16 @@ def test_the_set_is_what_was_asked_for_and_says_that_it_is_synthetic(small: tree
 
 
 def test_the_same_spec_gives_the_same_bytes_on_any_number_of_threads() -> None:
-    spec = parse(SMALL)
+    spec = parse_spec(SMALL)
     one = generate(spec, threads=1)
     for threads in (2, 5):
         assert all(same(a, b) for a, b in zip(one, generate(spec, threads=threads), strict=True))
-    other = generate(parse(SMALL + ",seed=1"))
+    other = generate(parse_spec(SMALL + ",seed=1"))
     assert not any(same(a, b) for a, b in zip(one, other, strict=True))
 
 
 def test_rows_do_not_depend_on_how_many_there_are() -> None:
-    X, Y, X_init, Y_init = generate(parse(SMALL + ",topics=30"))
+    X, Y, X_init, Y_init = generate(parse_spec(SMALL + ",topics=30"))
     x, y, x_init, y_init = generate(Spec(600, 1500, 70, 50, 40, 4, topics=30))
     assert same(X.head(70), x)
     assert same(Y.head(70), y)
@@ -80,10 +80,18 @@ def test_rows_do_not_depend_on_how_many_there_are() -> None:
 def test_rows_equal_the_slow_twin(data: st.DataObject) -> None:
     arms, features = data.draw(st.integers(1, 90)), data.draw(st.integers(1, 60))
     shape: Any = (
-        arms, features, data.draw(st.integers(1, arms)), data.draw(st.floats(1, features)),
-        data.draw(st.floats(1, min(arms, 12))), data.draw(st.floats(0, 3)), data.draw(st.floats(0, 1)),
-        data.draw(st.integers(0, 2**63 - 1)), 2, 3, 1,
-    )  # fmt: skip
+        arms,
+        features,
+        data.draw(st.integers(1, arms)),
+        data.draw(st.floats(1, features)),
+        data.draw(st.floats(1, min(arms, 12))),
+        data.draw(st.floats(0, 3)),
+        data.draw(st.floats(0, 1)),
+        data.draw(st.integers(0, 2**63 - 1)),
+        2,
+        3,
+        1,
+    )
     start, index, value, y_start, y_index = _core.synthesize(*shape)
     world = World(*shape[:8])
     for i in range(5):
@@ -95,7 +103,7 @@ def test_rows_equal_the_slow_twin(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize(("zipf", "low", "high"), [(0.0, -0.2, 0.1), (0.6, -0.75, -0.45), (1.0, -1.15, -0.75)])
 def test_popularity_falls_like_a_power_of_the_rank(zipf: float, low: float, high: float) -> None:
-    _, Y, _, _ = generate(parse(f"synthetic:arms=2000,features=2000,rows=40000,init=1,nonzeros=2,zipf={zipf}"))
+    _, Y, _, _ = generate(parse_spec(f"synthetic:arms=2000,features=2000,rows=40000,init=1,nonzeros=2,zipf={zipf}"))
     counts = np.sort(np.bincount(Y.index, minlength=2000))[::-1]
     ranks = np.arange(10, 1000)
     slope = np.polyfit(np.log(ranks), np.log(counts[ranks - 1]), 1)[0]
@@ -123,7 +131,7 @@ def hits(scores: Any, Y: Rows, k: int = 5) -> float:
 
 def linear_and_popular(spec: str) -> tuple[float, float]:
     """Hits among 5 on unseen rows: of a linear model of every arm, and of the arms that are popular everywhere."""
-    X, Y, X_test, Y_test = generate(parse(spec))
+    X, Y, X_test, Y_test = generate(parse_spec(spec))
     contexts = X.csr().toarray()
     ridge = contexts.T @ contexts + 0.5 * np.eye(X.columns)
     learned = X_test.csr() @ np.linalg.solve(ridge, contexts.T @ Y.csr().toarray())
@@ -142,20 +150,24 @@ def test_a_linear_model_learns_the_arms_and_noise_makes_it_harder() -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_shape_of_the_paper_parses_and_may_be_overridden(name: str) -> None:
-    spec = parse(f"synthetic:like={name}")
+    spec = parse_spec(f"synthetic:like={name}")
     assert spec.init == {"wiki-500k": 20_000, "amazon-670k": 20_000, "amazon-3m": 50_000}.get(name, 5_000)
     assert spec.topics > 100
     assert spec.zipf == 1
     assert (spec.rows + spec.init) * (spec.nonzeros + spec.labels) * 8 < 8e9
-    own = parse(f"synthetic:noise=0.25,like={name},rows=3000,seed=7")
+    own = parse_spec(f"synthetic:noise=0.25,like={name},rows=3000,seed=7")
     assert (own.arms, own.rows, own.noise, own.seed) == (spec.arms, 3000, 0.25, 7)
 
 
 def test_shapes_are_those_of_table_1() -> None:
-    assert {name: parse(f"synthetic:like={name}").arms for name in SHAPES} == {
-        "eurlex-4k": 4271, "amazoncat-13k": 13330, "wiki10-31k": 30938, "wiki-500k": 501070, "amazon-670k": 670091,
+    assert {name: parse_spec(f"synthetic:like={name}").arms for name in SHAPES} == {
+        "eurlex-4k": 4271,
+        "amazoncat-13k": 13330,
+        "wiki10-31k": 30938,
+        "wiki-500k": 501070,
+        "amazon-670k": 670091,
         "amazon-3m": 2812281,
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
@@ -169,7 +181,7 @@ def test_shapes_are_those_of_table_1() -> None:
     ],
 )
 def test_small_and_extreme_sizes(spec: str) -> None:
-    asked = parse("synthetic:" + spec)
+    asked = parse_spec("synthetic:" + spec)
     X, Y, X_init, Y_init = generate(asked)
     for x, y in ((X, Y), (X_init, Y_init)):
         check_rows(x, y)
@@ -209,16 +221,36 @@ def test_mistakes_in_a_spec_are_named(spec: str, message: str) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"arms": 0}, {"arms": 2**40}, {"features": 0}, {"topics": 0}, {"topics": 11}, {"nonzeros": 0.5},
-        {"nonzeros": 21.0}, {"labels": 0.0}, {"labels": 10.5}, {"zipf": -1.0}, {"noise": float("nan")}, {"init": -1},
-        {"rows": -1}, {"rows": 2**62},
+        {"arms": 0},
+        {"arms": 2**40},
+        {"features": 0},
+        {"topics": 0},
+        {"topics": 11},
+        {"nonzeros": 0.5},
+        {"nonzeros": 21.0},
+        {"labels": 0.0},
+        {"labels": 10.5},
+        {"zipf": -1.0},
+        {"noise": float("nan")},
+        {"init": -1},
+        {"rows": -1},
+        {"rows": 2**62},
     ],
-)  # fmt: skip
+)
 def test_the_core_refuses_what_it_cannot_make(wrong: dict[str, float]) -> None:
     right: dict[str, Any] = {
-        "arms": 10, "features": 20, "topics": 3, "nonzeros": 5.0, "labels": 2.0, "zipf": 1.0, "noise": 0.5, "seed": 0,
-        "init": 2, "rows": 3, "threads": 1,
-    }  # fmt: skip
+        "arms": 10,
+        "features": 20,
+        "topics": 3,
+        "nonzeros": 5.0,
+        "labels": 2.0,
+        "zipf": 1.0,
+        "noise": 0.5,
+        "seed": 0,
+        "init": 2,
+        "rows": 3,
+        "threads": 1,
+    }
     assert len(_core.synthesize(**right)[0]) == 6
     with pytest.raises(ValueError, match=next(iter(wrong))):
         _core.synthesize(**(right | wrong))

@@ -18,8 +18,10 @@ from treetop.experiments import run_folder
 from treetop.experiments.execute import execute
 from treetop.experiments.records import RunRecord, read_records
 from treetop.experiments.settings import Plan, Settings
+from treetop.simulation.history import History
 from treetop.simulation.observation import Position
-from treetop.simulation.play import History, Labels, Progress, begin
+from treetop.simulation.play import Environment, Learning, Progress, Tracking, begin
+from treetop.simulation.worlds import Labels
 
 COMMON = {"init": 100, "horizon": 2000, "max_leaf": 4, "first_epoch": 64}
 CHILD = """
@@ -30,7 +32,7 @@ from treetop.experiments.settings import Plan
 def bar(name, total, done=0):
     return lambda now, mean: print(name, now, flush=True)
 
-plan = Plan.of(sys.argv[1], ["igw", "greedy", "epsilon"], seeds=[0, 7], feedback="each:c=0.5", **eval(sys.argv[3]))
+plan = Plan.of(sys.argv[1], ["igw", "greedy", "epsilon"], seeds=[0, 7], observer="each:c=0.5", **eval(sys.argv[3]))
 execute(sys.argv[2], plan, bar)
 """
 
@@ -85,8 +87,8 @@ def test_a_run_goes_on_after_any_epoch(tmp_path: Path) -> None:
     saved: list[History] = []
 
     def play(resume: History | None = None) -> treetop.Run:
-        epochs = treetop.Epochs.doubling(100)
-        return treetop.run(stream, model, treetop.Policy(), epochs=epochs, resume=resume, save=saved.append)
+        learning, tracking = Learning(epochs=treetop.Epochs.doubling(100)), Tracking(resume=resume, save=saved.append)
+        return treetop.run(stream, model, treetop.Policy(), learning=learning, tracking=tracking)
 
     whole = play()
     points = [replace(h, arms=h.arms.copy()) for h in saved]
@@ -182,12 +184,15 @@ def test_results_without_a_plan_are_not_taken_for_ones_own(tmp_path: Path) -> No
 
 def test_a_record_says_what_was_played(tmp_path: Path) -> None:
     data = made_up(600)
-    record = execute(tmp_path, small("boltzmann", feedback="position:decay=0.5"), dataset=data)[0]
+    record = execute(tmp_path, small("boltzmann", observer="position:decay=0.5"), dataset=data)[0]
     stream, model = begin(data, 100, 2000, 4, 0)
     played = treetop.run(
-        stream, model, treetop.Policy(strategy=treetop.Boltzmann()), epochs=treetop.Epochs.doubling(64),
-        feedback=Position(0.5),
-    )  # fmt: skip
+        stream,
+        model,
+        treetop.Policy(strategy=treetop.Boltzmann()),
+        learning=Learning(epochs=treetop.Epochs.doubling(64)),
+        environment=Environment(Position(0.5)),
+    )
     collected = played.history.collected()
     assert (record.mean_reward, record.checkpoints) == (played.mean_reward, played.checkpoints)
     assert record.checksum == played.history.checksum()
@@ -195,7 +200,7 @@ def test_a_record_says_what_was_played(tmp_path: Path) -> None:
     assert record.late_reward == pytest.approx(played.late_reward) == pytest.approx(collected[-400:].mean())
     assert record.observed == pytest.approx(played.history.observed.mean(), abs=1e-6)
     assert record.rounds == played.rounds == 2000
-    assert record.settings["feedback"] == "position:decay=0.5"
+    assert record.settings["observer"] == "position:decay=0.5"
     assert record.settings["parameters"] == {"beta": 1.0}
     assert set(record.versions) == {"treetop", "numpy", "scipy", "python"}
     assert record.dataset == data.facts()
@@ -224,11 +229,11 @@ def test_no_beam_is_algorithm_1(tmp_path: Path) -> None:
     assert (treetop.run(stream, model, Settings(beam=None).policy(model.tree.n_nodes)).history.nodes < 0).all()
 
 
-def test_the_theorems_gamma_takes_c_from_the_feedback() -> None:
+def test_the_theorems_gamma_takes_c_from_the_observer() -> None:
     theorem = {"gamma": "theorem1", "functions": 1e6, "delta": 0.1, "horizon": 1000}
-    made = Settings("igw", theorem, explore=1, feedback="position:decay=0.5").made_strategy()
+    made = Settings("igw", theorem, explore=1, observer="position:decay=0.5").make_strategy()
     assert made == treetop.IGW(c=0.0625, **theorem)  # type: ignore[arg-type]
-    given = Settings("igw", {**theorem, "c": 0.3}, explore=1, feedback="each:c=0.5").made_strategy()
+    given = Settings("igw", {**theorem, "c": 0.3}, explore=1, observer="each:c=0.5").make_strategy()
     assert isinstance(given, treetop.IGW)
     assert given.c == 0.3
 
@@ -237,8 +242,10 @@ def test_a_title_says_what_tells_a_run_from_the_others() -> None:
     igw = [Settings("igw", {"C": c}, beam=b) for c, b in ((1.0, 10), (2.0, None))]
     plan = Plan("debian", (*igw, Settings("greedy")), (0, 7))
     assert [plan.title(settings, seed) for settings, seed in plan.runs()[:3]] == [
-        "igw C=1.0 beam=10, seed 0", "igw C=2.0 beam=None, seed 0", "greedy, seed 0"
-    ]  # fmt: skip
+        "igw C=1.0 beam=10, seed 0",
+        "igw C=2.0 beam=None, seed 0",
+        "greedy, seed 0",
+    ]
     assert small("igw", "greedy").title(*small("igw", "greedy").runs()[0]) == "igw"
 
 
@@ -248,7 +255,7 @@ def test_a_title_says_what_tells_a_run_from_the_others() -> None:
         ({"strategy": "magic"}, "'magic'; it must be one of igw, greedy"),
         ({"parameters": {"beta": 1}}, "igw has no 'beta'; it has C, gamma"),
         ({"explore": 6}, r"explore is 6; it must lie in \[0, 5\]"),
-        ({"feedback": "each:c=2"}, "c is 2.0"),
+        ({"observer": "each:c=2"}, "c is 2.0"),
         ({"learner": "magic"}, "it must be one of paper, treetop"),
         ({"loss": "magic"}, "loss is 'magic'"),
         ({"first_epoch": 0}, "first is 0"),

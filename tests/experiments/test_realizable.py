@@ -5,34 +5,35 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.datasets import EASY, K, made_up
+from helpers.datasets import K, easy_plan, made_up
 from scipy.stats import kstest
 from sklearn.linear_model import Ridge
 
 import treetop
 from treetop.arrays import Rows, as_rows
 from treetop.experiments import realizable
-from treetop.experiments.realizable import Noisy, Realizable
+from treetop.experiments.realizable import DenseTruth, NoisyRewards, play_realizable
 from treetop.experiments.records import read_records
-from treetop.simulation.play import Progress, begin
+from treetop.experiments.settings import Plan, Settings
+from treetop.simulation.play import Environment, Learning, Progress, begin
 
 
 @pytest.fixture(scope="module")
-def truth() -> Realizable:
-    return Realizable.fit(made_up())
+def truth() -> DenseTruth:
+    return DenseTruth.fit(made_up())
 
 
-def world(truth: Realizable, sigma: float = 0.1, seed: int = 0) -> Noisy:
-    return Noisy(truth, truth.best(K), sigma, seed)
+def world(truth: DenseTruth, sigma: float = 0.1, seed: int = 0) -> NoisyRewards:
+    return NoisyRewards(truth, truth.best(K), sigma, seed)
 
 
-def dense(truth: Realizable) -> treetop.arrays.Floats:
+def dense(truth: DenseTruth) -> treetop.arrays.Floats:
     """Every mean reward, the plain way."""
     X = truth.dataset.X.csr().toarray().astype(np.float64)
     return np.asarray(np.hstack([X, np.ones((len(X), 1))]) @ truth.weights)
 
 
-def test_the_truth_is_one_ridge_regression_an_arm(truth: Realizable) -> None:
+def test_the_truth_is_one_ridge_regression_an_arm(truth: DenseTruth) -> None:
     X = np.hstack([truth.dataset.X.csr().toarray(), np.ones((1200, 1))])
     for arm in (0, 17, 59):
         y = truth.dataset.Y.csr()[:, arm].toarray().ravel()
@@ -42,7 +43,7 @@ def test_the_truth_is_one_ridge_regression_an_arm(truth: Realizable) -> None:
         np.testing.assert_allclose(truth.weights[:, arm], learned.csr().toarray()[0], atol=1e-4)
 
 
-def test_means_and_best_arms_are_those_of_the_dense_product(truth: Realizable) -> None:
+def test_means_and_best_arms_are_those_of_the_dense_product(truth: DenseTruth) -> None:
     every = dense(truth)
     rows = np.random.default_rng(0).integers(0, 1200, 700)
     arms = np.random.default_rng(1).integers(-1, 60, (700, 4)).astype(np.int32)
@@ -55,11 +56,11 @@ def test_means_and_best_arms_are_those_of_the_dense_product(truth: Realizable) -
 
 def test_rows_without_features_have_the_bias_for_a_mean() -> None:
     data = treetop.Dataset("one empty row", as_rows([[0.0], [2.0]]), as_rows([[1.0, 0.0], [0.0, 1.0]], what="labels"))
-    truth = Realizable.fit(data)
+    truth = DenseTruth.fit(data)
     np.testing.assert_array_equal(truth.means(np.array([0]), np.array([[1, 0]], np.int32)), truth.weights[-1:, ::-1])
 
 
-def test_regret_is_never_negative_and_zero_for_an_oracle(truth: Realizable) -> None:
+def test_regret_is_never_negative_and_zero_for_an_oracle(truth: DenseTruth) -> None:
     rows = np.random.default_rng(0).integers(0, 1200, 900)
     arms = np.array([np.random.default_rng(i).permutation(60)[:K] for i in range(900)], np.int32)
     regret = world(truth).regret(rows, arms)
@@ -71,19 +72,20 @@ def test_regret_is_never_negative_and_zero_for_an_oracle(truth: Realizable) -> N
     np.testing.assert_allclose(oracle, 0, atol=1e-9)
 
 
-def test_a_greedy_policy_that_knows_the_truth_has_no_regret(truth: Realizable) -> None:
+def test_a_greedy_policy_that_knows_the_truth_has_no_regret(truth: DenseTruth) -> None:
     stream, model = begin(truth.dataset, 200, 1000, 4, 0)
     known = np.vstack([np.zeros((model.tree.n_nodes, 41)), truth.weights.T])
     oracle = treetop.Model.from_weights(model.tree, model.routing, known)
     flat = treetop.Policy(k=K, explore=0, beam=model.tree.n_nodes, strategy=treetop.Greedy())
-    played = treetop.run(stream, oracle, flat, world=world(truth), epochs=treetop.Epochs.explicit([1000]))
+    learning = Learning(epochs=treetop.Epochs.explicit([1000]))
+    played = treetop.run(stream, oracle, flat, learning=learning, environment=Environment(world=world(truth)))
     regret = world(truth).regret(stream.rows, played.history.arms)
     assert regret is not None
     assert abs(regret.sum()) < 1e-3  # weights are float32 in a model
     assert played.mean_reward == pytest.approx(truth.best(K)[stream.rows].mean(), abs=0.05)
 
 
-def test_noise_belongs_to_seed_round_and_arm(truth: Realizable) -> None:
+def test_noise_belongs_to_seed_round_and_arm(truth: DenseTruth) -> None:
     rows = np.arange(1200)
     arms = np.array([np.random.default_rng(i).permutation(60)[:K] for i in range(1200)], np.int32)
     whole = world(truth).rewards(rows, arms, 0)
@@ -95,7 +97,7 @@ def test_noise_belongs_to_seed_round_and_arm(truth: Realizable) -> None:
     np.testing.assert_allclose(world(truth, sigma=0).rewards(rows, arms, 0), truth.means(rows, arms), atol=1e-6)
 
 
-def test_rewards_have_no_limits_and_empty_slots_none(truth: Realizable) -> None:
+def test_rewards_have_no_limits_and_empty_slots_none(truth: DenseTruth) -> None:
     arms = np.array([[3, -1]], np.int32)
     got = world(truth, sigma=100).rewards(np.array([0]), arms, 0)
     assert abs(got[0, 0]) > 1
@@ -103,7 +105,7 @@ def test_rewards_have_no_limits_and_empty_slots_none(truth: Realizable) -> None:
 
 
 def test_igw_learns_the_truth_and_its_regret_grows_slower_and_slower() -> None:
-    flat, beam = realizable.play("made up", ["igw"], dataset=made_up(), parameters={"igw": {"C": 100.0}}, **EASY)
+    flat, beam = play_realizable(None, easy_plan(["igw"], parameters={"C": 100.0}), dataset=made_up())
     assert (flat.settings["beam"], beam.settings["beam"]) == (None, 10)
     for record in (flat, beam):
         assert record.regret_checkpoints is not None
@@ -112,15 +114,15 @@ def test_igw_learns_the_truth_and_its_regret_grows_slower_and_slower() -> None:
         assert rounds == tuple(n for n, _ in record.checkpoints)
         assert min(np.diff(regret)) > -1e-6
         assert at[3000] - at[1024] < 0.5 * (3000 - 1024) / 1024 * at[1024]
-    greedy = realizable.play("made up", ["greedy"], dataset=made_up(), beams=[None], **EASY)[0]
+    greedy = play_realizable(None, easy_plan(["greedy"], beams=[None]), dataset=made_up())[0]
     assert greedy.regret_checkpoints is not None
     assert flat.regret_checkpoints is not None
     assert flat.regret_checkpoints[-1][1] < greedy.regret_checkpoints[-1][1]
 
 
 def test_played_in_a_folder_it_is_kept_and_taken_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = made_up()
-    memory = realizable.play("made up", ["igw", "epsilon"], dataset=data, seeds=[0, 3], **EASY)
+    data, plan = made_up(), easy_plan(["igw", "epsilon"], seeds=(0, 3))
+    memory = play_realizable(None, plan, dataset=data)
 
     class Killed(BaseException):
         """Stands for the end of the process."""
@@ -133,23 +135,24 @@ def test_played_in_a_folder_it_is_kept_and_taken_up_again(tmp_path: Path, monkey
         return update
 
     with pytest.raises(Killed):
-        realizable.play(
-            "made up", ["igw", "epsilon"], dataset=data, seeds=[0, 3], folder=tmp_path, progress=bar, **EASY
-        )
-    assert (tmp_path / realizable.TRUTH).exists()
+        play_realizable(tmp_path, plan, bar, dataset=data)
+    assert (tmp_path / realizable.TRUTH_FILE).exists()
     assert len(read_records(tmp_path)) == 1
-    monkeypatch.setattr(Realizable, "fit", None)  # the truth of before is used
-    kept = realizable.play("made up", ["igw", "epsilon"], dataset=data, seeds=[0, 3], folder=tmp_path, **EASY)
+    monkeypatch.setattr(DenseTruth, "fit", None)  # the truth of before is used
+    kept = play_realizable(tmp_path, plan, dataset=data)
     assert [replace(r, seconds=0) for r in kept] == [replace(r, seconds=0) for r in memory]
-    assert not (tmp_path / realizable.TRUTH).exists()
+    assert not (tmp_path / realizable.TRUTH_FILE).exists()
     with pytest.raises(ValueError, match=r"plan\.world is 'realizable:sigma=0\.1,ridge=0\.5' there"):
-        realizable.play("made up", ["igw", "epsilon"], dataset=data, seeds=[0, 3], folder=tmp_path, sigma=0.2, **EASY)
+        play_realizable(tmp_path, plan, dataset=data, sigma=0.2)
 
 
 def test_what_does_not_fit_in_memory_is_refused_with_numbers() -> None:
     wide = Rows(np.zeros(3, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), 100_000)
     data = treetop.Dataset("wide", wide, as_rows([[1.0], [0.0]], what="labels"))
     with pytest.raises(ValueError, match="100001 x 100001 and 100001 x 1 numbers are 80,002,400,016 bytes"):
-        Realizable.fit(data)
+        DenseTruth.fit(data)
     with pytest.raises(ValueError, match=r"sigma is -1; it must be finite and lie in \[0, inf\]"):
-        realizable.play("made up", sigma=-1)
+        play_realizable(None, easy_plan(["igw"]), sigma=-1)
+    settings = (Settings(k=2, explore=1), Settings(k=3))
+    with pytest.raises(ValueError, match=r"the settings have k of \[2, 3\]"):
+        play_realizable(None, Plan("made up", settings))

@@ -9,25 +9,25 @@ import numpy as np
 import pytest
 from helpers import reference
 from helpers.commands import call
-from helpers.datasets import EASY, K, made_up
+from helpers.datasets import K, easy_plan, made_up
 
 import treetop
 from treetop import _core
 from treetop.arrays import Floats, Rows, as_rows
 from treetop.experiments import execute, realizable
-from treetop.experiments.realizable import Noisy, Realizable, fitted
+from treetop.experiments.realizable import DenseTruth, NoisyRewards, fit_truth, play_realizable
 from treetop.experiments.settings import Plan
-from treetop.experiments.truth import Sparse, hits, turned
+from treetop.experiments.truth import SparseTruth, label_hits, transposed
 from treetop.paper import run_cache
 from treetop.paper.reproduce import reproduce
-from treetop.paper.run_cache import Lab
-from treetop.report.tables import Chapter
+from treetop.paper.run_cache import RunCache
+from treetop.report.sections import Section
 from treetop.simulation.play import Progress, begin
 
 KEPT = 6
 
 
-def labelled(rng: np.random.Generator, n: int = 90, d: int = 14, arms: int = 25) -> treetop.Dataset:
+def random_dataset(rng: np.random.Generator, n: int = 90, d: int = 14, arms: int = 25) -> treetop.Dataset:
     """Rows without features and arms without labels among them; labels of any weight."""
     X = np.where(rng.random((n, d)) < 0.3, rng.normal(size=(n, d)), 0)
     Y = np.where(rng.random((n, arms)) < 0.1, rng.choice([0.5, 1.0], (n, arms)), 0)
@@ -40,24 +40,24 @@ def plain(data: treetop.Dataset) -> tuple[Floats, Floats]:
     return X, Y
 
 
-def every_mean(truth: Sparse) -> Floats:
+def every_mean(truth: SparseTruth) -> Floats:
     """All mean rewards, the plain way."""
     X, _ = plain(truth.dataset)
     return np.asarray(np.hstack([X, np.ones((len(X), 1))]) @ truth.weights.csr().toarray().astype(np.float64).T)
 
 
 @pytest.fixture(scope="module")
-def truth() -> Sparse:
-    return Sparse.fit(made_up(), kept=KEPT)
+def truth() -> SparseTruth:
+    return SparseTruth.fit(made_up(), kept=KEPT)
 
 
 @pytest.mark.parametrize("ridge", [0.5, 3.0])
 @pytest.mark.parametrize("kept", [1, 4, 14])
 @pytest.mark.parametrize("seed", range(3))
 def test_weights_are_those_of_the_slow_twin(seed: int, kept: int, ridge: float) -> None:
-    data = labelled(np.random.default_rng(seed))
+    data = random_dataset(np.random.default_rng(seed))
     X, Y = plain(data)
-    found = Sparse.fit(data, ridge, kept).weights.csr().toarray()
+    found = SparseTruth.fit(data, ridge, kept).weights.csr().toarray()
     want = [reference.few_least_squares(X, y, ridge, kept) for y in Y.T]
     np.testing.assert_allclose(found, want, atol=1e-5)
     assert (found[:2] == 0).all(), "arms without labels have no weights"
@@ -69,22 +69,22 @@ def test_with_all_features_kept_it_is_the_dense_truth() -> None:
     X, Y = rng.normal(size=(60, 8)), rng.random((60, 10)) < 0.3  # no feature is 0: each is a feature of every arm
     data = treetop.Dataset("dense", as_rows(X), as_rows(Y, what="labels"))
     np.testing.assert_allclose(
-        Sparse.fit(data, kept=8).weights.csr().toarray().T, Realizable.fit(data).weights, atol=1e-5
+        SparseTruth.fit(data, kept=8).weights.csr().toarray().T, DenseTruth.fit(data).weights, atol=1e-5
     )
 
 
 def test_the_same_on_any_number_of_threads_and_with_somebody_looking_on() -> None:
     data = treetop.load("synthetic:arms=2000,features=300,rows=900,init=10")
     seen: list[tuple[int, int]] = []
-    one, four = Sparse.fit(data, threads=1), Sparse.fit(data, threads=4, progress=lambda *n: seen.append(n))
+    one, four = SparseTruth.fit(data, threads=1), SparseTruth.fit(data, threads=4, progress=lambda *n: seen.append(n))
     for a, b in zip(one.arrays().values(), four.arrays().values(), strict=True):
         np.testing.assert_array_equal(a, b)
     assert seen[-1] == (2000, 2000)
     with pytest.raises(ZeroDivisionError):
-        Sparse.fit(data, progress=lambda *n: 1 / 0)
+        SparseTruth.fit(data, progress=lambda *n: 1 / 0)
 
 
-def test_means_and_best_arms_are_those_of_the_dense_product(truth: Sparse) -> None:
+def test_means_and_best_arms_are_those_of_the_dense_product(truth: SparseTruth) -> None:
     every = every_mean(truth)
     rows = np.random.default_rng(0).integers(0, 1200, 700)
     arms = np.random.default_rng(1).integers(-1, 60, (700, 4)).astype(np.int32)
@@ -98,11 +98,11 @@ def test_means_and_best_arms_are_those_of_the_dense_product(truth: Sparse) -> No
     assert truth.best_arms(rows[:0], 3).shape == (0, 3)
 
 
-def test_regret_is_that_of_the_dense_twin(truth: Sparse) -> None:
+def test_regret_is_that_of_the_dense_twin(truth: SparseTruth) -> None:
     every = every_mean(truth)
     rows = np.random.default_rng(0).integers(0, 1200, 900)
     arms = np.array([np.random.default_rng(i).permutation(60)[:K] for i in range(900)], np.int32)
-    world = Noisy(truth, truth.best(K))
+    world = NoisyRewards(truth, truth.best(K))
     best = np.sort(every[rows], axis=1)[:, -K:].sum(axis=1)
     want = best - np.take_along_axis(every[rows], arms, axis=1).sum(axis=1)
     regret, oracle = world.regret(rows, arms), world.regret(rows, truth.best_arms(rows, K))
@@ -116,42 +116,42 @@ def test_regret_is_that_of_the_dense_twin(truth: Sparse) -> None:
     assert 0.09 < noise.std() < 0.11
 
 
-def test_hits_count_the_labels_among_the_best(truth: Sparse) -> None:
+def test_hits_count_the_labels_among_the_best(truth: SparseTruth) -> None:
     _, Y = plain(truth.dataset)
     best = truth.best_arms(np.arange(1200), K)
-    assert hits(truth, K) == pytest.approx((np.take_along_axis(Y, best, axis=1) > 0).sum() / 1200)
-    assert hits(truth, K) > 4 * K * Y.mean(), "it knows nothing of the labels"
-    assert 0 < hits(truth, K, most=50) <= K
+    assert label_hits(truth, K) == pytest.approx((np.take_along_axis(Y, best, axis=1) > 0).sum() / 1200)
+    assert label_hits(truth, K) > 4 * K * Y.mean(), "it knows nothing of the labels"
+    assert 0 < label_hits(truth, K, most=50) <= K
 
 
-def test_turned_is_the_transposed_matrix() -> None:
+def test_transposed_is_the_transposed_matrix() -> None:
     rows = made_up(80).X
-    found = turned(rows)
+    found = transposed(rows)
     np.testing.assert_array_equal(found.csr().toarray(), rows.csr().toarray().T)
     assert _core.inspect_rows(found.start, found.index, found.value, found.columns, "columns")
 
 
 def test_the_dense_truth_is_taken_where_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     data = made_up()
-    assert isinstance(fitted(data), Realizable)
-    np.testing.assert_array_equal(np.asarray(fitted(data).arrays()["weights"]), Realizable.fit(data).weights)
-    monkeypatch.setattr(realizable, "LARGEST", realizable.dense_bytes(data) - 1)
-    assert isinstance(fitted(data), Sparse)
+    assert isinstance(fit_truth(data), DenseTruth)
+    np.testing.assert_array_equal(np.asarray(fit_truth(data).arrays()["weights"]), DenseTruth.fit(data).weights)
+    monkeypatch.setattr(realizable, "LARGEST_FIT", realizable.dense_bytes(data) - 1)
+    assert isinstance(fit_truth(data), SparseTruth)
 
 
-def test_what_cannot_be_is_refused_with_numbers(truth: Sparse) -> None:
+def test_what_cannot_be_is_refused_with_numbers(truth: SparseTruth) -> None:
     one = as_rows([[1.0], [1.0]])
     many = Rows(np.zeros(3, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), 20_000_000)
     with pytest.raises(ValueError, match="20000000 arms of 50 weights and a bias are 8,160,000,000 bytes; at most 4,"):
-        Sparse.fit(treetop.Dataset("many arms", one, many))
+        SparseTruth.fit(treetop.Dataset("many arms", one, many))
     data = made_up(50)
     with pytest.raises(ValueError, match=r"kept is 0; it must lie in \[1, 4096\]"):
-        Sparse.fit(data, kept=0)
+        SparseTruth.fit(data, kept=0)
     with pytest.raises(ValueError, match="ridge is -1"):
-        Sparse.fit(data, ridge=-1)
+        SparseTruth.fit(data, ridge=-1)
     twice = treetop.Dataset("twice", as_rows(np.full((9, 2), 1e4)), as_rows(np.eye(9, 1), what="labels"))
     with pytest.raises(ValueError, match=r"arm 0: a ridge of .* is lost in rounding; it must be larger"):
-        Sparse.fit(twice, ridge=1e-9)
+        SparseTruth.fit(twice, ridge=1e-9)
     with pytest.raises(ValueError, match=r"k is 61; it must lie in \[1, 60\]"):
         truth.best_arms(np.arange(3), 61)
     for rows, arms, wrong in (([1200], [[0]], "row is 1200"), ([-1], [[0]], "row is -1"), ([0], [[60]], "arm is 60")):
@@ -160,9 +160,9 @@ def test_what_cannot_be_is_refused_with_numbers(truth: Sparse) -> None:
 
 
 def test_killed_and_taken_up_again_it_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(realizable, "LARGEST", 0)
-    data, asked = made_up(), ["igw", "epsilon"]
-    memory = realizable.play("made up", asked, dataset=data, **EASY)
+    monkeypatch.setattr(realizable, "LARGEST_FIT", 0)
+    data, plan = made_up(), easy_plan(["igw", "epsilon"])
+    memory = play_realizable(None, plan, dataset=data)
 
     class Killed(BaseException):
         """Stands for the end of the process."""
@@ -175,11 +175,11 @@ def test_killed_and_taken_up_again_it_ends_the_same(tmp_path: Path, monkeypatch:
         return update
 
     with pytest.raises(Killed):
-        realizable.play("made up", asked, dataset=data, folder=tmp_path, progress=bar, **EASY)
-    with np.load(tmp_path / realizable.TRUTH) as kept:
+        play_realizable(tmp_path, plan, bar, dataset=data)
+    with np.load(tmp_path / realizable.TRUTH_FILE) as kept:
         assert sorted(kept) == ["best", "index", "start", "value"]
-    monkeypatch.setattr(Sparse, "fit", None)  # the truth of before is used
-    again = realizable.play("made up", asked, dataset=data, folder=tmp_path, **EASY)
+    monkeypatch.setattr(SparseTruth, "fit", None)  # the truth of before is used
+    again = play_realizable(tmp_path, plan, dataset=data)
     assert [replace(r, seconds=0) for r in again] == [replace(r, seconds=0) for r in memory]
     assert again[0].regret_checkpoints is not None
     assert again[0].regret_checkpoints[-1][1] > 0
@@ -190,7 +190,7 @@ def test_over_all_arms_routing_weights_change_nothing(monkeypatch: pytest.Monkey
     settings: dict[str, Any] = {"horizon": 900, "init": 200, "max_leaf": 4, "first_epoch": 64, "beam": None}
     plan = Plan.of("made up", ["igw", "boltzmann", "epsilon", "greedy"], **settings)
     without = execute.execute(None, plan, dataset=data)
-    monkeypatch.setattr(execute, "_unrouted", lambda model: model)
+    monkeypatch.setattr(execute, "_without_routing", lambda model: model)
     routed = execute.execute(None, plan, dataset=data)
     assert [replace(r, seconds=0) for r in without] == [replace(r, seconds=0) for r in routed]
 
@@ -199,19 +199,19 @@ def test_one_tree_serves_all_runs_of_a_seed(tmp_path: Path, monkeypatch: pytest.
     built: list[int] = []
 
     def counted(
-        dataset: treetop.Dataset, init: int, horizon: int, leaf: int, seed: int, *more: Any, **tree: Any
+        dataset: treetop.Dataset, init: int, horizon: int, leaf: int, seed: int, scenario: Any, tree: Any
     ) -> Any:
         built.append(seed)
-        return begin(dataset, init, horizon, leaf, seed, *more, **tree)
+        return begin(dataset, init, horizon, leaf, seed, scenario, tree)
 
     monkeypatch.setattr(execute, "begin", counted)
     spec = "synthetic:arms=150,features=40,rows=200,init=100,nonzeros=8"
-    Lab((spec,), (0, 1), tmp_path, quick=True, horizon=100).realizable(spec)
+    RunCache((spec,), (0, 1), tmp_path, quick=True, horizon=100).realizable(spec)
     assert built == [0, 1, 0, 1], "over all arms, then with a beam"
 
 
 def test_the_command_plays_every_dataset_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(realizable, "LARGEST", 0)
+    monkeypatch.setattr(realizable, "LARGEST_FIT", 0)
     monkeypatch.setattr(run_cache, "REALIZABLE_PRODUCTS", 60_000)
     specs = {arms: f"synthetic:arms={arms},features=40,rows=200,init=100,nonzeros=8" for arms in (150, 300)}
     words = [
@@ -229,24 +229,27 @@ def test_the_command_plays_every_dataset_given(tmp_path: Path, monkeypatch: pyte
     ]
     words += [word for spec in specs.values() for word in ("--data", spec)]
     call("reproduce", "realizable", *words)
-    found = Chapter.load(tmp_path / "realizable.json")
+    found = Section.load(tmp_path / "realizable.json")
     made = {arms: treetop.load(spec).X for arms, spec in specs.items()}
     flat = [min(40, 60_000 // round(arms * round(len(X.value) / len(X), 2))) for arms, X in made.items()]
     assert [(row["arms"], row["variant"], row["rounds"]) for row in found.data["variants"]] == [
-        (150, "all arms", flat[0]), (150, "beam 10", 100), (300, "all arms", flat[1]), (300, "beam 10", 100)
-    ]  # fmt: skip
+        (150, "all arms", flat[0]),
+        (150, "beam 10", 100),
+        (300, "all arms", flat[1]),
+        (300, "beam 10", 100),
+    ]
     assert flat[1] < flat[0] == 40
     assert "--horizon 100 --flat-horizon 40" in (tmp_path / "reproduce.json").read_text()
-    played = found.sheets[0].records()
+    played = found.tables[0].records()
     assert [row["weights of an arm's truth"] for row in played] == ["50 and a bias"] * 2
     assert all(0 < float(row["labels among the truth's best 5"]) <= 5 for row in played)
-    assert "synthetic, 300 arms, beam 10" in [sheet.title for sheet in found.sheets]
+    assert "synthetic, 300 arms, beam 10" in [table.title for table in found.tables]
     verdicts = json.loads((tmp_path / "verdicts.json").read_text())
     (regret,) = (row for row in verdicts if "lowest regret" in row["claim"])
     assert all("all arms: " in regret[f"synthetic, {arms} arms"] for arms in (150, 300))
     assert not list(tmp_path.rglob("*-truth.npz")), "the weights are needed no more"
     kept = {path: path.read_bytes() for path in tmp_path.rglob("runs.jsonl")}
-    monkeypatch.setattr(Sparse, "fit", None)  # what is known of the truth is in a file
+    monkeypatch.setattr(SparseTruth, "fit", None)  # what is known of the truth is in a file
     call("reproduce", "realizable", *words)
     assert {path: path.read_bytes() for path in tmp_path.rglob("runs.jsonl")} == kept
 
@@ -255,10 +258,10 @@ def test_unasked_only_the_easiest_set_is_played(tmp_path: Path, monkeypatch: pyt
     specs = tuple(f"synthetic:arms={arms},features=40,rows=200,init=100,nonzeros=8" for arms in (170, 150))
     monkeypatch.setattr(run_cache, "QUICK_DATA", specs)
     monkeypatch.setattr(run_cache, "climb", lambda strategy, score, size: {})  # no tuning
-    unasked = Lab(specs, (0,), tmp_path / "unasked", quick=True, horizon=60)
-    (chapter,) = reproduce(unasked, ["realizable"])
-    assert {row["arms"] for row in chapter.data["variants"]} == {150}
-    both = Lab(specs[::-1], (0,), tmp_path / "both", quick=True, horizon=60)
+    unasked = RunCache(specs, (0,), tmp_path / "unasked", quick=True, horizon=60)
+    (section,) = reproduce(unasked, ["realizable"])
+    assert {row["arms"] for row in section.data["variants"]} == {150}
+    both = RunCache(specs[::-1], (0,), tmp_path / "both", quick=True, horizon=60)
     assert both.easiest() == specs[1]
-    (chapter,) = reproduce(both, ["realizable"])
-    assert [row["arms"] for row in chapter.data["variants"]] == [150, 150, 170, 170]
+    (section,) = reproduce(both, ["realizable"])
+    assert [row["arms"] for row in section.data["variants"]] == [150, 150, 170, 170]

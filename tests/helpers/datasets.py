@@ -1,5 +1,6 @@
 """Datasets in memory and in folders, and settings under which they are easy."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import scipy.sparse as sp
 import treetop
 from helpers.problems import topics
 from treetop.arrays import as_rows
+from treetop.experiments.settings import Plan, Settings
 
 K = 5
 
@@ -26,3 +28,11 @@ def folder(path: Path, n: int = 200) -> Path:
 
 
 EASY: dict[str, Any] = {"k": K, "explore": 2, "init": 200, "horizon": 3000, "max_leaf": 4, "first_epoch": 64}
+
+
+def easy_plan(
+    strategies: Sequence[str], seeds: tuple[int, ...] = (0,), beams: Sequence[int | None] = (None, 10), **settings: Any
+) -> Plan:
+    """Every strategy over all arms and with a beam of 10, under settings that are easy for `made_up`."""
+    asked = [Settings(name, beam=beam, **{**EASY, **settings}) for beam in beams for name in strategies]
+    return Plan("made up", tuple(asked), seeds)

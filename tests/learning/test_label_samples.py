@@ -21,13 +21,14 @@ from treetop.bandit.results import same
 from treetop.cli.main import app
 from treetop.data.datasets import load
 from treetop.errors import ModelFileError
-from treetop.experiments.execute import prepared
+from treetop.experiments.execute import prepare_learner
 from treetop.experiments.settings import EPOCHS, Settings
 from treetop.learning.label_samples import SAMPLE_FILES, LabelSamples, load_label_samples, save_label_samples
 from treetop.learning.schedule import Epochs
 from treetop.log.records import gather
 from treetop.model.storage import MANIFEST, signature
-from treetop.simulation.play import Labels, begin, run
+from treetop.simulation.play import Learning, begin, run
+from treetop.simulation.worlds import Labels
 
 X, Y = topics()
 REWARDS = Y.toarray()
@@ -80,7 +81,7 @@ def test_the_first_model_of_init_is_that_of_simulate(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["warm"] is True
     data, asked = load(MADE_UP), Settings("cost-aware", learner="treetop")
     stream, cold = begin(data, *data.sizes(None, 1, None), 3)
-    learner, warm = prepared(asked, stream, cold)
+    learner, warm = prepare_learner(asked, stream, cold)
     with Bandit.open(tmp_path / "b") as bandit:
         assert parts(bandit.live.model) == parts(warm)
         assert (bandit.live.model.epoch, bandit.live.model.n_seen) == (0, 0)
@@ -123,8 +124,8 @@ def test_a_bandits_refits_are_those_of_simulate(tmp_path: Path) -> None:
     """The same rounds give the same models to the bit: in one run of the simulator, and refit by refit in a folder."""
     data, asked = load(MADE_UP), Settings("cost-aware", learner="treetop", first_epoch=300, factor=1.5)
     stream, cold = begin(data, *data.sizes(None, None, 10), 0)
-    learner, warm = prepared(asked, stream, cold)
-    played = run(stream, warm, asked.policy(1), epochs=Epochs.explicit([300, 450, 675]), regressor=learner)
+    learner, warm = prepare_learner(asked, stream, cold)
+    played = run(stream, warm, asked.policy(1), learning=Learning(learner, Epochs.explicit([300, 450, 675])))
     chosen = config.Config(tree=config.Leaves(10))
     with Bandit.create(tmp_path / "b", stream.X_init, stream.Y_init, model=cold, config=chosen) as bandit:
         for first, end in ((0, 300), (300, 450), (450, 675)):
@@ -272,7 +273,7 @@ def test_a_folder_of_the_paper(tmp_path: Path) -> None:
         assert parts(bandit.live.model) == parts(treetop.refit(first, history))
 
 
-def test_replay_is_the_same_with_thrifty(folder: Path) -> None:
+def test_replay_is_the_same_with_cost_aware_exploration(folder: Path) -> None:
     with Bandit.open(folder) as bandit:
         play(bandit, 0, 40)
         bandit.refit()

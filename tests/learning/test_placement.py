@@ -17,7 +17,8 @@ from treetop.learning.schedule import Epochs
 from treetop.model.model import Model
 from treetop.policy.strategies import CostAware
 from treetop.records import Feedback
-from treetop.simulation.play import History, begin, run
+from treetop.simulation.history import History
+from treetop.simulation.play import Environment, Learning, Tracking, TreeBuilding, begin, run
 from treetop.simulation.scenario import Scenario
 from treetop.tree.tree import Tree
 
@@ -104,17 +105,18 @@ def test_a_run_goes_on_as_if_never_stopped(scenario: str) -> None:
     """Arms move by the whole history alone, whatever tree the last model had."""
     data, horizon = load(SMALL), 2000
     what = Scenario.of(scenario, data.n_arms, horizon, seed=0)
-    stream, model = begin(data, 400, horizon, 10, 0, None, what, apart=True)
+    stream, model = begin(data, 400, horizon, 10, 0, what, TreeBuilding(separate_unlabelled=True))
     known = LabelSamples.of(model.tree, stream.X_init, stream.Y_init, beam=5)
     policy, epochs = treetop.Policy(k=5, explore=3, beam=5, strategy=CostAware(scale=5)), Epochs.geometric(100, 1.5)
     saved: list[History] = []
     first = replace(Pooled(label_samples=known).learn(model, Feedback.none(model.n_features, 5)), epoch=0)
-    whole = run(
-        stream, first, policy, epochs=epochs, regressor=Pooled(label_samples=known), scenario=what, save=saved.append
-    )
+    learning, environment = Learning(Pooled(label_samples=known), epochs), Environment(scenario=what)
+    tracking = Tracking(save=saved.append)
+    whole = run(stream, first, policy, learning=learning, environment=environment, tracking=tracking)
     assert (whole.model.tree.leaf_of != model.tree.leaf_of).any()
     half = saved[len(saved) // 2]
-    rest = run(stream, first, policy, epochs=epochs, regressor=Pooled(label_samples=known), scenario=what, resume=half)
+    learning, tracking = Learning(Pooled(label_samples=known), epochs), Tracking(resume=half)
+    rest = run(stream, first, policy, learning=learning, environment=environment, tracking=tracking)
     assert rest.history.checksum() == whole.history.checksum()
     assert np.array_equal(rest.model.tree.leaf_of, whole.model.tree.leaf_of)
 

@@ -32,8 +32,9 @@ from treetop.policy.eligibility import Eligible
 from treetop.policy.search import search
 from treetop.policy.strategies import CostAware
 from treetop.records import Candidates, Feedback
-from treetop.simulation.play import Labels, begin, run
-from treetop.simulation.scenario import Scenario, Shifting
+from treetop.simulation.play import Environment, Learning, TreeBuilding, begin, run
+from treetop.simulation.scenario import Scenario, SwappedRewards
+from treetop.simulation.worlds import Labels
 
 SMALL = "synthetic:arms=300,features=200,rows=3000,init=400"
 
@@ -112,11 +113,11 @@ def test_the_last_level_keeps_more_leaves(problem: Problem, pooled: Model) -> No
 
 def test_labelled_rows_alone_make_the_means() -> None:
     """They know all arms of a beam; the rounds only those that were shown."""
-    stream, model = begin(load(SMALL), 400, 600, 10, seed=0, apart=True)
+    stream, model = begin(load(SMALL), 400, 600, 10, tree=TreeBuilding(separate_unlabelled=True))
     known = LabelSamples.of(model.tree, stream.X_init, stream.Y_init)
     learner = Pooled(label_samples=known)
     first = learner.learn(model, Feedback.none(model.n_features, 5))
-    played = run(stream, first, treetop.Policy(strategy=CostAware()), regressor=learner)
+    played = run(stream, first, treetop.Policy(strategy=CostAware()), learning=Learning(learner))
     later = learner.learn(first, played.feedback)
     assert first.pooled is not None
     assert later.pooled is not None
@@ -244,7 +245,7 @@ def test_scenarios_do_what_they_say() -> None:
     assert (drift.partner != np.arange(300)).sum() == 60
     labels = Labels(stream.dataset.Y)
     arms = np.tile(np.arange(300, dtype=np.int32), (4, 1))
-    shifting = Shifting(labels, drift)
+    shifting = SwappedRewards(labels, drift)
     before, across = shifting.rewards(stream.rows[:4], arms, 0), shifting.rewards(stream.rows[:4], arms, 498)
     plain = labels.rewards(stream.rows[:4], arms)
     np.testing.assert_array_equal(before, plain)
@@ -266,8 +267,8 @@ def test_arms_are_not_shown_before_they_appear() -> None:
     assert new is not None
     assert new.late is not None
     stream, model = begin(data, 400, 2000, 5, 0, scenario=new)
-    played = run(stream, model, treetop.Policy(strategy=CostAware()), regressor=Pooled(), scenario=new,
-                 epochs=treetop.Epochs.doubling(256))  # fmt: skip
+    learning, environment = Learning(Pooled(), treetop.Epochs.doubling(256)), Environment(scenario=new)
+    played = run(stream, model, treetop.Policy(strategy=CostAware()), learning=learning, environment=environment)
     late = np.flatnonzero(new.late)
     assert not np.isin(played.history.arms[:1000], late).any()
     assert np.isin(played.history.arms[1000:], late).any()
@@ -294,7 +295,7 @@ def test_simulate_shows_both_learners_and_the_ceiling() -> None:
 def test_better_than_the_faithful_learner_on_eurlex(eurlex: treetop.Dataset) -> None:
     sizes: dict[str, Any] = {"init": 5000, "horizon": 8_000, "max_leaf": 10}
     plan = Plan("eurlex57k", (
-        Settings("igw", **sizes), Settings("cost-aware", learner="treetop", warm=False, **sizes),
+        Settings("igw", **sizes), Settings("cost-aware", learner="treetop", label_samples=False, **sizes),
         Settings("cost-aware", learner="treetop", **sizes),
     ))  # fmt: skip
     paper, cold, warm = (record.mean_reward for record in execute(None, plan, dataset=eurlex))

@@ -78,4 +78,4 @@ def test_a_saved_model_decides_the_same(problem: Problem, model: Model, tmp_path
 
 def test_models_are_made_by_name(model: Model) -> None:
     with pytest.raises(TypeError, match="positional"):
-        Model(model.tree, model.route_rows, model.reward_rows)  # type: ignore[misc, call-arg]
+        Model(model.tree, model.route_rows, model.reward_rows)  # type: ignore[call-arg]

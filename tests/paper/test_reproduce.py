@@ -16,12 +16,14 @@ from helpers.problems import topics
 
 from treetop import load
 from treetop.experiments.comparison import bakeoff, verdict
-from treetop.paper.claims import CLAIMS, labelled
+from treetop.paper.claims import CLAIMS
+from treetop.paper.published import dataset_title
 from treetop.paper.reproduce import TARGETS, claims, reproduce
-from treetop.paper.results_folder import read
-from treetop.paper.run_cache import DEBIAN, QUICK_INIT, QUICK_ROUNDS, Lab, Sizes, preset_of
+from treetop.paper.results_folder import read_results
+from treetop.paper.run_cache import RunCache
+from treetop.paper.sizes import DEBIAN, QUICK_INIT, QUICK_ROUNDS, Sizes, preset_of
 from treetop.report.html import html
-from treetop.report.tables import Chapter
+from treetop.report.sections import Section
 
 
 @pytest.fixture(scope="module")
@@ -36,34 +38,34 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def done(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Lab:
+def done(small: Path, tmp_path_factory: pytest.TempPathFactory) -> RunCache:
     """Everything, reproduced once."""
-    lab = Lab((str(small),), (0, 1, 2), tmp_path_factory.mktemp("out"), quick=True, horizon=900)
-    reproduce(lab, ["all"])
-    return lab
+    cache = RunCache((str(small),), (0, 1, 2), tmp_path_factory.mktemp("out"), quick=True, horizon=900)
+    reproduce(cache, ["all"])
+    return cache
 
 
-def chapter(lab: Lab, name: str) -> Chapter:
-    return Chapter.load(lab.out / f"{name}.json")
+def section(cache: RunCache, name: str) -> Section:
+    return Section.load(cache.out / f"{name}.json")
 
 
-def runs(lab: Lab) -> list[dict[str, Any]]:
-    lines = [line for file in sorted(lab.out.rglob("runs.jsonl")) for line in file.read_text().splitlines()]
+def runs(cache: RunCache) -> list[dict[str, Any]]:
+    lines = [line for file in sorted(cache.out.rglob("runs.jsonl")) for line in file.read_text().splitlines()]
     return [json.loads(line) for line in lines]
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_every_target_writes_a_table_and_a_picture(done: Lab, name: str) -> None:
-    found = chapter(done, name)
-    assert found.sheets
+def test_every_target_writes_a_table_and_a_picture(done: RunCache, name: str) -> None:
+    found = section(done, name)
+    assert found.tables
     text = (done.out / f"{name}.md").read_text()
-    for sheet in found.sheets:
-        assert sheet.markdown() in text
+    for table in found.tables:
+        assert table.markdown() in text
     assert (done.out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_curves_are_those_of_the_runs(done: Lab) -> None:
-    found = chapter(done, "curves")
+def test_curves_are_those_of_the_runs(done: RunCache) -> None:
+    found = section(done, "curves")
     names = [line.name for line in found.panels[0].lines]
     assert names == ["X-Greedy", "X-IGW-topk", "X-Boltzmann-topk", "X-ε-greedy-topk", "IGW-topk (all arms)"]
     mine = [r for r in runs(done) if r["strategy"] == "igw" and r["settings"]["k"] == 5 and r["settings"]["beam"] == 10]
@@ -71,30 +73,30 @@ def test_curves_are_those_of_the_runs(done: Lab) -> None:
     mean = float(np.mean([r["mean_reward"] for r in mine]))
     assert found.panels[0].lines[1].y[-1] == pytest.approx(mean, abs=1e-5)
     assert found.data["datasets"][0]["means"]["igw"] == pytest.approx(mean)
-    assert any(f"{mean:.3f} ± " in cell for sheet in found.sheets for row in sheet.rows for cell in row)
+    assert any(f"{mean:.3f} ± " in cell for table in found.tables for row in table.rows for cell in row)
 
 
-def test_win_draw_loss_follows_from_the_means(done: Lab) -> None:
-    means, cells = chapter(done, "curves").data["datasets"][0]["means"], chapter(done, "wdl").data["cells"]
+def test_win_draw_loss_follows_from_the_means(done: RunCache) -> None:
+    means, cells = section(done, "curves").data["datasets"][0]["means"], section(done, "wdl").data["cells"]
     assert len(cells) == 12
     for a, b, *counts in cells:
         p, q = means[a] / 5, means[b] / 5
         outcome = verdict(bakeoff(p, q, 900), bakeoff(q, p, 900))
         assert counts == [int(outcome > 0), int(outcome == 0), int(outcome < 0)]
-    titles = [sheet.title for sheet in chapter(done, "wdl").sheets]
+    titles = [table.title for table in section(done, "wdl").tables]
     assert titles[:2] == ["The paper, 6 datasets", "Ours, 1 dataset"]
     assert "Ours, every dataset and seed on its own" in titles
 
 
-def test_flat_and_tree_have_both_means(done: Lab) -> None:
-    row = chapter(done, "flat-vs-tree").data["datasets"][0]
-    assert row["mean_beam"] == chapter(done, "curves").data["datasets"][0]["means"]["igw"]
+def test_flat_and_tree_have_both_means(done: RunCache) -> None:
+    row = section(done, "flat-vs-tree").data["datasets"][0]
+    assert row["mean_beam"] == section(done, "curves").data["datasets"][0]["means"]["igw"]
     assert 0 < row["mean_all"] < 5
     assert row["mean_all"] != row["mean_beam"]
 
 
-def test_the_realizable_setting_has_both_variants_with_tuned_parameters(done: Lab) -> None:
-    found = chapter(done, "realizable")
+def test_the_realizable_setting_has_both_variants_with_tuned_parameters(done: RunCache) -> None:
+    found = section(done, "realizable")
     flat, tree = found.data["variants"]
     assert (flat["variant"], tree["variant"]) == ("all arms", "beam 10")
     for variant in (flat, tree):
@@ -108,8 +110,8 @@ def test_the_realizable_setting_has_both_variants_with_tuned_parameters(done: La
     assert all(np.diff(y).min() > -1e-3 for y in regret), "cumulative regret falls"
 
 
-def test_parameters_are_tuned_over_the_rounds_played_and_those_runs_are_used_again(done: Lab) -> None:
-    tuned = next(iter(chapter(done, "realizable").settings["tuned"].values()))["all arms"]
+def test_parameters_are_tuned_over_the_rounds_played_and_those_runs_are_used_again(done: RunCache) -> None:
+    tuned = next(iter(section(done, "realizable").settings["tuned"].values()))["all arms"]
     mine = [r for r in runs(done) if r["regret_checkpoints"] and r["settings"]["beam"] is None]
     assert len({r["settings"]["horizon"] for r in mine}) == 1
     for style, parameters in tuned.items():
@@ -132,24 +134,24 @@ def test_sigma_is_a_flag(small: Path, tmp_path: Path) -> None:
     assert "sigma is -1.0; it must be finite and lie in [0, inf]" in " ".join(refused.stderr.split())
 
 
-def test_inference_times_are_in_the_paper_s_layout(done: Lab) -> None:
-    rows = chapter(done, "inference").data["rows"]
+def test_inference_times_are_in_the_paper_s_layout(done: RunCache) -> None:
+    rows = section(done, "inference").data["rows"]
     assert rows[0]["beam"] == "10"
     assert rows[-1]["beam"].startswith("all (")
     assert all(0 < row["median_ms"] <= row["p99_ms"] for row in rows)
     assert rows[-1]["paper_ms"] == 799.06
 
 
-def test_table_1_has_the_paper_beside_ours(done: Lab, small: Path) -> None:
-    rows = chapter(done, "tables").sheets[0].rows
+def test_table_1_has_the_paper_beside_ours(done: RunCache, small: Path) -> None:
+    rows = section(done, "tables").tables[0].rows
     assert len(rows) == 7
     assert rows[0][:6] == (small.name, "-", "-", "400", "-", "900")
     assert rows[-1][:3] == ("amazon-3m (not played)", "amazon-3m", "2,812,281")
 
 
-def test_what_was_played_is_not_played_again(done: Lab) -> None:
+def test_what_was_played_is_not_played_again(done: RunCache) -> None:
     before = {file: file.stat().st_mtime_ns for file in done.out.rglob("runs.jsonl")}
-    again = Lab(done.data, done.seeds, done.out, quick=True, horizon=900)
+    again = RunCache(done.data, done.seeds, done.out, quick=True, horizon=900)
     reproduce(again, ["curves", "wdl", "flat-vs-tree", "realizable"])
     assert {file: file.stat().st_mtime_ns for file in done.out.rglob("runs.jsonl")} == before
     keys = [json.dumps([r["seed"], r["strategy"], r["settings"]], sort_keys=True) for r in runs(done)]
@@ -158,36 +160,36 @@ def test_what_was_played_is_not_played_again(done: Lab) -> None:
 
 def test_another_seed_leaves_the_others_as_they_are(small: Path, tmp_path: Path) -> None:
     for seeds in ((0,), (0, 5)):
-        lab = Lab((str(small),), seeds, tmp_path, quick=True, horizon=300)
-        (found,) = reproduce(lab, ["curves"])
-        assert lab.tree(str(small))[0].seeds == seeds
-    assert len(runs(lab)) == 2 * 5
+        cache = RunCache((str(small),), seeds, tmp_path, quick=True, horizon=300)
+        (found,) = reproduce(cache, ["curves"])
+        assert cache.tree(str(small))[0].seeds == seeds
+    assert len(runs(cache)) == 2 * 5
     assert "| 2 |" in found.markdown()
 
 
-def test_claims_are_written_with_every_chapter(done: Lab) -> None:
+def test_claims_are_written_with_every_section(done: RunCache) -> None:
     found = claims(done.out)
     assert (done.out / "claims.md").read_text() == found.markdown() + "\n"
     rows = json.loads((done.out / "claims.json").read_text())
     assert [row["verdict"] for row in rows] == [row[3] for row in found.rows]
     assert {row["verdict"] for row in rows[:4]} <= {"holds", "does not hold"}
-    told = json.loads((done.out / "verdicts.json").read_text())
-    assert [row["claim"] for row in told] == [row["claim"] for row in rows]
-    assert all(len(row) == 2 for row in told), "one dataset, beside the claim"
-    for row, cell in zip(rows, told, strict=True):
+    verdicts = json.loads((done.out / "verdicts.json").read_text())
+    assert [row["claim"] for row in verdicts] == [row["claim"] for row in rows]
+    assert all(len(row) == 2 for row in verdicts), "one dataset, beside the claim"
+    for row, cell in zip(rows, verdicts, strict=True):
         if row["verdict"] in ("holds", "does not hold"):
             assert cell[done.facts(done.data[0])["name"]].startswith(("holds", "does not hold", "all arms: "))
 
 
-def test_the_page_of_a_reproduction_is_self_contained(done: Lab) -> None:
-    story = read(done.out)
-    page = self_contained(html(story))
+def test_the_page_of_a_reproduction_is_self_contained(done: RunCache) -> None:
+    results = read_results(done.out)
+    page = self_contained(html(results))
     assert {*TARGETS, "claims"} <= page.ids
     words = " ".join(page.words)
-    assert f"{chapter(done, 'curves').data['datasets'][0]['means']['igw']:.3f}" in words
+    assert f"{section(done, 'curves').data['datasets'][0]['means']['igw']:.3f}" in words
     assert "treetop reproduce all --data" in words
     assert "--quick" in words
-    assert len(story.checksums) == len(TARGETS) + len(list(done.out.rglob("runs.jsonl")))
+    assert len(results.checksums) == len(TARGETS) + len(list(done.out.rglob("runs.jsonl")))
 
 
 def test_the_command_line(small: Path, tmp_path: Path) -> None:
@@ -203,7 +205,7 @@ def test_the_command_line(small: Path, tmp_path: Path) -> None:
     assert (tmp_path / "claims.md").is_file()
 
 
-def test_the_documentation_has_every_claim_and_is_filled_by_the_script(done: Lab, tmp_path: Path) -> None:
+def test_the_documentation_has_every_claim_and_is_filled_by_the_script(done: RunCache, tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     page = root / "docs" / "experiments.md"
     text = page.read_text()
@@ -217,7 +219,7 @@ def test_the_documentation_has_every_claim_and_is_filled_by_the_script(done: Lab
         subprocess.run([sys.executable, str(script), str(copy), str(done.out)], check=True)
         filled = copy.read_text()
         for name in TARGETS:
-            assert all(sheet.markdown() in filled for sheet in chapter(done, name).sheets)
+            assert all(table.markdown() in filled for table in section(done, name).tables)
         assert claims(done.out).markdown().split("\n\n", 1)[1] in filled
         assert filled.count("<!-- end -->") == text.count("<!-- end -->")
 
@@ -266,27 +268,28 @@ def test_sizes_are_those_of_table_1_as_far_as_there_are_rows(small: Path) -> Non
 
 
 def test_presets_are_found_by_name_shape_and_arms() -> None:
-    assert [getattr(preset_of(*at), "name", None) for at in
-            (("eurlex-4k", 1), ("synthetic:like=amazon-3m,rows=5", 1), ("a/folder", 4271), ("a/folder", 7))] == [
-        "eurlex-4k", "amazon-3m", "eurlex-4k", None]  # fmt: skip
+    assert [
+        getattr(preset_of(*at), "name", None)
+        for at in (("eurlex-4k", 1), ("synthetic:like=amazon-3m,rows=5", 1), ("a/folder", 4271), ("a/folder", 7))
+    ] == ["eurlex-4k", "amazon-3m", "eurlex-4k", None]
 
 
 def test_synthetic_sets_are_never_named_without_the_word() -> None:
-    assert labelled({"name": "synthetic:arms=5,rows=3", "synthetic": True, "arms": 5}) == "synthetic, 5 arms"
-    assert labelled({"name": "shaped", "synthetic": True}) == "shaped (synthetic)"
-    assert labelled({"name": "debian"}) == "debian"
+    assert dataset_title({"name": "synthetic:arms=5,rows=3", "synthetic": True, "arms": 5}) == "synthetic, 5 arms"
+    assert dataset_title({"name": "shaped", "synthetic": True}) == "shaped (synthetic)"
+    assert dataset_title({"name": "debian"}) == "debian"
 
 
 def test_synthetic_results_say_so_everywhere(tmp_path: Path) -> None:
     spec = "synthetic:arms=300,features=200,rows=600,init=300,nonzeros=20"
-    reproduce(Lab((spec,), (0,), tmp_path, quick=True, horizon=300), ["curves", "wdl", "tables"])
+    reproduce(RunCache((spec,), (0,), tmp_path, quick=True, horizon=300), ["curves", "wdl", "tables"])
     for name in ("curves", "wdl", "tables", "claims"):
         assert "synthetic, 300 arms" in (tmp_path / f"{name}.md").read_text()
-    assert chapter(Lab((spec,), (0,), tmp_path), "curves").panels[0].title == "synthetic, 300 arms"
-    words = Page(html(read(tmp_path), None)).words
+    assert section(RunCache((spec,), (0,), tmp_path), "curves").panels[0].title == "synthetic, 300 arms"
+    words = Page(html(read_results(tmp_path), None)).words
     assert "synthetic" in words, "the badge"
 
 
-def test_a_lab_needs_data_and_seeds(tmp_path: Path) -> None:
+def test_a_run_cache_needs_data_and_seeds(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="0 datasets and 1 seeds"):
-        Lab((), (0,), tmp_path)
+        RunCache((), (0,), tmp_path)

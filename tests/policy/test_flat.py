@@ -83,7 +83,7 @@ def test_arms_without_data_score_zero_and_the_same_event_replays(problem: Proble
     assert 1 not in a.arms
 
 
-def test_thrifty_is_explained_as_it_draws() -> None:
+def test_cost_aware_is_explained_as_it_draws() -> None:
     """Over all arms nothing is promised: a draw is rare, and all are alike."""
     rng = np.random.default_rng(0)
     X = rng.random((40, 3))

@@ -12,10 +12,12 @@ from helpers.pages import self_contained
 
 from treetop.experiments.comparison import Series, Tally, tally, votes
 from treetop.paper import results_folder
-from treetop.paper.claims import TABLE2, by_dataset, paper_name, sheet
+from treetop.paper.claims import claims_table, verdicts_table
+from treetop.paper.published import TABLE2, legend_name
 from treetop.report import pictures
-from treetop.report.html import Story, html
-from treetop.report.tables import Chapter, Line, Panel, Sheet, curves, grid, grid_sheet, last_fifth, means, number
+from treetop.report.html import Results, html
+from treetop.report.sections import Line, Panel, Section, Table, number
+from treetop.report.tables import curves, grid, grid_table, last_fifth, means
 
 
 def series(name: str, style: str, *totals: float) -> Series:
@@ -32,24 +34,29 @@ PLAYED = [
 ]
 
 
-def chapter() -> Chapter:
+def section() -> Section:
     pairs = [(s.name, s.style) for s in PLAYED]
     matrix = grid("Ours", pairs, tally([votes(PLAYED), votes(PLAYED, "paired")]))
     bars = Panel("times", (Line("ours", "ours", (0.03, 1.4), texts=("0.03", "1.4")),), "ms", "bars", ("10", "all"))
-    return Chapter(
-        "curves", "Curves (Figure 3)", "Words & <tags>.", (means("Means", PLAYED), grid_sheet(matrix)),
-        (curves("debian", PLAYED), matrix, bars), {"a": 1}, {"k": 5},
-    )  # fmt: skip
+    return Section(
+        "curves",
+        "Curves (Figure 3)",
+        "Words & <tags>.",
+        (means("Means", PLAYED), grid_table(matrix)),
+        (curves("debian", PLAYED), matrix, bars),
+        {"a": 1},
+        {"k": 5},
+    )
 
 
-def test_a_sheet_is_markdown_and_bars_in_cells_are_escaped() -> None:
-    text = Sheet("T", ("a|b", "n"), (("x|y", "1"),), "note").markdown()
+def test_a_table_is_markdown_and_bars_in_cells_are_escaped() -> None:
+    text = Table("T", ("a|b", "n"), (("x|y", "1"),), "note").markdown()
     assert text == "**T**\n\n| a\\|b | n |\n|:---|---:|\n| x\\|y | 1 |\n\nnote"
 
 
 def test_a_row_of_the_wrong_length_is_refused() -> None:
     with pytest.raises(ValueError, match="T: 1 cells for 2 columns"):
-        Sheet("T", ("a", "b"), (("x",),))
+        Table("T", ("a", "b"), (("x",),))
 
 
 @pytest.mark.parametrize(
@@ -71,30 +78,30 @@ def test_the_last_fifth_is_read_off_the_curve() -> None:
     assert last_fifth(series("a", "a", 3.0)) == pytest.approx(5.4)
 
 
-def test_a_chapter_survives_its_file(tmp_path: Path) -> None:
-    written = chapter()
+def test_a_section_survives_its_file(tmp_path: Path) -> None:
+    written = section()
     assert [path.name for path in written.save(tmp_path)] == ["curves.json", "curves.md"]
-    assert Chapter.load(tmp_path / "curves.json") == written
+    assert Section.load(tmp_path / "curves.json") == written
     assert "| X-IGW-topk | 1 | 2.150 ± 1.906 |" in (tmp_path / "curves.md").read_text()
     (tmp_path / "curves.json").write_text('{"name": 3}')
-    with pytest.raises(ValueError, match=r"curves\.json is not a chapter of results"):
-        Chapter.load(tmp_path / "curves.json")
+    with pytest.raises(ValueError, match=r"curves\.json is not a section of results"):
+        Section.load(tmp_path / "curves.json")
 
 
 @pytest.mark.parametrize("kind", ["png", "svg"])
 def test_panels_are_drawn_side_by_side(tmp_path: Path, kind: str) -> None:
-    path = pictures.draw(chapter().panels, tmp_path / "sub" / f"a.{kind}")
+    path = pictures.draw(section().panels, tmp_path / "sub" / f"a.{kind}")
     assert path.read_bytes()[:5] in (b"\x89PNG\r", b"<?xml")
 
 
 def test_a_picture_is_the_same_bytes_again() -> None:
-    panel = chapter().panels[0]
+    panel = section().panels[0]
     assert pictures.svg(panel, "dark") == pictures.svg(panel, "dark") != pictures.svg(panel, "light")
 
 
 def test_a_dark_picture_has_no_white_ground() -> None:
     """Axes are white by default, and so is the text of the dark theme."""
-    for panel in chapter().panels:
+    for panel in section().panels:
         assert b"fill: #ffffff" not in pictures.svg(panel, "dark")
 
 
@@ -106,15 +113,15 @@ def test_pictures_of_nothing_and_of_unknown_kinds_are_refused(tmp_path: Path) ->
 
 
 def test_the_page_has_everything_inside() -> None:
-    claims = Sheet("Claims", ("claim", "verdict"), (("IGW wins", "holds"), ("b=10 wins", "not measured")), left=2)
+    claims = Table("Claims", ("claim", "verdict"), (("IGW wins", "holds"), ("b=10 wins", "not measured")), left=2)
     facts: dict[str, Any] = {"name": "synthetic:arms=<x>", "arms": 34773, "rows": 9, "synthetic": True}
     text = html(
-        Story(
+        Results(
             "A & B",
             "lead",
             (facts,),
             claims,
-            (chapter(),),
+            (section(),),
             (),
             {"curves": "treetop"},
             {"numpy": "2.0"},
@@ -123,8 +130,19 @@ def test_the_page_has_everything_inside() -> None:
     )
     page = self_contained(text)
     words = " ".join(page.words)
-    for wanted in ("A & B", "34,773", "synthetic", "Words & <tags>.", "2.150 ± 1.906", "2.05x", "holds", "2W/0D/0L",
-                   "not measured", "numpy", "ab" * 32):  # fmt: skip
+    for wanted in (
+        "A & B",
+        "34,773",
+        "synthetic",
+        "Words & <tags>.",
+        "2.150 ± 1.906",
+        "2.05x",
+        "holds",
+        "2W/0D/0L",
+        "not measured",
+        "numpy",
+        "ab" * 32,
+    ):
         assert wanted in words
     assert len([link for link in page.links if link.startswith("data:")]) == 4  # 2 panels, light and dark
     assert "prefers-color-scheme" in text
@@ -136,16 +154,34 @@ def test_the_page_without_matplotlib_has_the_tables() -> None:
         raise ModuleNotFoundError(panel.title + theme)
 
     for picture in (broken, None):
-        page = self_contained(html(Story("t", "l", chapters=(chapter(),)), picture))
+        page = self_contained(html(Results("t", "l", sections=(section(),)), picture))
         assert "img" not in page.tags
         assert "2.150 ± 1.906" in page.words
 
 
 def test_report_of_a_simulation(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    words = ["simulate", str(folder(tmp_path, 400)), "--strategy", "igw", "--strategy", "greedy", "--init", "100",
-             "--horizon", "300", "--max-leaf", "4", "--seed", "0", "--seed", "7", "--first-epoch", "64",
-             "--json"]  # fmt: skip
+    words = [
+        "simulate",
+        str(folder(tmp_path, 400)),
+        "--strategy",
+        "igw",
+        "--strategy",
+        "greedy",
+        "--init",
+        "100",
+        "--horizon",
+        "300",
+        "--max-leaf",
+        "4",
+        "--seed",
+        "0",
+        "--seed",
+        "7",
+        "--first-epoch",
+        "64",
+        "--json",
+    ]
     result = json.loads(call(*words, "--out", str(out)).stdout)
     made = json.loads(call("report", str(out), "--json").stdout)
     assert Path(made["page"]) == out / "report.html"
@@ -160,7 +196,7 @@ def test_report_of_a_simulation(tmp_path: Path) -> None:
 
 def test_report_of_a_demo_shows_decisions_in_words(tmp_path: Path) -> None:
     call("demo", "--rounds", "5000", "--out", str(tmp_path), "--json")
-    page = self_contained(html(results_folder.read(tmp_path), None))
+    page = self_contained(html(results_folder.read_results(tmp_path), None))
     example = json.loads((tmp_path / "result.json").read_text())["examples"][0]
     assert example["context"] in page.words
     assert "explored" in page.words
@@ -242,19 +278,22 @@ def times(*ms: float) -> dict[str, Any]:
     ],
 )
 def test_claims(name: str, data: dict[str, Any], row: int, verdict: str, words: str) -> None:
-    found = sheet([Chapter(name, "", "", data=data)]).rows[row]
+    found = claims_table([Section(name, "", "", data=data)]).rows[row]
     assert found[3] == verdict
     assert words in found[2]
 
 
 def test_claims_dataset_by_dataset() -> None:
-    curves = {"datasets": [
-        {"name": "d", "means": MEANS, "rounds": 10_000}, {"name": "e", "means": MEANS | {"igw": 0.9}, "rounds": 10_000},
-    ]}  # fmt: skip
-    chapters = [Chapter("curves", "", "", data=curves)]
-    chapters.append(Chapter("flat-vs-tree", "", "", data=flat_and_tree("e", 0.9)))
-    chapters.append(Chapter("realizable", "", "", data=realizable(igw=1, greedy=2)))
-    found = by_dataset(chapters)
+    curves = {
+        "datasets": [
+            {"name": "d", "means": MEANS, "rounds": 10_000},
+            {"name": "e", "means": MEANS | {"igw": 0.9}, "rounds": 10_000},
+        ]
+    }
+    sections = [Section("curves", "", "", data=curves)]
+    sections.append(Section("flat-vs-tree", "", "", data=flat_and_tree("e", 0.9)))
+    sections.append(Section("realizable", "", "", data=realizable(igw=1, greedy=2)))
+    found = verdicts_table(sections)
     assert found.columns == ("claim", "d", "e")
     cells = [row[1:] for row in found.rows]
     assert cells[0] == ("holds: 1.20x at least", "does not hold: 0.90x at least")
@@ -269,5 +308,5 @@ def test_claims_dataset_by_dataset() -> None:
 
 
 def test_without_results_no_claim_is_decided() -> None:
-    assert {row[3] for row in sheet([]).rows} == {"not measured"}
-    assert paper_name("mine") == "X-mine"
+    assert {row[3] for row in claims_table([]).rows} == {"not measured"}
+    assert legend_name("mine") == "X-mine"

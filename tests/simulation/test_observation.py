@@ -9,8 +9,18 @@ from scipy.stats import binomtest
 
 import treetop
 from treetop.arrays import Bools
-from treetop.simulation.observation import OBSERVERS, All, Cascade, Each, Observer, Position, describe, parse, uniforms
-from treetop.simulation.play import begin
+from treetop.simulation.observation import (
+    OBSERVERS,
+    All,
+    Cascade,
+    Each,
+    Observer,
+    Position,
+    make_observer,
+    observer_text,
+    uniforms,
+)
+from treetop.simulation.play import Environment, Learning, begin
 
 N, K = 20_000, 5
 
@@ -74,8 +84,8 @@ def test_draws_are_uniform() -> None:
 
 @pytest.mark.parametrize("spec", ["all", "each:c=0.5", "cascade", "position:decay=0.8"])
 def test_text_and_observer_are_one(spec: str) -> None:
-    assert describe(parse(spec)) == spec
-    assert describe(parse(spec.partition(":")[0])) == spec  # these are the defaults
+    assert observer_text(make_observer(spec)) == spec
+    assert observer_text(make_observer(spec.partition(":")[0])) == spec  # these are the defaults
 
 
 @pytest.mark.parametrize(
@@ -91,14 +101,19 @@ def test_text_and_observer_are_one(spec: str) -> None:
 )
 def test_mistakes_are_named(spec: str, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        parse(spec)
+        make_observer(spec)
 
 
 @pytest.mark.parametrize("spec", sorted(OBSERVERS))
 def test_only_observed_rewards_reach_the_learner_and_all_are_counted(spec: str) -> None:
     stream, model = begin(made_up(600), init=100, horizon=400, max_leaf=4, seed=0)
     played = treetop.run(
-        stream, model, treetop.Policy(), feedback=parse(spec), epochs=treetop.Epochs.explicit([150]), seed=3
+        stream,
+        model,
+        treetop.Policy(),
+        seed=3,
+        learning=Learning(epochs=treetop.Epochs.explicit([150])),
+        environment=Environment(make_observer(spec)),
     )
     history = played.history
     np.testing.assert_array_equal(played.feedback.observed, history.observed)

@@ -6,7 +6,8 @@ from helpers.datasets import made_up
 
 import treetop
 from treetop.demo import Demo
-from treetop.simulation.play import Labels, begin
+from treetop.simulation.play import Learning, Tracking, begin
+from treetop.simulation.worlds import Labels
 
 
 def test_labels_reveal_exactly_the_label_matrix() -> None:
@@ -20,12 +21,10 @@ def test_labels_reveal_exactly_the_label_matrix() -> None:
 
 def test_a_run_is_reproducible_and_refits_at_epoch_ends() -> None:
     stream, model = begin(made_up(), init=200, horizon=1000, max_leaf=4, seed=0)
-    epochs = treetop.Epochs.doubling(100)
+    learning = Learning(epochs=treetop.Epochs.doubling(100))
     seen: list[tuple[int, float]] = []
-    a, b = (
-        treetop.run(stream, model, treetop.Policy(), epochs=epochs, progress=lambda n, m: seen.append((n, m)))
-        for _ in range(2)
-    )
+    tracking = Tracking(progress=lambda n, m: seen.append((n, m)))
+    a, b = (treetop.run(stream, model, treetop.Policy(), learning=learning, tracking=tracking) for _ in range(2))
     assert a.settings["refits"] == [100, 200, 400, 800]
     assert (a.model.epoch, a.model.n_seen) == (4, 800)
     assert a.mean_reward == b.mean_reward == pytest.approx(np.nansum(a.feedback.rewards) / 1000)
@@ -39,7 +38,7 @@ def test_the_loop_is_decide_and_refit_and_nothing_else() -> None:
     """The same epochs by hand."""
     stream, model = begin(made_up(), init=200, horizon=300, max_leaf=4, seed=1)
     policy = treetop.Policy(strategy=treetop.Boltzmann())
-    played = treetop.run(stream, model, policy, epochs=treetop.Epochs.explicit([120]), seed=5)
+    played = treetop.run(stream, model, policy, seed=5, learning=Learning(epochs=treetop.Epochs.explicit([120])))
     first = policy.decide_batch(model, stream.X.head(120), seed=5)
     np.testing.assert_array_equal(first.arms, played.feedback.arms[:120])
     rewards = Labels(stream.dataset.Y).rewards(stream.rows[:120], first.arms)
@@ -50,7 +49,8 @@ def test_the_loop_is_decide_and_refit_and_nothing_else() -> None:
 
 def test_flat_policies_run_in_the_same_loop() -> None:
     stream, _ = begin(made_up(400), init=100, horizon=250, max_leaf=4, seed=0)
-    flat = treetop.run(stream, treetop.FlatModel(60, 40), treetop.FlatPolicy(), epochs=treetop.Epochs.linear(60))
+    learning = Learning(epochs=treetop.Epochs.linear(60))
+    flat = treetop.run(stream, treetop.FlatModel(60, 40), treetop.FlatPolicy(), learning=learning)
     assert flat.model.epoch == 4
     late = np.nansum(flat.feedback.rewards[-60:]) / 60
     assert late > np.nansum(flat.feedback.rewards[:60]) / 60

@@ -93,9 +93,12 @@ def to_pecos(model: Model, folder: Path) -> bool:
     arms = take(model.reward_rows, tree.n_nodes + tree.arm_at.astype(np.int64))
     _layer(folder / f"{len(levels) - 1}.model", arms, d, leaf, len(levels[-1]), "noop")
     about = {
-        "model": "HierarchicalMLModel", "depth": len(levels), "nr_features": d - 1, "nr_codes": len(levels[-1]),
+        "model": "HierarchicalMLModel",
+        "depth": len(levels),
+        "nr_features": d - 1,
+        "nr_codes": len(levels[-1]),
         "nr_labels": tree.n_arms,
-    }  # fmt: skip
+    }
     (folder / "param.json").write_text(json.dumps(about))
     return True
 
@@ -107,8 +110,11 @@ def _levels(model: Model) -> list[Longs] | None:
     leaf[model.tree.parents[1:]] = False
     if (level[leaf] != level.max()).any() or level.max() == 0:
         return None
-    return [found[np.argsort(model.tree.begin[found], kind="stable")]
-            for h in range(level.max() + 1) for found in [nodes[level == h]]]  # fmt: skip
+    return [
+        found[np.argsort(model.tree.begin[found], kind="stable")]
+        for h in range(level.max() + 1)
+        for found in [nodes[level == h]]
+    ]
 
 
 def take(rows: Rows, ids: Longs) -> Rows:
@@ -133,9 +139,13 @@ def _layer(folder: Path, weights: Rows, d: int, parent: Longs, parents: int, pro
     start = np.searchsorted(parent, np.arange(parents + 1)).astype(np.int64)
     _csc(folder / "C.npz", np.arange(n, dtype=np.int32), start, np.ones(n, np.float32), (n, parents))
     about = {
-        "model": "MLModel", "nr_labels": n, "nr_features": d - 1, "nr_codes": parents, "bias": 1.0,
+        "model": "MLModel",
+        "nr_labels": n,
+        "nr_features": d - 1,
+        "nr_codes": parents,
+        "bias": 1.0,
         "pred_kwargs": {"only_topk": 10, "post_processor": processor},
-    }  # fmt: skip
+    }
     (folder / "param.json").write_text(json.dumps(about))
 
 

@@ -117,9 +117,7 @@ class App:
 
 
 @contextmanager
-def _started(
-    setting: Setting, name: str, made: Made, names: tuple[str, ...] | None, workers: int
-) -> Iterator[App]:  # fmt: skip
+def _started(setting: Setting, name: str, made: Made, names: tuple[str, ...] | None, workers: int) -> Iterator[App]:
     """An app on a folder of its own, which is removed in the end."""
     setting.cache.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -165,9 +163,7 @@ def _wait_until_ready(said: Path, running: Sequence[subprocess.Popen[bytes]]) ->
         time.sleep(0.05)
 
 
-def _measure(
-    setting: Setting, result: Result, about: Row, workers: int, connections: int, apps: Sequence[App]
-) -> None:  # fmt: skip
+def _measure(setting: Setting, result: Result, about: Row, workers: int, connections: int, apps: Sequence[App]) -> None:
     """A row for each app, asked in turns: what disturbs the machine for seconds disturbs both."""
     seconds = SECONDS * setting.contexts / 1000
     times: dict[str, list[float]] = {app.name: [] for app in apps}
@@ -185,12 +181,15 @@ def _measure(
     for app in apps:
         all_, count = np.array(times[app.name]), len(times[app.name])
         row = {
-            "name": app.name, **about, "workers": workers, "connections": connections,
+            "name": app.name,
+            **about,
+            "workers": workers,
+            "connections": connections,
             "per_second": round(count / took[app.name], 1),
             "p50_ms": round(float(np.percentile(all_, 50)) * 1e3, 3),
             "p99_ms": round(float(np.percentile(all_, 99)) * 1e3, 3),
             "cpu_us": round(worked[app.name] / count * 1e6, 1),
-        }  # fmt: skip
+        }
         if app.name == "treetop":
             row["of_bare"] = round(float(np.median(ratios)), 3)
         result.rows.append(row)

@@ -127,7 +127,8 @@ def with_pecos(setting: Setting, made: Made, result: Result, open_ones: ExitStac
     facts = peer.ask("load", folder=str(folder / "model"), contexts=str(folder / "contexts.npz"))
     stored = len(made.model.route_rows.value) + made.facts["arm_weights"]
     result.checks["pecos memory"] = {
-        "load_seconds": round(facts["seconds"], 2), "bytes_per_weight": round(facts["bytes"] / max(1, stored), 2)
-    }  # fmt: skip
+        "load_seconds": round(facts["seconds"], 2),
+        "bytes_per_weight": round(facts["bytes"] / max(1, stored), 2),
+    }
     shutil.rmtree(folder / "model")
     return peer

@@ -161,9 +161,10 @@ def weights(model: Model) -> dict[str, int]:
     """How many weights a model stores: routing, reward models of nodes, of arms."""
     split = int(model.reward_rows.start[model.tree.n_nodes])
     return {
-        "routing_weights": len(model.route_rows.value), "node_weights": split,
+        "routing_weights": len(model.route_rows.value),
+        "node_weights": split,
         "arm_weights": len(model.reward_rows.value) - split,
-    }  # fmt: skip
+    }
 
 
 def _keep(model: Model, contexts: Rows, facts: dict[str, Any], folder: Path) -> None:

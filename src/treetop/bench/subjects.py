@@ -14,9 +14,14 @@ from treetop.bench.setting import Result, Setting
 from treetop.bench.timing import Row, commit, load_average, machine
 
 SUBJECTS: dict[str, Callable[[Setting], Result]] = {
-    "decide": decide, "batch": batch, "refit": refits, "build": build, "scale": scale, "load": load,
+    "decide": decide,
+    "batch": batch,
+    "refit": refits,
+    "build": build,
+    "scale": scale,
+    "load": load,
     "serve": serve,
-}  # fmt: skip
+}
 OF_DATASETS = ("decide", "batch", "load", "serve")
 WHEN_ASKED = ("serve",)  # starts services, which the others do not need: not part of all
 SAME = ("beam", "threads", "samples", "batch")
@@ -47,9 +52,15 @@ def run(names: list[str], setting: Setting, command: str) -> dict[str, Any]:
         left_out += [line for line in found.left_out if line not in left_out]
     about = {"name": setting.dataset.name} if setting.dataset else asdict(setting.shape)
     return {
-        "rows": rows, "checks": checks, "left_out": left_out, "shape": about, "command": command, "commit": commit(),
-        "machine": machine(), "load_average": [load_before, load_average()],
-    }  # fmt: skip
+        "rows": rows,
+        "checks": checks,
+        "left_out": left_out,
+        "shape": about,
+        "command": command,
+        "commit": commit(),
+        "machine": machine(),
+        "load_average": [load_before, load_average()],
+    }
 
 
 def compared(rows: list[Row]) -> list[Row]:

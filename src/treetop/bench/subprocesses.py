@@ -73,9 +73,12 @@ def open_model(folder: str, contexts: str, beam: int) -> dict[str, Any]:
     for i in range(1, min(DECISIONS, len(rows))):
         policy.decide(model, rows.row(i), event_id=i)
     return {
-        "load_seconds": opened - began, "first_decision_seconds": first - began, "cpu_seconds": worked,
-        "anonymous_bytes": _anonymous() - before, "mapped_bytes": _serving(touched, _mapped(folder)),
-    }  # fmt: skip
+        "load_seconds": opened - began,
+        "first_decision_seconds": first - began,
+        "cpu_seconds": worked,
+        "anonymous_bytes": _anonymous() - before,
+        "mapped_bytes": _serving(touched, _mapped(folder)),
+    }
 
 
 def _anonymous() -> int:

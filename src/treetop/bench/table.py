@@ -11,13 +11,21 @@ LABELS = ("how", "what", "eligible", "threads", "batch")  # one column of words
 FIRST = ("name", "detail", "arms", "beam", "samples")
 LEFT = ("name", "detail")
 MAKING = (
-    "data_seconds", "tree_seconds", "tree_cpu_seconds", "routing_seconds", "routing_cpu_seconds", "refit_seconds",
-    "refit_cpu_seconds", "save_seconds", "samples",
-)  # fmt: skip
+    "data_seconds",
+    "tree_seconds",
+    "tree_cpu_seconds",
+    "routing_seconds",
+    "routing_cpu_seconds",
+    "refit_seconds",
+    "refit_cpu_seconds",
+    "save_seconds",
+    "samples",
+)
 HIDDEN = {
-    "decide": ("cpu_ms",), "refit": ("median_ms", "p99_ms", "cpu_ms"),
+    "decide": ("cpu_ms",),
+    "refit": ("median_ms", "p99_ms", "cpu_ms"),
     "scale": ("cpu_ms", "routing_weights", "node_weights", *MAKING),
-}  # fmt: skip
+}
 WIDTH = 116
 
 
@@ -37,8 +45,11 @@ def detail(row: dict[str, Any]) -> str:
         "batch": "at a time",
         "eligible": "eligible",
     }
-    return ", ".join(f"{row[key]:,} {units[key]}" if isinstance(row[key], int) else
-                     f"{row[key]} {units.get(key, '')}".strip() for key in LABELS if key in row)  # fmt: skip
+    return ", ".join(
+        f"{row[key]:,} {units[key]}" if isinstance(row[key], int) else f"{row[key]} {units.get(key, '')}".strip()
+        for key in LABELS
+        if key in row
+    )
 
 
 def columns(rows: list[dict[str, Any]]) -> list[str]:

@@ -89,9 +89,11 @@ def spread(times: Sequence[Taken]) -> Row:
     """
     t, cpu = np.asarray(times).T
     return {
-        "median_ms": round(float(np.median(t)) * 1e3, 4), "p99_ms": round(float(np.percentile(t, 99)) * 1e3, 4),
-        "per_second": round(len(t) / float(t.sum()), 1), "cpu_ms": round(float(np.median(cpu)) * 1e3, 4),
-    }  # fmt: skip
+        "median_ms": round(float(np.median(t)) * 1e3, 4),
+        "p99_ms": round(float(np.percentile(t, 99)) * 1e3, 4),
+        "per_second": round(len(t) / float(t.sum()), 1),
+        "cpu_ms": round(float(np.median(cpu)) * 1e3, 4),
+    }
 
 
 def peak_gb() -> float:

@@ -18,9 +18,13 @@ def bars(quiet: bool) -> Iterator[_Bars]:
     ...     shown("igw", total=10)(5, 1.5)  # five rounds done, with a mean reward of 1.5
     """
     with Progress(
-        TextColumn("{task.description:<18}"), BarColumn(bar_width=10), TextColumn("{task.fields[says]}"),
-        TimeRemainingColumn(compact=True), console=Console(stderr=True), disable=quiet,
-    ) as progress:  # fmt: skip
+        TextColumn("{task.description:<18}"),
+        BarColumn(bar_width=10),
+        TextColumn("{task.fields[says]}"),
+        TimeRemainingColumn(compact=True),
+        console=Console(stderr=True),
+        disable=quiet,
+    ) as progress:
         yield _Bars(progress)
 
 

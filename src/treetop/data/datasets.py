@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from treetop.arrays import Longs, Rows, as_rows, whole
-from treetop.data import debian, readers, synthetic
+from treetop.data import debian, layouts, readers, synthetic
 from treetop.data.presets import PRESETS, Preset
 
 INIT = 5_000  # rows for tree and routing, where nothing else is said
@@ -40,9 +40,11 @@ class Dataset:
         if (self.X_init is None) != (self.Y_init is None):
             raise ValueError(f"{self.name}: of X_init and Y_init, one is given without the other")
         for what, names, wanted in (
-            ("arms", self.arm_names, self.Y.columns), ("contexts", self.context_names, len(self.X)),
-            ("descriptions", self.descriptions, len(self.X)), ("features", self.feature_names, self.X.columns),
-        ):  # fmt: skip
+            ("arms", self.arm_names, self.Y.columns),
+            ("contexts", self.context_names, len(self.X)),
+            ("descriptions", self.descriptions, len(self.X)),
+            ("features", self.feature_names, self.X.columns),
+        ):
             if names is not None and len(names) != wanted:
                 raise ValueError(f"{self.name}: {len(names)} names of {what} where {wanted} are needed")
         for X, Y, part in ((self.X, self.Y, "the stream"), (self.X_init, self.Y_init, "the initialisation set")):
@@ -75,10 +77,14 @@ class Dataset:
     def facts(self) -> dict[str, object]:
         """Name and size, for tables and JSON; `paper_arms` where the paper counts other arms than these files have."""
         facts: dict[str, object] = {
-            "name": self.name, "rows": len(self.X), "features": self.X.columns, "arms": self.n_arms,
+            "name": self.name,
+            "rows": len(self.X),
+            "features": self.X.columns,
+            "arms": self.n_arms,
             "features_per_row": round(len(self.X.value) / max(1, len(self.X)), 2),
-            "labels_per_row": round(len(self.Y.value) / max(1, len(self.Y)), 2), "synthetic": self.synthetic,
-        }  # fmt: skip
+            "labels_per_row": round(len(self.Y.value) / max(1, len(self.Y)), 2),
+            "synthetic": self.synthetic,
+        }
         if self.preset and self.preset.arms != self.n_arms:
             facts["paper_arms"] = self.preset.arms
         return facts
@@ -124,29 +130,34 @@ def load(
     name = os.fspath(spec)
     if name in PRESETS:
         preset = PRESETS[name]
-        train, test = readers.read(preset.find(Path(data_dir or ".")), split, zero_based)
+        train, test = readers.read_split(preset.find(Path(data_dir or ".")), split, zero_based)
         return Dataset(name, *train, *test, preset=preset)
     if data_dir is not None:
         raise ValueError(f"data_dir is for {', '.join(PRESETS)}, not for {name!r}")
     if name.startswith(synthetic.PREFIX):
-        return Dataset(name, *synthetic.generate(synthetic.parse(name)), synthetic=True)
+        return Dataset(name, *synthetic.generate(synthetic.parse_spec(name)), synthetic=True)
     return _debian() if name == "debian" else _from_path(Path(name), split, zero_based)
 
 
 def _debian() -> Dataset:
-    data = debian.load()
+    data = debian.load_debian()
     return Dataset(
-        "debian", as_rows(data.X), as_rows(data.Y, what="labels"), arm_names=data.arm_names,
-        context_names=data.context_names, descriptions=data.descriptions, feature_names=data.feature_names,
-    )  # fmt: skip
+        "debian",
+        as_rows(data.X),
+        as_rows(data.Y, what="labels"),
+        arm_names=data.arm_names,
+        context_names=data.context_names,
+        descriptions=data.descriptions,
+        feature_names=data.feature_names,
+    )
 
 
 def _from_path(path: Path, split: int, zero_based: readers.ZeroBased) -> Dataset:
     if path.is_dir():
-        found = readers.find(path)
+        found = layouts.find_files(path)
         if found is None:
-            raise FileNotFoundError(f"{path} holds no dataset; looked for {readers.looked_for()}")
-        train, test = readers.read(found, split, zero_based)
+            raise FileNotFoundError(f"{path} holds no dataset; looked for {layouts.known_layouts()}")
+        train, test = readers.read_split(found, split, zero_based)
         return Dataset(path.resolve().name, *train, *test)
     if not path.exists():
         raise FileNotFoundError(
@@ -154,8 +165,8 @@ def _from_path(path: Path, split: int, zero_based: readers.ZeroBased) -> Dataset
             f"of {', '.join(PRESETS)}"
         )
     if path.suffix == ".npz":
-        raise ValueError(f"{path} is one matrix; load the folder that holds {readers.looked_for()}")
-    return Dataset(path.stem, *readers.labelled([path], zero_based)[0])
+        raise ValueError(f"{path} is one matrix; load the folder that holds {layouts.known_layouts()}")
+    return Dataset(path.stem, *readers.read_labelled([path], zero_based)[0])
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,7 @@ class DebianData:
     Rows stand in the order of their sources, so neighbours are alike: shuffle before you cut. Arms are in alphabetical
     order, so an arm's number says nothing about its popularity.
 
-    >>> data = load()
+    >>> data = load_debian()
     >>> row = data.context_names.index("python3-requests")
     >>> data.descriptions[row]
     'elegant and simple HTTP library for Python3, built for human beings'
@@ -43,10 +43,10 @@ class DebianData:
     feature_names: tuple[str, ...]
 
 
-def load() -> DebianData:
+def load_debian() -> DebianData:
     """The set that comes with treetop.
 
-    >>> load().Y.shape
+    >>> load_debian().Y.shape
     (53413, 34773)
     """
     folder = resources.files("treetop") / "data"

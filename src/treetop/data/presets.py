@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from treetop.data import readers
+from treetop.data import layouts
 
 REPOSITORY = "http://manikvarma.org/downloads/XC/XMLRepository.html"
 PACKED = (".zip", ".tar.gz", ".tgz", ".7z", ".rar")
@@ -35,7 +35,7 @@ class Preset:
         """What the set's own files begin with."""
         return self.files[0].removesuffix("_train.txt")
 
-    def find(self, data_dir: Path) -> readers.Found:
+    def find(self, data_dir: Path) -> layouts.DatasetFiles:
         """The set's files in a folder of its name below `data_dir`, or in `data_dir` itself."""
         lacking = []
         for place in [*self._places(data_dir), data_dir]:
@@ -46,10 +46,10 @@ class Preset:
         lacking += [f"{path} is still packed: unpack it there" for path in self._packed(data_dir)]
         raise FileNotFoundError("; ".join([f"{self.name} is not in {data_dir}", *lacking, self._advice(data_dir)]))
 
-    def _look(self, place: Path, own: bool) -> tuple[readers.Found | None, str]:
+    def _look(self, place: Path, own: bool) -> tuple[layouts.DatasetFiles | None, str]:
         """The set in one folder, or what is missing of it there. A folder that is not its own may hold other sets."""
         try:
-            return readers.find(place, stem=None if own else self.stem), ""
+            return layouts.find_files(place, stem=None if own else self.stem), ""
         except FileNotFoundError as error:
             return None, str(error)
 
@@ -92,10 +92,16 @@ _TABLE_1 = (
     Preset("amazoncat-13k", 5_000, 1_186_239, 13_330, 10, False, _pair("amazonCat"), ("AmazonCat-13K", "AmazonCat")),
     Preset("wiki10-31k", 5_000, 141_460, 30_938, 10, True, _pair("wiki10"), ("Wiki10-31K", "Wiki10")),
     Preset(
-        "wiki-500k", 20_000, 1_779_881, 501_070, 100, False, _pair("WikipediaLarge-500K"),
+        "wiki-500k",
+        20_000,
+        1_779_881,
+        501_070,
+        100,
+        False,
+        _pair("WikipediaLarge-500K"),
         ("Wikipedia-500K", "WikipediaLarge-500K", "Wiki-500K"),
     ),
     Preset("amazon-670k", 20_000, 490_449, 670_091, 100, False, _pair("amazon"), ("Amazon-670K", "Amazon")),
     Preset("amazon-3m", 50_000, 1_717_899, 2_812_281, 100, False, _pair("amazon-3M"), ("Amazon-3M",)),
-)  # fmt: skip
+)
 PRESETS = {preset.name: preset for preset in _TABLE_1}

@@ -1,11 +1,10 @@
 """Files of labelled data to rows: XMC and svmlight text, the XMC repository's sparse text and splits, scipy's .npz.
 
-A folder is recognised by the names in it, a text file by its first line. Knows nothing of experiments.
+A text file is recognised by its first line; `layouts` says which files make up a set. Knows nothing of experiments.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,9 @@ import scipy.sparse as sp
 
 from treetop import _core
 from treetop.arrays import Ints, Longs, Rows, Singles, as_rows, whole
+from treetop.data.layouts import DatasetFiles, file_names
 
-Labelled: TypeAlias = tuple[Rows, Rows]  # contexts, labels
+LabelledRows: TypeAlias = tuple[Rows, Rows]  # contexts, labels
 ZeroBased: TypeAlias = bool | str
 
 TEXT_FORMS = ("xmc", "svmlight", "sparse")  # in the order of the core's codes
@@ -45,7 +45,7 @@ class Text:
         return Rows(self.label_start, self.label, ones, self.labels if labels is None else labels)
 
 
-def parse(path: Path, form: str) -> Text:
+def parse_text(path: Path, form: str) -> Text:
     """One text file of a known form, read in blocks. Features come out sorted, repeated ones added up, labels once.
 
     A malformed line, a number out of range or a wrong count of rows is a ValueError that names path and line.
@@ -54,7 +54,7 @@ def parse(path: Path, form: str) -> Text:
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder, "toy.txt")
     ...     _ = path.write_text("1 5 3\\n0,2 4:0.5\\n")
-    ...     parse(path, "xmc").label
+    ...     parse_text(path, "xmc").label
     array([0, 2], dtype=int32)
     """
     reader = _core.TextReader(TEXT_FORMS.index(form))
@@ -88,7 +88,7 @@ def text_form(path: Path) -> str:
     return {3: "xmc", 2: "sparse"}.get(len(words), "svmlight") if header else "svmlight"
 
 
-def labelled(paths: Sequence[Path], zero_based: ZeroBased = "auto") -> list[Labelled]:
+def read_labelled(paths: Sequence[Path], zero_based: ZeroBased = "auto") -> list[LabelledRows]:
     """Text files with labels and features in every row: the parts of one set, which have the same form and columns.
 
     XMC text counts from 0 and its headers say how many features and labels there are; svmlight text may count its
@@ -98,18 +98,18 @@ def labelled(paths: Sequence[Path], zero_based: ZeroBased = "auto") -> list[Labe
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder, "toy.txt")
     ...     _ = path.write_text("1 5 3\\n0,2 4:0.5\\n")
-    ...     labelled([path])[0][0].csr().toarray()
+    ...     read_labelled([path])[0][0].csr().toarray()
     array([[0. , 0. , 0. , 0. , 0.5]], dtype=float32)
     """
     forms = [text_form(path) for path in paths]
     if "sparse" in forms:
         raise ValueError(
-            f"{paths[forms.index('sparse')]} has a header of two numbers: it is one of {_names('sparse')}; "
+            f"{paths[forms.index('sparse')]} has a header of two numbers: it is one of {file_names('sparse')}; "
             f"load the folder that holds them all"
         )
     if len(set(forms)) > 1:
         raise ValueError(f"{paths[forms.index('xmc')]} has a header, {paths[forms.index('svmlight')]} has none")
-    parts = [parse(path, form) for path, form in zip(paths, forms, strict=True)]
+    parts = [parse_text(path, form) for path, form in zip(paths, forms, strict=True)]
     if forms[0] == "xmc":
         return [(part.contexts(), part.rewards()) for part in parts]
     if empty := [path for path, part in zip(paths, parts, strict=True) if len(part.start) == 1]:
@@ -130,18 +130,18 @@ def _first_feature(parts: Sequence[Text], zero_based: ZeroBased) -> int:
     return int(lowest > 0) if zero_based == "auto" else int(not zero_based)
 
 
-def matrix(path: Path) -> Rows:
+def read_matrix(path: Path) -> Rows:
     """One matrix: scipy's .npz, or sparse text with the header `rows columns`.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder, "trn_X_Xf.txt")
     ...     _ = path.write_text("1 2\\n1:3\\n")
-    ...     matrix(path).csr().toarray()
+    ...     read_matrix(path).csr().toarray()
     array([[0., 3.]], dtype=float32)
     """
     if path.suffix != ".npz":
-        return parse(path, "sparse").contexts()
+        return parse_text(path, "sparse").contexts()
     try:
         with path.open("rb") as file:
             loaded = sp.load_npz(file)
@@ -172,117 +172,29 @@ def split_rows(path: Path, column: int, n: int) -> Longs:
     return rows - 1
 
 
-@dataclass(frozen=True)
-class Found:
-    """The files of one set, in the order of their form's names."""
-
-    form: str
-    files: tuple[Path, ...]
-
-
-# In the order of preference: what to call the files, and which names (in lower case) they go by. * is a set's own name.
-FOLDERS: dict[str, tuple[tuple[str, str], ...]] = {
-    "npz": (
-        ("X.trn.npz", r"x\.trn\.npz"),
-        ("Y.trn.npz", r"y\.trn\.npz"),
-        ("X.tst.npz", r"x\.tst\.npz"),
-        ("Y.tst.npz", r"y\.tst\.npz"),
-    ),
-    "sparse": (
-        ("trn_X_Xf.txt", r"trn_x_xf\.txt"),
-        ("trn_X_Y.txt", r"trn_x_y\.txt"),
-        ("tst_X_Xf.txt", r"tst_x_xf\.txt"),
-        ("tst_X_Y.txt", r"tst_x_y\.txt"),
-    ),
-    "pair": (
-        ("train.txt or *_train.txt", r"{stem}train\.(txt|svm|libsvm)"),
-        ("test.txt or *_test.txt", r"{stem}test\.(txt|svm|libsvm)"),
-    ),
-    "split": (
-        ("*_data.txt", r"{stem}data\.txt"),
-        ("*_trSplit.txt or trn_split.txt", r"{stem}trn?_?split\.txt"),
-        ("*_tstSplit.txt or tst_split.txt", r"{stem}tst_?split\.txt"),
-    ),
-}
-NOT_DATA = "filter_labels_"  # pairs of row and label that the repository leaves out of its scores
-BESIDE = "tfidf-attnxml"  # where PECOS keeps the features, next to the labels
-
-
-def _names(form: str) -> str:
-    return ", ".join(name for name, _ in FOLDERS[form])
-
-
-def looked_for() -> str:
-    """Every form a folder may have, in words.
-
-    >>> looked_for().split("; or ")[0]
-    'X.trn.npz, Y.trn.npz, X.tst.npz, Y.tst.npz'
-    """
-    return "; or ".join(_names(form) for form in FOLDERS)
-
-
-def find(folder: Path, stem: str | None = None) -> Found | None:
-    """The set in a folder; None if there is no trace of one, an error that says what is missing of a part of one.
-
-    `stem` limits the names that begin with a set's own name to one set: `eurlex` finds eurlex_train.txt and train.txt.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     for name in ("eurlex_train.txt", "eurlex_test.txt"):
-    ...         _ = Path(folder, name).write_text("1 5 3\\n0,2 4:0.5\\n")
-    ...     find(Path(folder)).form
-    'pair'
-    """
-    there = [path for place in (folder / BESIDE, folder) for path in sorted(place.glob("*")) if path.is_file()]
-    files = [path for path in there if not path.name.startswith(NOT_DATA)]
-    matches = {form: _match(form, files, stem) for form in FOLDERS}
-    complete = [form for form, slots in matches.items() if all(slots)]
-    if complete:
-        return Found(complete[0], tuple(_only(folder, slot) for slot in matches[complete[0]]))
-    form, slots = max(matches.items(), key=lambda item: sum(map(bool, item[1])))
-    if not any(slots):
-        return None
-    missing = [name for (name, _), slot in zip(FOLDERS[form], slots, strict=True) if not slot]
-    raise FileNotFoundError(f"{folder} lacks {', '.join(missing)}; a dataset is {_names(form)}")
-
-
-def _match(form: str, files: Sequence[Path], stem: str | None) -> list[list[Path]]:
-    before = "(.*[_-])?" if stem is None else f"({re.escape(stem.lower())}[_-])?"
-    patterns = [pattern.replace("{stem}", before) for _, pattern in FOLDERS[form]]
-    slots = [[path for path in files if re.fullmatch(pattern, path.name.lower())] for pattern in patterns]
-    if form == "split" and slots[1] and slots[2] and not slots[0]:  # splits of a text file of any name
-        slots[0] = [path for path in files if path.suffix == ".txt" and path not in slots[1] + slots[2]]
-    return slots
-
-
-def _only(folder: Path, paths: Sequence[Path]) -> Path:
-    if len(paths) > 1:
-        raise ValueError(
-            f"{folder} has {', '.join(path.name for path in paths)} where one of them is meant; a folder holds one set"
-        )
-    return paths[0]
-
-
-def read(found: Found, split: int = 0, zero_based: ZeroBased = "auto") -> tuple[Labelled, Labelled]:
+def read_split(
+    found: DatasetFiles, split: int = 0, zero_based: ZeroBased = "auto"
+) -> tuple[LabelledRows, LabelledRows]:
     """The training part and the test part of a set.
 
     >>> from tempfile import TemporaryDirectory
+    >>> from treetop.data.layouts import find_files
     >>> with TemporaryDirectory() as folder:
     ...     for name in ("eurlex_train.txt", "eurlex_test.txt"):
     ...         _ = Path(folder, name).write_text("1 5 3\\n0,2 4:0.5\\n")
-    ...     [len(X) for X, Y in read(find(Path(folder)))]
+    ...     [len(X) for X, Y in read_split(find_files(Path(folder)))]
     [1, 1]
     """
     if found.form == "pair":
-        train, test = labelled(found.files, zero_based)
+        train, test = read_labelled(found.files, zero_based)
         return train, test
     if found.form == "split":
-        (X, Y), *_ = labelled(found.files[:1], zero_based)
+        (X, Y), *_ = read_labelled(found.files[:1], zero_based)
         train_rows, test_rows = (split_rows(path, split, len(X)) for path in found.files[1:])
         return _take(X, Y, train_rows), _take(X, Y, test_rows)
-    X, Y, X_test, Y_test = (matrix(path) for path in found.files)
+    X, Y, X_test, Y_test = (read_matrix(path) for path in found.files)
     return (X, Y), (X_test, Y_test)
 
 
-def _take(X: Rows, Y: Rows, rows: Longs) -> Labelled:
+def _take(X: Rows, Y: Rows, rows: Longs) -> LabelledRows:
     return as_rows(X.csr()[rows]), as_rows(Y.csr()[rows], what="labels")

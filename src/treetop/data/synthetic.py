@@ -65,18 +65,25 @@ class Spec:
 
     def _limits(self) -> dict[str, tuple[type, float, float]]:
         return {
-            "arms": (int, 1, 2**30), "features": (int, 1, 2**30), "rows": (int, 1, 2**30), "init": (int, 1, 2**30),
-            "nonzeros": (float, 1, self.features), "labels": (float, 1, self.arms), "zipf": (float, 0, 10),
-            "topics": (int, 1, self.arms), "noise": (float, 0, 1), "seed": (int, 0, 2**63 - 1),
-        }  # fmt: skip
+            "arms": (int, 1, 2**30),
+            "features": (int, 1, 2**30),
+            "rows": (int, 1, 2**30),
+            "init": (int, 1, 2**30),
+            "nonzeros": (float, 1, self.features),
+            "labels": (float, 1, self.arms),
+            "zipf": (float, 0, 10),
+            "topics": (int, 1, self.arms),
+            "noise": (float, 0, 1),
+            "seed": (int, 0, 2**63 - 1),
+        }
 
 
-def parse(text: str) -> Spec:
+def parse_spec(text: str) -> Spec:
     """`synthetic:arms=500,rows=2000`, `synthetic:like=amazon-3m,noise=0.7`: what is not said has a default that fits.
 
-    >>> parse("synthetic:like=amazon-670k,rows=200000").arms
+    >>> parse_spec("synthetic:like=amazon-670k,rows=200000").arms
     670091
-    >>> parse("synthetic:arms=10,features=3").nonzeros
+    >>> parse_spec("synthetic:arms=10,features=3").nonzeros
     3
     """
     said = _split(text.removeprefix(PREFIX))
@@ -123,14 +130,23 @@ def generate(spec: Spec, threads: int = 0) -> tuple[Rows, Rows, Rows, Rows]:
 
     Row i of either part depends on the spec without `rows` and `init`: a longer set begins with the shorter one.
 
-    >>> X, Y, X_init, Y_init = generate(parse("synthetic:arms=50,features=30,rows=200,init=100"))
+    >>> X, Y, X_init, Y_init = generate(parse_spec("synthetic:arms=50,features=30,rows=200,init=100"))
     >>> len(X), len(Y_init), Y.columns
     (200, 100, 50)
     """
     start, index, value, y_start, y_index = _core.synthesize(
-        spec.arms, spec.features, spec.topics, spec.nonzeros, spec.labels, spec.zipf, spec.noise, spec.seed,
-        spec.init, spec.rows, threads,
-    )  # fmt: skip
+        spec.arms,
+        spec.features,
+        spec.topics,
+        spec.nonzeros,
+        spec.labels,
+        spec.zipf,
+        spec.noise,
+        spec.seed,
+        spec.init,
+        spec.rows,
+        threads,
+    )
     X = Rows(start, index, value, spec.features)
     Y = Rows(y_start, y_index, np.ones(len(y_index), np.float32), spec.arms)
     end = spec.init + spec.rows

@@ -218,9 +218,12 @@ class Series:
         """The same, of one seed only."""
         i = self.seeds.index(seed)
         return replace(
-            self, seeds=(seed,), means=self.means[i : i + 1], curves=self.curves[i : i + 1],
+            self,
+            seeds=(seed,),
+            means=self.means[i : i + 1],
+            curves=self.curves[i : i + 1],
             blocks=self.blocks[i : i + 1],
-        )  # fmt: skip
+        )
 
 
 RULES = ("bakeoff", "bakeoff erf", "paired")

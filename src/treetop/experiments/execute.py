@@ -1,6 +1,7 @@
 """Settings x seeds on one dataset, played in order, kept in a folder and taken up again where they stopped.
 
-Tables, plots and tests of significance read `Record`s; how a run is played is in `simulate`, how it is kept in `store`.
+How a run is played is in `simulation.play`, how its folder is kept in `run_folder`; tables, pictures and tests of
+significance read the records that come out.
 """
 
 from __future__ import annotations
@@ -9,9 +10,8 @@ import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -19,20 +19,21 @@ import numpy as np
 from treetop.arrays import Rows
 from treetop.data.datasets import Dataset, Stream, load
 from treetop.experiments import run_folder
-from treetop.experiments.records import RunRecord, read_records, record_of, versions
+from treetop.experiments.records import RunRecord, make_record, read_records, software_versions
 from treetop.experiments.settings import Plan, Settings
 from treetop.learning.label_samples import LabelSamples
+from treetop.learning.pooled import Mechanisms
 from treetop.learning.refit import Learner, initial_fit
 from treetop.model.model import Model
-from treetop.simulation.play import Building, Labels, Progress, World, begin, run
+from treetop.simulation.play import BuildProgress, Environment, Learning, Progress, Tracking, TreeBuilding, begin, run
 from treetop.simulation.scenario import Scenario
+from treetop.simulation.worlds import Labels, World
 
 Worlds = Callable[[int], World]  # a seed -> where the rewards of its runs come from
-Begin = Callable[..., tuple[Stream, Model, Scenario | None]]  # sizes, tree settings, scenario, seed
 
 
-class Bars(Protocol):
-    """Shows runs to somebody: the name of a run, its rounds, how many were already done -> what is told the rest."""
+class ProgressBars(Protocol):
+    """Makes the progress of a run from its name, its rounds, and how many of them are already done."""
 
     def __call__(self, name: str, total: int, done: int = 0) -> Progress: ...
 
@@ -40,19 +41,18 @@ class Bars(Protocol):
 def execute(
     folder: str | os.PathLike[str] | None,
     plan: Plan,
-    progress: Bars | None = None,
+    progress: ProgressBars | None = None,
     *,
     dataset: Dataset | None = None,
     worlds: Worlds | None = None,
-    building: Building | None = None,
-    started: Begin | None = None,
+    building: BuildProgress | None = None,
+    starter: Starter | None = None,
 ) -> list[RunRecord]:
     """Plays what of the plan is not yet finished in `folder` (None keeps nothing) and gives the records of all of it.
 
     Killed at any moment and called again, it goes on after the last finished epoch and ends with the same records, but
     for `seconds`. `dataset` stands in for `load(plan.data)`; `worlds` gives rewards other than labels; `building` is
-    told how far trees and routing are. Calls that share one
-    `started=beginning(dataset)` build the same tree once.
+    told how far trees and routing are. Calls that share one `starter` of the dataset build the same tree once.
 
     >>> plan = Plan.of("synthetic:arms=50,features=30,rows=200,init=100", ["igw", "greedy"], max_leaf=10)
     >>> [(record.strategy, record.rounds) for record in execute(None, plan)]
@@ -61,17 +61,17 @@ def execute(
     if (plan.world == "labels") != (worlds is None):
         raise ValueError(f"the plan's world is {plan.world!r}, but worlds is {worlds!r}")
     data = dataset or load(plan.data)
-    table = _Table(plan, data, started or beginning(data, building), worlds or _labels(data), progress)
+    runner = _Runner(plan, data, starter or Starter(data, building), worlds or _labels(data), progress)
     if folder is None:
-        return [table.play(settings, seed) for settings, seed in plan.runs()]
+        return [runner.play(settings, seed) for settings, seed in plan.runs()]
     asked = {"plan": asdict(plan), "dataset": {**data.facts(), "sha256": fingerprint(data)}}
     with run_folder.opened(Path(folder), asked) as kept:
         records = read_records(folder)
         for index, (settings, seed) in enumerate(plan.runs()):
             if index < len(records):
-                table.show(settings, records[index])
+                runner.show(settings, records[index])
             else:
-                records.append(table.play(settings, seed, kept, index))
+                records.append(runner.play(settings, seed, kept, index))
                 kept.append(msgspec.json.encode(records[-1]))
         kept.drop()
     return records
@@ -82,42 +82,56 @@ def _labels(dataset: Dataset) -> Worlds:
     return lambda seed: labels
 
 
-def beginning(dataset: Dataset, building: Building | None = None) -> Begin:
-    """Streams and first models of a dataset; the last of them is remembered.
+class Starter:
+    """Streams and first models of a dataset. The last one is kept, for runs that differ in other things than these.
 
-    >>> begin = beginning(load("synthetic:arms=50,features=30,rows=200,init=100"))
-    >>> stream, model, _ = begin(100, 200, 10, "kmeans", False, "stationary", 0)
-    >>> model is begin(100, 200, 10, "kmeans", False, "stationary", 0)[1]
+    >>> data = load("synthetic:arms=50,features=30,rows=200,init=100")
+    >>> starter, settings = Starter(data), Settings("igw").resolved(data)
+    >>> stream, model, scenario = starter(settings, seed=0)
+    >>> model is starter(replace(settings, strategy="greedy"), seed=0)[1]
     True
     """
-    return lru_cache(maxsize=1)(lambda *key: _begin(dataset, building, *key))
+
+    def __init__(self, dataset: Dataset, progress: BuildProgress | None = None) -> None:
+        self._dataset, self._progress = dataset, progress
+        self._last: tuple[tuple[Any, ...], tuple[Stream, Model, Scenario | None]] | None = None
+
+    def __call__(self, settings: Settings, seed: int) -> tuple[Stream, Model, Scenario | None]:
+        """For settings that are resolved (`Settings.resolved`)."""
+        sizes = settings.init, settings.horizon, settings.max_leaf
+        separate = settings.uses_label_samples and settings.separate_unlabelled
+        tree = TreeBuilding(settings.split, separate, self._progress)
+        key = (*sizes, tree, settings.scenario, seed)
+        if self._last is None or self._last[0] != key:
+            self._last = None  # two of them need not fit into memory
+            self._last = key, self._started(sizes, settings.scenario, tree, seed)
+        return self._last[1]
+
+    def _started(
+        self, sizes: tuple[Any, Any, Any], name: str, tree: TreeBuilding, seed: int
+    ) -> tuple[Stream, Model, Scenario | None]:
+        scenario = Scenario.of(name, self._dataset.n_arms, sizes[1], seed)
+        return *begin(self._dataset, *sizes, seed, scenario, tree), scenario
 
 
-def _begin(
-    dataset: Dataset, building: Building | None, init: int, horizon: int, leaf: int, split: str, apart: bool, name: str,
-    seed: int,
-) -> tuple[Stream, Model, Scenario | None]:  # fmt: skip
-    scenario = Scenario.of(name, dataset.n_arms, horizon, seed)
-    return *begin(dataset, init, horizon, leaf, seed, building, scenario, split=split, apart=apart), scenario
+def prepare_learner(settings: Settings, stream: Stream, model: Model) -> tuple[Learner, Model]:
+    """The learner and the first model, which has learned the label samples of the initialisation set if asked to.
 
-
-def prepared(settings: Settings, stream: Stream, model: Model) -> tuple[Learner, Model]:
-    """The learner, and the first model: a warm treetop learner has learned the labels of the initialisation set.
-
-    >>> stream, model = begin(load("synthetic:arms=50,features=30,rows=200,init=100"), 100, 200, 10, seed=0)
-    >>> learner, first = prepared(Settings("cost-aware", learner="treetop"), stream, model)
-    >>> first.epoch, bool(first.trials.sum() > 0)
+    >>> stream, model = begin(load("synthetic:arms=50,features=30,rows=200,init=100"), 100, 200, 10)
+    >>> learner, first = prepare_learner(Settings("greedy", learner="treetop"), stream, model)
+    >>> first.epoch, bool(first.pooled.trials.sum() > 0)
     (0, True)
     """
-    if not settings.learns_labels:
-        useless = settings.beam is None and settings.learner == "paper"
-        return settings.regressor(), _unrouted(model) if useless else model
-    known = LabelSamples.of(model.tree, stream.X_init, stream.Y_init, beam=settings.beam or model.tree.n_nodes)
-    learner = settings.regressor(known)
+    if not settings.uses_label_samples:
+        prunes_nothing = settings.beam is None and settings.learner == "paper"
+        return settings.make_learner(), _without_routing(model) if prunes_nothing else model
+    beam, leaf_factor = settings.beam or model.tree.n_nodes, Mechanisms(**settings.mechanisms).leaf_factor
+    samples = LabelSamples.of(model.tree, stream.X_init, stream.Y_init, beam, leaf_factor=leaf_factor)
+    learner = settings.make_learner(samples)
     return learner, initial_fit(model, learner)
 
 
-def _unrouted(model: Model) -> Model:
+def _without_routing(model: Model) -> Model:
     """The same without routing weights: a beam that prunes nothing decides the same to the bit, and reads less."""
     start = np.zeros(model.tree.n_nodes + 1, np.int64)
     blank = Rows(start, np.zeros(0, np.int32), np.zeros(0, np.float32), model.route_rows.columns)
@@ -125,32 +139,36 @@ def _unrouted(model: Model) -> Model:
 
 
 @dataclass(frozen=True, eq=False)
-class _Table:
-    """What the runs of a plan share; `begin` remembers the last stream and first model."""
+class _Runner:
+    """What the runs of a plan share."""
 
     plan: Plan
     dataset: Dataset
-    begin: Begin
+    starter: Starter
     worlds: Worlds
-    progress: Bars | None
+    progress: ProgressBars | None
 
     def play(self, asked: Settings, seed: int, kept: run_folder.Folder | None = None, index: int = 0) -> RunRecord:
         settings = asked.resolved(self.dataset)
-        stream, model, scenario = self.begin(
-            settings.init, settings.horizon, settings.max_leaf, settings.split, settings.learns_labels,
-            settings.scenario, seed,
-        )  # fmt: skip
-        regressor, model = prepared(settings, stream, model)
-        world, now = self.worlds(seed), versions()
+        stream, model, scenario = self.starter(settings, seed)
+        learner, model = prepare_learner(settings, stream, model)
+        world, now = self.worlds(seed), software_versions()
         past = kept.saved(index, now) if kept else None
         played = run(
-            stream, model, settings.policy(model.tree.n_nodes), name=settings.strategy, seed=seed,
-            epochs=settings.epochs(), regressor=regressor, feedback=settings.observer(), world=world,
-            progress=self._bar(asked, seed, len(stream.rows), past.done if past else 0), resume=past,
-            save=(lambda history: kept.save(index, history, now)) if kept else None,
-            scenario=scenario,
-        )  # fmt: skip
-        return record_of(self.dataset, settings, played, world.regret(stream.rows, played.history.arms), now)
+            stream,
+            model,
+            settings.policy(model.tree.n_nodes),
+            seed=seed,
+            learning=Learning(learner, settings.epochs()),
+            environment=Environment(settings.make_observer(), world, scenario),
+            tracking=Tracking(
+                settings.strategy,
+                self._bar(asked, seed, len(stream.rows), past.done if past else 0),
+                past,
+                (lambda history: kept.save(index, history, now)) if kept else None,
+            ),
+        )
+        return make_record(self.dataset, settings, played, world.regret(stream.rows, played.history.arms), now)
 
     def show(self, asked: Settings, record: RunRecord) -> None:
         """A full bar for what is already there."""

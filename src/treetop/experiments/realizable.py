@@ -1,16 +1,16 @@
 """The realizable experiment (Section 5, Figure 3a): rewards that are truly linear, plus noise, and regret against them.
 
 One ridge regression an arm over the whole dataset becomes the truth. Its loss is that of `Linear()`, so the learner's
-class holds the truth; it is solved for all arms at once, (Z'Z + ridge I)^-1 Z'Y with Z = [X, 1] and one dense Cholesky
-factor, since every row is a sample of every arm. Where those matrices are too large, the truth of `truth.py` is taken,
-which has few weights an arm. Knows nothing of policies.
+class contains the truth; it is solved for all arms at once, (Z'Z + ridge I)^-1 Z'Y with Z = [X, 1] and one dense
+Cholesky factor, since every row is a sample of every arm. Where those matrices are too large, the truth is that of
+`truth.py`, with few weights an arm. Knows nothing of policies.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,25 +22,24 @@ import scipy.sparse as sp
 from treetop.arrays import Floats, Ints, Longs, Rows, Singles, real, whole
 from treetop.data.datasets import Dataset, load
 from treetop.experiments import run_folder
-from treetop.experiments.execute import Bars, execute
+from treetop.experiments.execute import ProgressBars, execute
 from treetop.experiments.records import RunRecord
-from treetop.experiments.settings import Plan, Settings
-from treetop.experiments.truth import LARGEST, Sparse, Truth
+from treetop.experiments.settings import Plan
+from treetop.experiments.truth import LARGEST_FIT, SparseTruth, Truth
 from treetop.files import put
-from treetop.policy.strategies import STRATEGIES
 from treetop.simulation.observation import uniforms
 
 BLOCK = 512
-TRUTH = "truth.npz"
+TRUTH_FILE = "truth.npz"
 
 
 @dataclass(frozen=True, eq=False)
-class Realizable:
+class DenseTruth:
     """A dataset whose arms have the mean rewards [x; 1] . weights[:, arm].
 
     >>> from treetop.arrays import as_rows
     >>> data = Dataset("two rows", as_rows([[1.0], [2.0]]), as_rows([[0.0, 1.0], [1.0, 0.0]], what="labels"))
-    >>> truth = Realizable.fit(data)
+    >>> truth = DenseTruth.fit(data)
     >>> truth.best_arms(np.array([0, 1]), k=1)
     array([[1],
            [0]], dtype=int32)
@@ -50,12 +49,14 @@ class Realizable:
     weights: Floats
 
     @classmethod
-    def fit(cls, dataset: Dataset, ridge: float = 0.5) -> Realizable:
+    def fit(cls, dataset: Dataset, ridge: float = 0.5) -> DenseTruth:
         """The truth nearest to the labels of the dataset; ridge 0.5 is what `Linear(cost=1)` has."""
         real("ridge", ridge, 1e-12)
         d, A = dataset.X.columns + 1, dataset.n_arms
-        if (needed := dense_bytes(dataset)) > LARGEST:
-            raise ValueError(f"{d} x {d} and {d} x {A} numbers are {needed:,} bytes; at most {LARGEST:,} are allowed")
+        if (needed := dense_bytes(dataset)) > LARGEST_FIT:
+            raise ValueError(
+                f"{d} x {d} and {d} x {A} numbers are {needed:,} bytes; at most {LARGEST_FIT:,} are allowed"
+            )
         ones = sp.csr_matrix(np.ones((len(dataset.X), 1)))
         Z = sp.hstack([dataset.X.csr().astype(np.float64), ones], format="csr")
         gram = (Z.T @ Z).toarray()
@@ -109,17 +110,17 @@ def dense_bytes(dataset: Dataset) -> int:
     return 8 * d * (d + dataset.n_arms)
 
 
-def fitted(dataset: Dataset, ridge: float = 0.5) -> Truth:
+def fit_truth(dataset: Dataset, ridge: float = 0.5) -> Truth:
     """The dense truth where its matrices can be had, the sparse one where they cannot.
 
-    >>> type(fitted(load("synthetic:arms=50,features=30,rows=20"))).__name__
-    'Realizable'
+    >>> type(fit_truth(load("synthetic:arms=50,features=30,rows=20"))).__name__
+    'DenseTruth'
     """
-    return (Sparse if dense_bytes(dataset) > LARGEST else Realizable).fit(dataset, ridge)
+    return (SparseTruth if dense_bytes(dataset) > LARGEST_FIT else DenseTruth).fit(dataset, ridge)
 
 
 @dataclass(frozen=True, eq=False)
-class Noisy:
+class NoisyRewards:
     """The rewards of one seed: the truth plus Gaussian noise that has (seed, round, arm) for a key. No limits."""
 
     truth: Truth
@@ -140,57 +141,54 @@ class Noisy:
         return np.asarray(self.best[rows] - np.nansum(self.truth.means(rows, arms), axis=1))
 
 
-def play(
-    data: str,
-    strategies: Sequence[str] = tuple(STRATEGIES),
-    seeds: Sequence[int] = (0,),
+def play_realizable(
+    folder: str | os.PathLike[str] | None,
+    plan: Plan,
+    progress: ProgressBars | None = None,
     *,
-    folder: str | os.PathLike[str] | None = None,
-    beams: Sequence[int | None] = (None, 10),
+    dataset: Dataset | None = None,
     sigma: float = 0.1,
     ridge: float = 0.5,
-    k: int = 50,
-    explore: int = 25,
-    parameters: Mapping[str, dict[str, Any]] | None = None,
-    progress: Bars | None = None,
-    dataset: Dataset | None = None,
-    **settings: Any,
 ) -> list[RunRecord]:
-    """Every strategy with every beam; None is wider than every level, which is Algorithm 1 itself.
+    """Plays a plan with rewards that are linear, by a ridge regression an arm, plus Gaussian noise of `sigma`.
 
-    `parameters` are those of strategies by name. With `folder` it goes on where it was killed, as `execute` does; the
-    truth is kept there too until all is done, since a threaded solver need not give the same bytes twice.
+    All settings of the plan have one k. With `folder` it goes on where it was killed, as `execute` does; the truth is
+    kept there too until all is done, since a threaded solver need not give the same bytes twice.
 
     >>> spec = "synthetic:arms=50,features=30,rows=200,init=100"
-    >>> (record,) = play(spec, ["igw"], beams=[None], k=5, explore=2, sigma=0.2, max_leaf=10)
+    >>> plan = Plan.of(spec, ["igw"], k=5, explore=2, beam=None, max_leaf=10)
+    >>> (record,) = play_realizable(None, plan, sigma=0.2)
     >>> rounds, regret = record.regret_checkpoints[-1]
     >>> rounds, regret > 0
     (200, True)
     """
     real("sigma", sigma, 0)
-    given = parameters or {}
-    asked = tuple(
-        Settings(name, given.get(name, {}), k, explore, beam, **settings) for beam in beams for name in strategies
-    )
-    plan = Plan(data, asked, tuple(seeds), world=f"realizable:sigma={sigma:g},ridge={ridge:g}")
-    found = dataset or load(data)
-    kept = None if folder is None else Path(folder) / TRUTH
+    if len(slots := {settings.k for settings in plan.settings}) > 1:
+        raise ValueError(f"the settings have k of {sorted(slots)}; regret is measured against the best k, one for all")
+    found = dataset or load(plan.data)
+    kept = None if folder is None else Path(folder) / TRUTH_FILE
 
     @cache
     def truth() -> tuple[Truth, Floats]:
-        return remembered(kept, found, lambda: fitted(found, ridge), k)
+        return load_or_fit(kept, found, lambda: fit_truth(found, ridge), plan.settings[0].k)
 
-    records = execute(folder, plan, progress, dataset=found, worlds=lambda seed: Noisy(*truth(), sigma, seed))
+    records = execute(
+        folder,
+        replace(plan, world=f"realizable:sigma={sigma:g},ridge={ridge:g}"),
+        progress,
+        dataset=found,
+        worlds=lambda seed: NoisyRewards(*truth(), sigma, seed),
+    )
     if kept:
         kept.unlink(missing_ok=True)
     return records
 
 
-def remembered(path: Path | None, dataset: Dataset, fit: Callable[[], Truth], k: int) -> tuple[Truth, Floats]:
-    """The truth and its best k, from the file if it is whole.
+def load_or_fit(path: Path | None, dataset: Dataset, fit: Callable[[], Truth], k: int) -> tuple[Truth, Floats]:
+    """The truth and what its best k arms bring, row by row: from the file if it is whole, else fitted and kept in it.
 
     >>> data = load("synthetic:arms=50,features=30,rows=200,init=100")
-    >>> truth, best = remembered(None, data, lambda: Realizable.fit(data), k=5)
+    >>> truth, best = load_or_fit(None, data, lambda: DenseTruth.fit(data), k=5)
     >>> best.shape
     (200,)
     """
@@ -205,5 +203,5 @@ def remembered(path: Path | None, dataset: Dataset, fit: Callable[[], Truth], k:
 
 def _of(arrays: Mapping[str, Any], dataset: Dataset) -> Truth:
     if "weights" in arrays:
-        return Realizable(dataset, arrays["weights"])
-    return Sparse(dataset, Rows(arrays["start"], arrays["index"], arrays["value"], dataset.X.columns + 1))
+        return DenseTruth(dataset, arrays["weights"])
+    return SparseTruth(dataset, Rows(arrays["start"], arrays["index"], arrays["value"], dataset.X.columns + 1))

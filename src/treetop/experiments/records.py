@@ -17,12 +17,25 @@ from treetop.arrays import Floats
 from treetop.data.datasets import Dataset
 from treetop.experiments import run_folder
 from treetop.experiments.settings import Settings
-from treetop.simulation.play import Run, curve
+from treetop.simulation.history import curve
+from treetop.simulation.play import SUMMARY, Run
 
-TOLD = (
-    "k", "explore", "beam", "learner", "warm", "feedback", "scenario", "loss", "split", "max_leaf", "init", "horizon",
-    "first_epoch", "factor",
-)  # fmt: skip
+COMPARED_SETTINGS = (  # that a table names where they differ
+    "k",
+    "explore",
+    "beam",
+    "learner",
+    "label_samples",
+    "observer",
+    "scenario",
+    "loss",
+    "split",
+    "max_leaf",
+    "init",
+    "horizon",
+    "first_epoch",
+    "factor",
+)
 
 BLOCKS = 200
 
@@ -33,7 +46,7 @@ class RunRecord:
 
     `checkpoints` are (rounds, mean reward so far), `regret_checkpoints` (rounds, regret so far in all). `blocks` are
     the rewards of 200 equal stretches, to be paired with those of another strategy with the same seed. `observed` is
-    the share of slots the learner heard of; `checksum` the sha256 of arms, nodes and rewards.
+    the share of slots that the learner observed; `checksum` the sha256 of arms, nodes and rewards.
     """
 
     dataset: dict[str, Any]
@@ -61,14 +74,13 @@ class RunRecord:
 
     def summary(self) -> dict[str, Any]:
         """What `treetop simulate --json` prints."""
-        names = ("strategy", "seed", "mean_reward", "checkpoints", "seconds", "settings")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in SUMMARY}
 
 
-def versions() -> dict[str, str]:
+def software_versions() -> dict[str, str]:
     """What a run was played with: others may give other bytes.
 
-    >>> sorted(versions())
+    >>> sorted(software_versions())
     ['numpy', 'python', 'scipy', 'treetop']
     """
     names = ("treetop", "numpy", "scipy")
@@ -77,16 +89,17 @@ def versions() -> dict[str, str]:
 
 def distinguishing_settings(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, str]]:
     """For every run, by strategy and settings: the parameters that its strategy has in no other run, and the settings
-    that are not the same in all runs, both in words. What follows from the learner goes without saying.
+    that are not the same in all runs, both in words. What follows from the learner is left out.
 
     >>> distinguishing_settings([("igw", {"beam": 10, "k": 5}), ("igw", {"beam": 30, "k": 5})])
     [('', 'beam=10'), ('', 'beam=30')]
-    >>> distinguishing_settings([("igw", {"parameters": {"C": 1.0}}), ("igw", {"parameters": {"C": 2.0}}), ("greedy", {})])
+    >>> played = [("igw", {"parameters": {"C": 1.0}}), ("igw", {"parameters": {"C": 2.0}}), ("greedy", {})]
+    >>> distinguishing_settings(played)
     [('C=1.0', ''), ('C=2.0', ''), ('', '')]
     """
-    differing = [name for name in TOLD if any(s.get(name) != runs[0][1].get(name) for _, s in runs)]
+    differing = [name for name in COMPARED_SETTINGS if any(s.get(name) != runs[0][1].get(name) for _, s in runs)]
     if "learner" in differing:
-        differing = [name for name in differing if name not in ("warm", "first_epoch", "factor")]
+        differing = [name for name in differing if name not in ("label_samples", "first_epoch", "factor")]
     found = []
     for strategy, settings in runs:
         twins = [s.get("parameters", {}) for name, s in runs if name == strategy]
@@ -112,16 +125,34 @@ def read_records(folder: str | os.PathLike[str]) -> list[RunRecord]:
     return [msgspec.json.decode(line, type=RunRecord) for line in run_folder.lines(Path(folder))]
 
 
-def record_of(
-    dataset: Dataset, settings: Settings, played: Run, regret: Floats | None, now: dict[str, str]
+def make_record(
+    dataset: Dataset, settings: Settings, played: Run, regret: Floats | None, versions: dict[str, str]
 ) -> RunRecord:
+    """The record of a finished run; `regret` is that of every round, where it is known.
+
+    >>> from treetop.data.datasets import load
+    >>> from treetop.policy.policy import Policy
+    >>> from treetop.simulation.play import begin, run
+    >>> data = load("synthetic:arms=50,features=30,rows=200,init=100")
+    >>> played = run(*begin(data, init=100, horizon=200, max_leaf=10), Policy())
+    >>> make_record(data, Settings("igw"), played, None, software_versions()).rounds
+    200
+    """
     known = {name: value for name, value in asdict(settings).items() if name not in ("strategy", "parameters")}
     refits = played.settings["refits"]
     n = played.rounds
     blocks = np.add.reduceat(played.history.collected(), np.arange(min(n, BLOCKS)) * n // min(n, BLOCKS))
     return RunRecord(
-        dataset.facts(), played.strategy, played.seed, played.mean_reward, played.checkpoints, played.seconds,
-        {**played.settings, **known}, played.history.checksum(), [round(float(b), 6) for b in blocks],
-        round(float(played.history.observed.sum() / (played.history.arms >= 0).sum()), 6), now,
+        dataset.facts(),
+        played.strategy,
+        played.seed,
+        played.mean_reward,
+        played.checkpoints,
+        played.seconds,
+        {**played.settings, **known},
+        played.history.checksum(),
+        [round(float(b), 6) for b in blocks],
+        round(float(played.history.observed.sum() / (played.history.arms >= 0).sum()), 6),
+        versions,
         None if regret is None else curve(np.cumsum(regret), refits),
-    )  # fmt: skip
+    )

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treetop.files import append, cut_unfinished_line, locked, put
-from treetop.simulation.play import History
+from treetop.simulation.history import History
 
 PLAN, RUNS, STATE = "plan.json", "runs.jsonl", "state"
 ARRAYS = ("arms", "nodes", "rewards", "observed", "explored")

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from typing import Any
 
 from treetop.arrays import whole
 from treetop.data.datasets import Dataset
 from treetop.learning.label_samples import LabelSamples
-from treetop.learning.linear import Linear
-from treetop.learning.pooled import Pooled
+from treetop.learning.learners import DEFAULT_STRATEGY, make_learner
+from treetop.learning.pooled import Mechanisms
 from treetop.learning.refit import Learner
+from treetop.learning.routes import RouteCache
 from treetop.learning.schedule import Epochs
 from treetop.policy.policy import Policy
-from treetop.policy.strategies import STRATEGIES, Strategy
-from treetop.simulation.observation import Observer, parse
+from treetop.policy.strategies import Strategy, make_strategy
+from treetop.simulation.observation import Observer, make_observer
 from treetop.simulation.scenario import SCENARIOS
 
-LEARNERS = ("paper", "treetop")
-
-# Rounds before the first refit, and from one to the next; a service of the treetop learner has the same.
+# Rounds before the first refit, and how the rounds seen grow from one refit to the next. These are for simulations; a
+# service of the treetop learner refits seldomer, after 1,024 observed rounds and then at every 1.2-fold of them.
 EPOCHS = {"paper": (4096, 2.0), "treetop": (256, 1.05)}
 
 
 @dataclass(frozen=True)
 class Settings:
     """How one run is played. `beam=None` is wider than every level: Algorithm 1. The other None depend on the data.
+
+    `observer` says which slots the learner observes, as `make_observer` reads it. With `label_samples` the treetop
+    learner learns from the labels of the initialisation set too; the paper's never does. Then the tree keeps arms
+    without labels separate, unless `separate_unlabelled` is off. `mechanisms` switches parts of the treetop learner off
+    (see `Mechanisms`).
 
     >>> Settings("igw", {"C": 2.0}).policy(nodes=7).strategy.C
     2.0
@@ -46,38 +51,43 @@ class Settings:
     loss: str = "squared"
     split: str = "kmeans"
     learner: str = "paper"
-    feedback: str = "all"
+    observer: str = "all"
     scenario: str = "stationary"
-    warm: bool = True
+    label_samples: bool = True
+    separate_unlabelled: bool = True
+    mechanisms: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.learner not in LEARNERS:
-            raise ValueError(f"learner is {self.learner!r}; it must be one of {', '.join(LEARNERS)}")
         if self.scenario not in SCENARIOS:
             raise ValueError(f"scenario is {self.scenario!r}; it must be one of {', '.join(SCENARIOS)}")
-        if self.learner == "treetop" and self.loss == "absolute":
-            raise ValueError(f"loss={self.loss!r} is for the learner paper, not for {self.learner}")
-        self.policy(nodes=1), self.epochs(), Linear(loss=self.loss)
-
-    def made_strategy(self) -> Strategy:
-        """The strategy; the theorems' gamma gets its c from the feedback unless it is given."""
-        if self.strategy not in STRATEGIES:
-            raise ValueError(f"strategy is {self.strategy!r}; it must be one of {', '.join(STRATEGIES)}")
-        kind = STRATEGIES[self.strategy]
-        known = [f.name for f in fields(kind)]
-        if wrong := [name for name in self.parameters if name not in known]:
-            raise ValueError(f"{self.strategy} has no {wrong[0]!r}; it has {', '.join(known) or 'no parameters'}")
-        c = self.observer().c(self.k)
-        implied = {"c": c} if self.parameters.get("gamma", "experiments") != "experiments" and c is not None else {}
-        made: Strategy = kind(**{**implied, **self.parameters})
-        return made
+        self.policy(nodes=1), self.make_learner(), self.epochs()
 
     def policy(self, nodes: int) -> Policy:
         """The policy, for a tree of so many nodes."""
-        return Policy(self.k, self.explore, nodes if self.beam is None else self.beam, self.made_strategy())
+        return Policy(self.k, self.explore, nodes if self.beam is None else self.beam, self.make_strategy())
 
-    def observer(self) -> Observer:
-        return parse(self.feedback)
+    def make_strategy(self) -> Strategy:
+        """The strategy; the theorems' gamma gets its c from the observer unless it is given."""
+        c = self.make_observer().c(self.k)
+        implied = {"c": c} if self.parameters.get("gamma", "experiments") != "experiments" and c is not None else {}
+        return make_strategy(self.strategy, {**implied, **self.parameters})
+
+    def make_learner(self, label_samples: LabelSamples | None = None) -> Learner:
+        """The learner; `label_samples` are those of the initialisation set, where it uses them."""
+        return make_learner(
+            self.learner,
+            loss=self.loss,
+            label_samples=label_samples,
+            mechanisms=Mechanisms(**self.mechanisms),
+            route_cache=RouteCache(),
+        )
+
+    def make_observer(self) -> Observer:
+        return make_observer(self.observer)
+
+    @property
+    def uses_label_samples(self) -> bool:
+        return self.learner == "treetop" and self.label_samples
 
     def epochs(self) -> Epochs:
         return Epochs.geometric(*self._schedule())
@@ -86,18 +96,21 @@ class Settings:
         first, factor = EPOCHS[self.learner]
         return first if self.first_epoch is None else self.first_epoch, factor if self.factor is None else self.factor
 
-    @property
-    def learns_labels(self) -> bool:
-        return self.learner == "treetop" and self.warm
-
-    def regressor(self, known: LabelSamples | None = None) -> Learner:
-        return Linear(loss=self.loss) if self.learner == "paper" else Pooled(label_samples=known)
-
     def resolved(self, dataset: Dataset) -> Settings:
         """The same with what depends on the data filled in."""
         init, horizon, max_leaf = dataset.sizes(self.init, self.horizon, self.max_leaf)
         first, factor = self._schedule()
         return replace(self, init=init, horizon=horizon, max_leaf=max_leaf, first_epoch=first, factor=factor)
+
+
+def strategies_for(learner: str, names: Sequence[str]) -> list[str]:
+    """The strategies to play with a learner, each once: `default` is what Bandit and the service use with it.
+
+    >>> strategies_for("paper", ["default", "greedy", "igw"])
+    ['igw', 'greedy']
+    """
+    default = DEFAULT_STRATEGY.get(learner, DEFAULT_STRATEGY["paper"])  # Settings refuses another learner
+    return list(dict.fromkeys(default if name == "default" else name for name in names))
 
 
 @dataclass(frozen=True)

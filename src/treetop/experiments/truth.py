@@ -17,13 +17,13 @@ import numpy as np
 from treetop import _core
 from treetop.arrays import Floats, Ints, Longs, Rows, as_rows, real, whole
 from treetop.data.datasets import Dataset
-from treetop.simulation.play import Labels
+from treetop.simulation.worlds import Labels
 
 KEPT = 50  # weights of an arm, beside its bias
-LARGEST = 4 * 2**30  # bytes of the matrices of a fit, dense or sparse
+LARGEST_FIT = 4 * 2**30  # bytes of the matrices of a fit, dense or sparse
 BLOCK = 4096
-LOOKED_AT = 2_000  # rows on which a truth is compared with the labels
-HITS = 5  # best arms of each that are looked at
+COMPARED_ROWS = 2_000  # rows on which a truth is compared with the labels
+BEST_ARMS = 5  # best arms of each that are looked at
 
 
 class Truth(Protocol):
@@ -50,11 +50,11 @@ class Truth(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Sparse:
+class SparseTruth:
     """A dataset whose arms have the mean rewards [x; 1] . weights[arm], with few weights an arm.
 
     >>> data = Dataset("two rows", as_rows([[1.0], [2.0]]), as_rows([[0.0, 1.0], [1.0, 0.0]], what="labels"))
-    >>> truth = Sparse.fit(data)
+    >>> truth = SparseTruth.fit(data)
     >>> truth.best_arms(np.array([0, 1]), k=1)
     array([[1],
            [0]], dtype=int32)
@@ -65,22 +65,38 @@ class Sparse:
 
     @classmethod
     def fit(
-        cls, dataset: Dataset, ridge: float = 0.5, kept: int = KEPT, threads: int = 0,
+        cls,
+        dataset: Dataset,
+        ridge: float = 0.5,
+        kept: int = KEPT,
+        threads: int = 0,
         progress: Callable[[int, int], object] | None = None,
-    ) -> Sparse:  # fmt: skip
+    ) -> SparseTruth:
         """The truth nearest to the labels on `kept` features an arm. An arm without labels has no weights."""
         real("ridge", ridge, 1e-12)
         whole("kept", kept, 1, 4096)
-        if (needed := 8 * dataset.n_arms * (kept + 1)) > LARGEST:
+        if (needed := 8 * dataset.n_arms * (kept + 1)) > LARGEST_FIT:
             raise ValueError(
-                f"{dataset.n_arms} arms of {kept} weights and a bias are {needed:,} bytes; at most {LARGEST:,} are "
+                f"{dataset.n_arms} arms of {kept} weights and a bias are {needed:,} bytes; at most {LARGEST_FIT:,} are "
                 "allowed"
             )
-        X, columns, arms = dataset.X, turned(dataset.X), turned(dataset.Y)
+        X, columns, arms = dataset.X, transposed(dataset.X), transposed(dataset.Y)
         found = _core.fit_truth(
-            X.start, X.index, X.value, X.columns, columns.start, columns.index, columns.value,
-            arms.start, arms.index, arms.value, ridge, kept, threads, progress,
-        )  # fmt: skip
+            X.start,
+            X.index,
+            X.value,
+            X.columns,
+            columns.start,
+            columns.index,
+            columns.value,
+            arms.start,
+            arms.index,
+            arms.value,
+            ridge,
+            kept,
+            threads,
+            progress,
+        )
         return cls(dataset, Rows(*found, X.columns + 1))
 
     def means(self, rows: Longs, arms: Ints) -> Floats:
@@ -113,10 +129,10 @@ class Sparse:
         return {"start": self.weights.start, "index": self.weights.index, "value": self.weights.value}
 
 
-def turned(matrix: Rows) -> Rows:
+def transposed(matrix: Rows) -> Rows:
     """The transposed matrix, its rows in order.
 
-    >>> turned(as_rows([[1.0, 2.0], [0.0, 3.0]])).csr().toarray()
+    >>> transposed(as_rows([[1.0, 2.0], [0.0, 3.0]])).csr().toarray()
     array([[1., 0.],
            [2., 3.]], dtype=float32)
     """
@@ -124,11 +140,11 @@ def turned(matrix: Rows) -> Rows:
     return Rows(by_column.indptr.astype(np.int64), by_column.indices.astype(np.int32), by_column.data, len(matrix))
 
 
-def hits(truth: Truth, k: int = HITS, most: int = LOOKED_AT) -> float:
+def label_hits(truth: Truth, k: int = BEST_ARMS, most: int = COMPARED_ROWS) -> float:
     """How many of a row's k best arms by the truth are labels of it, on average over evenly spaced rows.
 
     >>> data = Dataset("two rows", as_rows([[1.0], [2.0]]), as_rows([[0.0, 1.0], [1.0, 0.0]], what="labels"))
-    >>> hits(Sparse.fit(data), k=1)
+    >>> label_hits(SparseTruth.fit(data), k=1)
     1.0
     """
     n = len(truth.dataset.X)

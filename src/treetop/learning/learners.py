@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.linear import Linear
-from treetop.learning.pooled import Pooled
+from treetop.learning.pooled import Mechanisms, Pooled
 from treetop.learning.refit import Learner
 from treetop.learning.routes import RouteCache
 
@@ -18,9 +18,10 @@ def make_learner(
     loss: str = "squared",
     cost: float = 1.0,
     label_samples: LabelSamples | None = None,
+    mechanisms: Mechanisms = Mechanisms(),  # noqa: B008
     route_cache: RouteCache | None = None,
 ) -> Learner:
-    """A learner by its name; `label_samples` and `route_cache` are for treetop's.
+    """A learner by its name; the last three settings are for treetop's.
 
     >>> make_learner("paper", cost=2.0).cost
     2.0
@@ -34,4 +35,4 @@ def make_learner(
         return Linear(loss, cost)
     if loss != "squared":
         raise ValueError(f"loss={loss!r} is for the learner paper, not for {name}")
-    return Pooled(cost, label_samples=label_samples, route_cache=route_cache)
+    return Pooled(cost, label_samples=label_samples, mechanisms=mechanisms, route_cache=route_cache)

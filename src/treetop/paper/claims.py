@@ -1,4 +1,4 @@
-"""What the paper says it found, and whether the results here agree. Reads chapters; measures nothing."""
+"""What the paper says it found, and whether the results here agree. Reads sections; measures nothing."""
 
 from __future__ import annotations
 
@@ -7,27 +7,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from treetop.experiments.comparison import Tally, bakeoff, outcomes, ranks
-from treetop.report.tables import Chapter, Sheet, number
+from treetop.experiments.comparison import bakeoff, outcomes, ranks
+from treetop.paper.published import FIGURE3B, ORDER, K, dataset_title, legend_name
+from treetop.report.sections import Section, Table, number
 
-NAMES = {"greedy": "Greedy", "igw": "IGW-topk", "boltzmann": "Boltzmann-topk", "epsilon": "ε-greedy-topk"}
-ORDER = ("greedy", "igw", "boltzmann", "epsilon")  # of Table 2
-
-# Table 2: row against column over 6 datasets.
-TABLE2 = {
-    ("greedy", "igw"): Tally(0, 0, 6), ("greedy", "boltzmann"): Tally(1, 0, 5), ("greedy", "epsilon"): Tally(0, 1, 5),
-    ("igw", "greedy"): Tally(6, 0, 0), ("igw", "boltzmann"): Tally(4, 1, 1), ("igw", "epsilon"): Tally(6, 0, 0),
-    ("boltzmann", "greedy"): Tally(5, 0, 1), ("boltzmann", "igw"): Tally(1, 1, 4),
-    ("boltzmann", "epsilon"): Tally(3, 0, 3), ("epsilon", "greedy"): Tally(5, 1, 0),
-    ("epsilon", "igw"): Tally(0, 0, 6), ("epsilon", "boltzmann"): Tally(3, 0, 3),
-}  # fmt: skip
-
-# Figure 3(b): amazon-3m, k = 5, r = 3; its last row is a beam of all leaves.
-FIGURE3B = {"10": 7.85, "30": 12.84, "100": 27.83, "all": 799.06}
-
-NOISE = 0.15  # of a median on a machine that does other things too
-
-K = 5  # arms shown a round, but for the realizable setting
+NOISE = 0.15  # relative error of a median on a machine that does other work too
 
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "not measured"
 Data = Mapping[str, Any]
@@ -47,56 +31,29 @@ class Finding:
 
 @dataclass(frozen=True)
 class Claim:
-    """One sentence of the paper, the chapter that can tell, how each dataset tells, and what all of them say."""
+    """One sentence of the paper, the section that can tell, how each dataset tells, and what all of them say."""
 
     text: str
     paper: str
-    chapter: str
+    section: str
     each: Callable[[Data], list[Finding]]
-    total: tuple[str, Callable[[Data], tuple[str, str]]] | None = None  # another chapter, which counts them all
+    total: tuple[str, Callable[[Data], tuple[str, str]]] | None = None  # another section, which counts them all
 
-    def findings(self, chapters: Mapping[str, Data]) -> list[Finding]:
-        return self.each(chapters[self.chapter]) if self.chapter in chapters else []
+    def findings(self, sections: Mapping[str, Data]) -> list[Finding]:
+        return self.each(sections[self.section]) if self.section in sections else []
 
-    def judged(self, chapters: Mapping[str, Data]) -> tuple[str, str]:
+    def judged(self, sections: Mapping[str, Data]) -> tuple[str, str]:
         """What was measured, and the verdict: it holds if it does on every dataset, and in every part of each."""
         if self.total:
             name, judge = self.total
-            return judge(chapters[name]) if name in chapters else ("", UNKNOWN)
-        found = self.findings(chapters)
+            return judge(sections[name]) if name in sections else ("", UNKNOWN)
+        found = self.findings(sections)
         text = "; ".join(f"{f.part + ', ' if f.part else ''}{f.dataset}: {f.words or f.short}" for f in found)
         if all(f.holds for f in found):
             return text, HOLDS if found else UNKNOWN
         parts = [part for part in dict.fromkeys(f.part for f in found) if part]
         whole = [part for part in parts if all(f.holds for f in found if f.part == part)]
         return text, f"holds for {', '.join(whole)}, not otherwise" if whole else FAILS
-
-
-def paper_name(style: str, prefix: str = "X-") -> str:
-    """The name in the paper's legends: X- where sampling happens under the reduction of Algorithm 3.
-
-    >>> paper_name("igw"), paper_name("greedy"), paper_name("epsilon", prefix="")
-    ('X-IGW-topk', 'X-Greedy', 'ε-greedy-topk')
-    """
-    return prefix + NAMES.get(style, style)
-
-
-def labelled(row: Data) -> str:
-    """The name of a dataset, never without the word if it is synthetic.
-
-    >>> labelled({"name": "synthetic:like=eurlex-4k,noise=0.7", "synthetic": True, "arms": 4271})
-    'synthetic like eurlex-4k (noise=0.7)'
-    >>> labelled({"name": "synthetic:arms=1500,rows=9", "synthetic": True, "arms": 1500}), labelled({"name": "debian"})
-    ('synthetic, 1,500 arms', 'debian')
-    """
-    name = str(row["name"])
-    if not name.startswith("synthetic:"):
-        return f"{name} (synthetic)" if row.get("synthetic") else name
-    said = dict(part.partition("=")[::2] for part in name.removeprefix("synthetic:").split(","))
-    if like := said.pop("like", ""):
-        rest = ", ".join(f"{key}={value}" for key, value in said.items())
-        return f"synthetic like {like}" + (f" ({rest})" if rest else "")
-    return f"synthetic, {row['arms']:,} arms"
 
 
 def _above_greedy(data: Data) -> list[Finding]:
@@ -107,8 +64,8 @@ def _above_greedy(data: Data) -> list[Finding]:
             continue
         weakest = min((style for style in means if style != "greedy"), key=lambda style: means[style])
         lead, above = means[weakest] / means["greedy"], means[weakest] > means["greedy"]
-        words = f"the weakest explorer{'' if above else f', {paper_name(weakest)},'} collects {lead:.2f}x"
-        found.append(Finding(labelled(row), above, f"{lead:.2f}x at least", words))
+        words = f"the weakest explorer{'' if above else f', {legend_name(weakest)},'} collects {lead:.2f}x"
+        found.append(Finding(dataset_title(row), above, f"{lead:.2f}x at least", words))
     return found
 
 
@@ -124,7 +81,7 @@ def _most_wins(data: Data) -> list[Finding]:
         mine = [v for (a, _), v in votes.items() if a == "igw"]
         most = all(won["igw"] > won[style] for style in ORDER if style != "igw")
         tally = f"{won['igw']}W/{mine.count(0)}D/{mine.count(-1)}L"
-        found.append(Finding(labelled(row), most, tally))
+        found.append(Finding(dataset_title(row), most, tally))
     return found
 
 
@@ -137,13 +94,13 @@ def _table2(data: Data) -> tuple[str, str]:
         return "", UNKNOWN
     share = {style: wins[style] / played[style] for style in ORDER}
     each = ", ".join(
-        f"{paper_name(style)} {wins[style]} of {played[style]}" for style in sorted(ORDER, key=lambda s: -share[s])
+        f"{legend_name(style)} {wins[style]} of {played[style]}" for style in sorted(ORDER, key=lambda s: -share[s])
     )
     return f"wins: {each}", HOLDS if all(share["igw"] > share[s] for s in ORDER if s != "igw") else FAILS
 
 
 def _top_two(data: Data) -> list[Finding]:
-    places = [(labelled(row), ranks(row["means"])["igw"]) for row in data["datasets"] if len(row["means"]) > 2]
+    places = [(dataset_title(row), ranks(row["means"])["igw"]) for row in data["datasets"] if len(row["means"]) > 2]
     return [Finding(name, place <= 2, f"place {place}") for name, place in places]
 
 
@@ -153,7 +110,7 @@ def _beam_against_all(data: Data) -> list[Finding]:
         beam, flat = row["mean_beam"], row["mean_all"]
         lead = f"{100 * (beam / flat - 1):+.0f} %" if flat > 0 else "nothing found among all arms"
         words = f"{beam:.3f} against {flat:.3f} with b={row['all']}{_over(row)}"
-        found.append(Finding(labelled(row), beam > flat, lead, f"{words}, {lead}"))
+        found.append(Finding(dataset_title(row), beam > flat, lead, f"{words}, {lead}"))
     return found
 
 
@@ -162,11 +119,11 @@ def _lowest_regret(data: Data) -> list[Finding]:
     for row in data["variants"]:
         regret, mine = row["regret"], row["regret"]["igw"]
         order = sorted(regret, key=lambda style: regret[style])
-        values = ", ".join(f"{paper_name(s, row['prefix'])} {number(regret[s])}" for s in order) + _over(row)
+        values = ", ".join(f"{legend_name(s, row['prefix'])} {number(regret[s])}" for s in order) + _over(row)
         best = min((regret[s] for s in regret if s != "igw"), default=mine)
         gap = f"{100 * (best - mine) / best:+.1f} % against the best other" if best else "-"
         short = f"place {ranks({s: -r for s, r in regret.items()})['igw']}, {gap}"
-        found.append(Finding(labelled(row), order[0] == "igw", short, values, row["variant"]))
+        found.append(Finding(dataset_title(row), order[0] == "igw", short, values, row["variant"]))
     return found
 
 
@@ -177,7 +134,9 @@ def _over(row: Data) -> str:
 def _sublinear(data: Data) -> list[Finding]:
     """An exponent that is 1 to two places is no growth below the rounds."""
     return [
-        Finding(labelled(row), round(slope, 2) < 1, f"t^{slope:.2f}", f"t to the power of {slope:.2f}", row["variant"])
+        Finding(
+            dataset_title(row), round(slope, 2) < 1, f"t^{slope:.2f}", f"t to the power of {slope:.2f}", row["variant"]
+        )
         for row in data["variants"]
         if (slope := row["exponent"].get("igw")) is not None
     ]
@@ -192,7 +151,7 @@ def _inference(data: Data) -> list[Finding]:
     factor = rows[-1]["median_ms"] / rows[0]["median_ms"]
     holds = rising and factor > 1 and rows[0]["median_ms"] <= FIGURE3B["10"]
     text = f"{data['arms']:,} arms, median ms: {each}; all arms take {factor:.0f}x"
-    return [Finding(labelled(data), holds, f"all arms take {factor:.0f}x", text)]
+    return [Finding(dataset_title(data), holds, f"all arms take {factor:.0f}x", text)]
 
 
 CLAIMS = (
@@ -237,14 +196,14 @@ CLAIMS = (
 )
 
 
-def sheet(chapters: Sequence[Chapter]) -> Sheet:
+def claims_table(sections: Sequence[Section]) -> Table:
     """Every claim with the paper's numbers, ours, and whether it holds here.
 
-    >>> found = Chapter("curves", "", "", data={"datasets": [{"name": "debian", "means": {"greedy": 1.0, "igw": 2.0}}]})
-    >>> sheet([found]).rows[0][2:]
+    >>> found = Section("curves", "", "", data={"datasets": [{"name": "debian", "means": {"greedy": 1.0, "igw": 2.0}}]})
+    >>> claims_table([found]).rows[0][2:]
     ('debian: the weakest explorer collects 2.00x', 'holds')
     """
-    data = {chapter.name: chapter.data for chapter in chapters}
+    data = {section.name: section.data for section in sections}
     rows = []
     for claim in CLAIMS:
         measured, verdict = claim.judged(data)
@@ -253,24 +212,24 @@ def sheet(chapters: Sequence[Chapter]) -> Sheet:
         "A claim holds if it is true of every dataset measured; results on synthetic sets say so. Rewards are hits a "
         "round; regret is what the best k arms would have brought more, a round."
     )
-    return Sheet("The paper's claims", ("claim", "the paper", "measured here", "verdict"), tuple(rows), note, left=4)
+    return Table("The paper's claims", ("claim", "the paper", "measured here", "verdict"), tuple(rows), note, left=4)
 
 
-def by_dataset(chapters: Sequence[Chapter]) -> Sheet:
+def verdicts_table(sections: Sequence[Section]) -> Table:
     """Every claim on every dataset: whether it holds there, and the number that says so.
 
-    >>> found = Chapter("curves", "", "", data={"datasets": [{"name": "debian", "means": {"greedy": 1.0, "igw": 2.0}}]})
-    >>> by_dataset([found]).rows[0]
+    >>> found = Section("curves", "", "", data={"datasets": [{"name": "debian", "means": {"greedy": 1.0, "igw": 2.0}}]})
+    >>> verdicts_table([found]).rows[0]
     ('Every exploring strategy collects more than greedy, on all datasets', 'holds: 2.00x at least')
     """
-    data = {chapter.name: chapter.data for chapter in chapters}
+    data = {section.name: section.data for section in sections}
     found = [claim.findings(data) for claim in CLAIMS]
     names = list(dict.fromkeys(finding.dataset for findings in found for finding in findings))
     rows = tuple(
         (claim.text, *(_cell([finding for finding in findings if finding.dataset == name]) for name in names))
         for claim, findings in zip(CLAIMS, found, strict=True)
     )
-    return Sheet("Dataset by dataset", ("claim", *names), rows, left=1 + len(names))
+    return Table("Dataset by dataset", ("claim", *names), rows, left=1 + len(names))
 
 
 def _cell(found: Sequence[Finding]) -> str:

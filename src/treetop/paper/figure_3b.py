@@ -10,51 +10,54 @@ import numpy as np
 from treetop.arrays import Floats
 from treetop.learning.refit import refit
 from treetop.model.model import Model
-from treetop.paper.claims import FIGURE3B, K, labelled
-from treetop.paper.run_cache import BEAM, EXPLORE, Lab, named
+from treetop.paper.published import FIGURE3B, K, dataset_title
+from treetop.paper.run_cache import BEAM, EXPLORE, RunCache, named
 from treetop.policy.policy import Policy
 from treetop.policy.strategies import IGW
-from treetop.report.tables import Chapter, Line, Panel, Sheet, number
-from treetop.simulation.play import begin, run
+from treetop.report.sections import Line, Panel, Section, Table, number
+from treetop.simulation.play import Tracking, begin, run
 
 BEAMS = (10, 30, 100)
 TRAINING, TIMED, SECONDS, QUICK_SECONDS = 50_000, 1_000, 60.0, 10.0  # rounds, contexts, budgets
 
 
-def inference(lab: Lab) -> Chapter:
-    """The chapter, for the dataset with the most arms.
+def inference(cache: RunCache) -> Section:
+    """The section, for the dataset with the most arms.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     spec = "synthetic:arms=150,features=40,rows=200,init=100,nonzeros=8"
-    ...     lab = Lab((spec,), (0,), Path(folder), quick=True, horizon=100)
-    ...     [row["beam"] for row in inference(lab).data["rows"]]
+    ...     cache = RunCache((spec,), (0,), Path(folder), quick=True, horizon=100)
+    ...     [row["beam"] for row in inference(cache).data["rows"]]
     ['10', 'all (16)']
     """
-    spec = lab.largest()
-    facts, size = lab.about(spec)
+    spec = cache.largest()
+    facts, size = cache.about(spec)
     rounds = min(size.horizon, TRAINING)
-    model, contexts = _trained(lab, spec, rounds)
+    model, contexts = _trained(cache, spec, rounds)
     leaves = len(np.unique(model.tree.leaf_of))
     beams = {str(b): b for b in BEAMS if b < leaves} | {"all": leaves}
-    times = _times(model, beams, contexts, QUICK_SECONDS if lab.quick else SECONDS)
+    times = _times(model, beams, contexts, QUICK_SECONDS if cache.quick else SECONDS)
     rows = [_row(f"all ({leaves:,})" if name == "all" else name, FIGURE3B[name], ms) for name, ms in times.items()]
-    return Chapter(
-        "inference", "Inference time by beam (Figure 3b)",
-        f"{labelled(facts)}: {facts['arms']:,} arms, a model that has learned from {rounds:,} rounds; k = {K}, "
+    return Section(
+        "inference",
+        "Inference time by beam (Figure 3b)",
+        f"{dataset_title(facts)}: {facts['arms']:,} arms, a model that has learned from {rounds:,} rounds; k = {K}, "
         f"r = {EXPLORE}. The paper's machine is not this one: compare how the times grow.",
-        (_sheet(rows, len(times["all"])),), (_panel(rows, labelled(facts)),), {**named(facts), "rows": rows},
-        {**lab.settings(), "rounds": rounds, "init": size.init, "max_leaf": size.max_leaf},
-    )  # fmt: skip
+        (_table(rows, len(times["all"])),),
+        (_panel(rows, dataset_title(facts)),),
+        {**named(facts), "rows": rows},
+        {**cache.settings(), "rounds": rounds, "init": size.init, "max_leaf": size.max_leaf},
+    )
 
 
-def _trained(lab: Lab, spec: str, rounds: int) -> tuple[Model, Any]:
+def _trained(cache: RunCache, spec: str, rounds: int) -> tuple[Model, Any]:
     """A model that has learned from IGW's own rounds, and their contexts."""
-    size, seed = lab.sizes(spec), lab.seeds[0]
-    stream, model = begin(lab.dataset(spec), size.init, rounds, size.max_leaf, seed)
-    bar = lab.bars("inference: igw", rounds) if lab.bars else None
-    played = run(stream, model, Policy(K, EXPLORE, BEAM, IGW()), seed=seed, progress=bar)
+    size, seed = cache.sizes(spec), cache.seeds[0]
+    stream, model = begin(cache.dataset(spec), size.init, rounds, size.max_leaf, seed)
+    bar = cache.bars("inference: igw", rounds) if cache.bars else None
+    played = run(stream, model, Policy(K, EXPLORE, BEAM, IGW()), seed=seed, tracking=Tracking(progress=bar))
     return refit(played.model, played.feedback), played.feedback.contexts.csr()
 
 
@@ -77,16 +80,19 @@ def _times(model: Model, beams: dict[str, int], contexts: Any, budget: float) ->
 
 def _row(beam: str, paper: float, ms: Floats) -> dict[str, Any]:
     return {
-        "beam": beam, "paper_ms": paper, "median_ms": float(np.median(ms)), "p99_ms": float(np.percentile(ms, 99)),
+        "beam": beam,
+        "paper_ms": paper,
+        "median_ms": float(np.median(ms)),
+        "p99_ms": float(np.percentile(ms, 99)),
         "mean_ms": float(ms.mean()),
-    }  # fmt: skip
+    }
 
 
-def _sheet(rows: list[dict[str, Any]], n: int) -> Sheet:
+def _table(rows: list[dict[str, Any]], n: int) -> Table:
     columns = ("beam", "paper, amazon-3m: mean ms", "median ms", "p99 ms", "mean ms")
     keys = ("paper_ms", "median_ms", "p99_ms", "mean_ms")
     note = f"{n} contexts, one at a time through the Python API, in one process, the beams in turn."
-    return Sheet("", columns, tuple((r["beam"], *(number(r[key]) for key in keys)) for r in rows), note)
+    return Table("", columns, tuple((r["beam"], *(number(r[key]) for key in keys)) for r in rows), note)
 
 
 def _panel(rows: list[dict[str, Any]], name: str) -> Panel:

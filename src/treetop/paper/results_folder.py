@@ -1,4 +1,4 @@
-"""A folder of results read back as the story that a page tells. Runs nothing."""
+"""A folder of results read back for the page that shows it. Runs nothing."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from typing import Any
 
 from treetop.experiments.comparison import Series, tally, votes
 from treetop.experiments.records import distinguishing_settings
-from treetop.paper.claims import by_dataset, labelled, paper_name
-from treetop.paper.claims import sheet as claims_sheet
-from treetop.report.html import Story
-from treetop.report.tables import Chapter, curves, grid, means
+from treetop.paper.claims import claims_table, verdicts_table
+from treetop.paper.published import dataset_title, legend_name
+from treetop.report.html import Results
+from treetop.report.sections import Section
+from treetop.report.tables import curves, grid, means
 
 MANIFEST = "reproduce.json"
 
 
-def read(folder: Path) -> Story:
-    """The story of a folder that `reproduce`, `simulate` or `demo` left behind.
+def read_results(folder: Path) -> Results:
+    """The results in a folder that `reproduce`, `simulate` or `demo` left behind.
 
     >>> import json
     >>> from tempfile import TemporaryDirectory
@@ -29,7 +30,7 @@ def read(folder: Path) -> Story:
     >>> with TemporaryDirectory() as folder:
     ...     result = {"dataset": {"name": "debian", "arms": 34773}, "runs": [played]}
     ...     _ = Path(folder, "result.json").write_text(json.dumps(result))
-    ...     read(Path(folder)).title
+    ...     read_results(Path(folder)).title
     'debian: 1 strategy'
     """
     if not folder.is_dir():
@@ -49,8 +50,9 @@ def versions() -> dict[str, str]:
     """
     return {
         **{name: version(name) for name in ("treetop", "numpy", "scipy")},
-        "python": platform.python_version(), "machine": f"{platform.machine()}, {platform.system()}",
-    }  # fmt: skip
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {platform.system()}",
+    }
 
 
 def checksum(path: Path) -> str:
@@ -83,35 +85,45 @@ def series(runs: Iterable[Mapping[str, Any]], prefix: str = "X-") -> list[Series
 
 def _series(strategy: str, own: str, setting: str, runs: Sequence[Mapping[str, Any]], prefix: str) -> Series:
     return Series(
-        " ".join(filter(None, (paper_name(strategy, prefix), own, setting))), strategy, int(runs[0]["settings"]["k"]),
-        int(runs[0]["checkpoints"][-1][0]), tuple(int(run["seed"]) for run in runs),
+        " ".join(filter(None, (legend_name(strategy, prefix), own, setting))),
+        strategy,
+        int(runs[0]["settings"]["k"]),
+        int(runs[0]["checkpoints"][-1][0]),
+        tuple(int(run["seed"]) for run in runs),
         tuple(float(run["mean_reward"]) for run in runs),
         tuple(tuple((int(t), float(m)) for t, m in run["checkpoints"]) for run in runs),
-        tuple(tuple(map(float, run["blocks"])) for run in runs if run.get("blocks")), setting,
-    )  # fmt: skip
+        tuple(tuple(map(float, run["blocks"])) for run in runs if run.get("blocks")),
+        setting,
+    )
 
 
-def _reproduced(folder: Path) -> Story:
-    manifest = _load(folder / MANIFEST)
-    chapters = tuple(Chapter.load(folder / f"{name}.json") for name in manifest["chapters"])
-    files = [folder / f"{name}.json" for name in manifest["chapters"]] + sorted(folder.rglob("runs.jsonl"))
-    lead = f"{len(chapters)} results of the paper beside ours, by treetop {manifest['versions']['treetop']}."
-    if any(chapter.settings.get("quick") for chapter in chapters):
+def _reproduced(folder: Path) -> Results:
+    manifest = _read_json(folder / MANIFEST)
+    sections = tuple(Section.load(folder / f"{name}.json") for name in manifest["sections"])
+    files = [folder / f"{name}.json" for name in manifest["sections"]] + sorted(folder.rglob("runs.jsonl"))
+    lead = f"{len(sections)} results of the paper beside ours, by treetop {manifest['versions']['treetop']}."
+    if any(section.settings.get("quick") for section in sections):
         lead += " Some come from short runs (--quick), which show that it works, not who is right."
-    return Story(
-        "Top-k eXtreme contextual bandits with arm hierarchy: the experiments again", lead,
-        tuple(manifest["datasets"].values()), claims_sheet(chapters), chapters, (), manifest["chapters"],
+    return Results(
+        "Top-k eXtreme contextual bandits with arm hierarchy: the experiments again",
+        lead,
+        tuple(manifest["datasets"].values()),
+        claims_table(sections),
+        sections,
+        (),
+        manifest["sections"],
         manifest["versions"],
-        {str(path.relative_to(folder)): checksum(path) for path in files}, by_dataset(chapters),
-    )  # fmt: skip
+        {str(path.relative_to(folder)): checksum(path) for path in files},
+        verdicts_table(sections),
+    )
 
 
-def _simulated(folder: Path) -> Story:
-    result = _load(folder / "result.json")
+def _simulated(folder: Path) -> Results:
+    result = _read_json(folder / "result.json")
     facts, runs = result["dataset"], result["runs"]
     played = series(runs)
     rounds, k = played[0].rounds, " or ".join(str(k) for k in sorted({s.k for s in played}))
-    panels = [curves(f"{labelled(facts)}, k = {k}", played)]
+    panels = [curves(f"{dataset_title(facts)}, k = {k}", played)]
     if len(played) > 1:
         matrix = tally([votes(played)])
         panels.append(grid("Win/draw/loss", [(s.name, s.style) for s in played], matrix))
@@ -120,15 +132,27 @@ def _simulated(folder: Path) -> Story:
         f"{rounds:,} rounds, {k} arms shown in each; only their rewards are revealed. A band is the 95 % interval of "
         f"the mean over seeds. Wins are those of the bake-off rule at 5 %."
     )
-    chapter = Chapter(
-        "curves", "Progressive mean reward", text, (means("Mean reward a round", played),), tuple(panels), {},
+    section = Section(
+        "curves",
+        "Progressive mean reward",
+        text,
+        (means("Mean reward a round", played),),
+        tuple(panels),
+        {},
         _settings(runs),
-    )  # fmt: skip
+    )
     lead = f"{facts['arms']:,} arms, {rounds:,} rounds: {best.name} collected most, {best.mean:.3f} a round."
-    return Story(
-        f"{labelled(facts)}: {_compared(played)}", lead, (facts,), None, (chapter,),
-        tuple(result.get("examples", ())), {}, versions(), {"result.json": checksum(folder / "result.json")},
-    )  # fmt: skip
+    return Results(
+        f"{dataset_title(facts)}: {_compared(played)}",
+        lead,
+        (facts,),
+        None,
+        (section,),
+        tuple(result.get("examples", ())),
+        {},
+        versions(),
+        {"result.json": checksum(folder / "result.json")},
+    )
 
 
 def _compared(played: Sequence[Series]) -> str:
@@ -148,7 +172,7 @@ def _settings(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {**shared, **{run["strategy"]: run["settings"].get("parameters") or "no parameters" for run in runs}}
 
 
-def _load(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
     except ValueError as error:

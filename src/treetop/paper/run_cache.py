@@ -13,24 +13,23 @@ from typing import Any
 
 from treetop.arrays import Floats, real, whole
 from treetop.data.datasets import Dataset, load
-from treetop.data.presets import PRESETS, Preset
+from treetop.data.presets import PRESETS
 from treetop.experiments.comparison import Series
-from treetop.experiments.execute import Bars, Begin, Worlds, beginning, execute
-from treetop.experiments.realizable import Noisy, fitted, remembered
+from treetop.experiments.execute import ProgressBars, Starter, Worlds, execute
+from treetop.experiments.realizable import NoisyRewards, fit_truth, load_or_fit
 from treetop.experiments.records import RunRecord
 from treetop.experiments.settings import Plan, Settings
-from treetop.experiments.truth import HITS, KEPT, Sparse, Truth, hits
+from treetop.experiments.truth import BEST_ARMS, KEPT, SparseTruth, Truth, label_hits
 from treetop.experiments.tuning import PARAMETER, climb
 from treetop.files import put
-from treetop.paper.claims import ORDER, K
+from treetop.paper.published import ORDER, K
 from treetop.paper.results_folder import series
+from treetop.paper.sizes import Sizes
 from treetop.simulation.play import Progress
 
 DATA = ("debian", "synthetic:like=eurlex-4k", "synthetic:like=wiki10-31k", "synthetic:like=amazoncat-13k")
 LARGE = "synthetic:like=amazon-3m,rows=60000"  # for inference times, where nothing else is said
 QUICK_DATA = ("debian", "synthetic:arms=1500,features=3000,rows=12000,init=2000,nonzeros=40")
-QUICK_ROUNDS, QUICK_INIT, QUICK_EPOCH = 6_000, 2_000, 1_024
-DEBIAN = (3_413, 50_000, 10)  # init, horizon, max_leaf: as in the demo
 REALIZABLE_ROUNDS, QUICK_REALIZABLE = 50_000, 3_000
 REALIZABLE_PRODUCTS = 20_000_000_000  # rounds x arms x features of a row, in each of its twenty runs over all arms
 REALIZABLE_EPOCH = 64  # doubled from then on: Theorem 1 has epochs that end after 2^l rounds
@@ -38,45 +37,9 @@ EXPLORE, BEAM = 3, 10
 SIGMA = 0.1  # of the noise in the realizable experiment; the paper gives none
 
 
-def preset_of(spec: str, arms: int) -> Preset | None:
-    """The row of Table 1 that a dataset is, is shaped like, or has as many arms as.
-
-    >>> preset_of("synthetic:like=wiki10-31k,rows=100", 5).horizon
-    141460
-    """
-    like = re.search(r"like=([^,]+)", spec) if spec.startswith("synthetic:") else None
-    name = like.group(1) if like else spec
-    return PRESETS.get(name) or next((row for row in PRESETS.values() if row.arms == arms), None)
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How a dataset is played: rows for initialisation, rounds, arms in a leaf, rounds before the first refit."""
-
-    init: int
-    horizon: int
-    max_leaf: int
-    first_epoch: int
-
-    @classmethod
-    def of(cls, spec: str, dataset: Dataset, quick: bool, most: int | None) -> Sizes:
-        """Those of Table 1, as far as there are rows; the sets that the paper bootstraps are drawn with replacement."""
-        row = preset_of(spec, dataset.n_arms)
-        pool = len(dataset.X_init) if dataset.X_init is not None else max(1, len(dataset.X) // 4)
-        init, horizon, leaf = (row.init, row.horizon, row.max_leaf) if row else (5_000, len(dataset.X), 0)
-        if spec == "debian":
-            init, horizon, leaf = DEBIAN
-        init = min(init, pool, QUICK_INIT if quick else pool)
-        left = max(1, len(dataset.X) - (init if dataset.X_init is None else 0))
-        if not (row and row.bootstrap):
-            horizon = min(horizon, left)
-        limits = [horizon, *([most] if most else []), *([QUICK_ROUNDS] if quick else [])]
-        return cls(init, min(limits), leaf or (10 if dataset.n_arms < 100_000 else 100), QUICK_EPOCH if quick else 4096)
-
-
 @dataclass(frozen=True, eq=False)
-class Lab:
-    """Datasets and the runs on them. A run that `out` holds already is read, not played again."""
+class RunCache:
+    """Datasets and the runs on them, kept in the folder `out`. A run that is there is read, not played again."""
 
     data: tuple[str, ...]
     seeds: tuple[int, ...]
@@ -84,13 +47,13 @@ class Lab:
     quick: bool = False
     horizon: int | None = None
     data_dir: Path | None = None
-    bars: Bars | None = None
+    bars: ProgressBars | None = None
     sigma: float = SIGMA
-    large: str | None = None  # the set of the inference times; without one, that with the most arms
+    large: str | None = None  # the set of the inference times; that with the most arms if None
     flat_horizon: int | None = None  # rounds at most of the realizable experiment over all arms
     _load: Callable[[str], Dataset] = field(init=False, repr=False)
     _truth: Callable[[str], tuple[Truth, Floats]] = field(init=False, repr=False)
-    _begin: Callable[[str], Begin] = field(init=False, repr=False)
+    _starter: Callable[[str], Starter] = field(init=False, repr=False)
     _known: dict[str, tuple[dict[str, Any], Sizes]] = field(default_factory=dict, init=False, repr=False)
     _played: dict[tuple[str, str], list[Series]] = field(default_factory=dict, init=False, repr=False)
 
@@ -101,7 +64,7 @@ class Lab:
         whole("flat_horizon", 1 if self.flat_horizon is None else self.flat_horizon, 1)
         object.__setattr__(self, "_load", lru_cache(maxsize=1)(self._loaded))
         object.__setattr__(self, "_truth", lru_cache(maxsize=1)(self._true_means))
-        object.__setattr__(self, "_begin", lru_cache(maxsize=1)(lambda spec: beginning(self.dataset(spec))))
+        object.__setattr__(self, "_starter", lru_cache(maxsize=1)(lambda spec: Starter(self.dataset(spec))))
 
     def _loaded(self, spec: str) -> Dataset:
         return load(spec, data_dir=self.data_dir) if spec in PRESETS else load(spec)
@@ -142,9 +105,16 @@ class Lab:
     def _settings(self, spec: str, strategy: str, beam: int | None) -> Settings:
         size = self.sizes(spec)
         return Settings(
-            strategy, {}, K, EXPLORE, beam, max_leaf=size.max_leaf, init=size.init, horizon=size.horizon,
+            strategy,
+            {},
+            K,
+            EXPLORE,
+            beam,
+            max_leaf=size.max_leaf,
+            init=size.init,
+            horizon=size.horizon,
             first_epoch=size.first_epoch,
-        )  # fmt: skip
+        )
 
     def _records(
         self, spec: str, settings: tuple[Settings, ...], seeds: Sequence[int], worlds: Worlds | None = None
@@ -155,7 +125,7 @@ class Lab:
             plan = Plan(spec, settings, (seed,), f"realizable:sigma={self.sigma:g}" if worlds else "labels")
             folder = self._folder(spec, asdict(plan), seed)
             found += execute(
-                folder, plan, self._bars(spec), dataset=self.dataset(spec), worlds=worlds, started=self._begin(spec)
+                folder, plan, self._bars(spec), dataset=self.dataset(spec), worlds=worlds, starter=self._starter(spec)
             )
         return [asdict(record) for record in found]
 
@@ -188,8 +158,13 @@ class Lab:
         path = self.out / "runs" / f"{_slug(spec)}-truth.json"
         if not path.is_file():
             found, _ = self._truth(spec)
-            kept = KEPT if isinstance(found, Sparse) else None
-            about = {"kept": kept, "hits": hits(found), "of": HITS, "labels": self.facts(spec)["labels_per_row"]}
+            kept = KEPT if isinstance(found, SparseTruth) else None
+            about = {
+                "kept": kept,
+                "hits": label_hits(found),
+                "of": BEST_ARMS,
+                "labels": self.facts(spec)["labels_per_row"],
+            }
             put(path, lambda file: file.write(json.dumps(about).encode()))
         known: dict[str, Any] = json.loads(path.read_text())
         return known
@@ -208,9 +183,16 @@ class Lab:
         """One run in a folder of its own: what was tried for tuning is not played again."""
         size, k, rounds = self.sizes(spec), self._slots(spec), self._rounds(spec, beam)
         settings = Settings(
-            strategy, parameters, k, k // 2, beam, max_leaf=size.max_leaf, init=size.init, horizon=rounds,
+            strategy,
+            parameters,
+            k,
+            k // 2,
+            beam,
+            max_leaf=size.max_leaf,
+            init=size.init,
+            horizon=rounds,
             first_epoch=max(1, min(REALIZABLE_EPOCH, rounds // 8)),
-        )  # fmt: skip
+        )
         worlds = partial(self._noisy, spec)
         return self._records(spec, (settings,), (seed,), worlds)[0]
 
@@ -221,8 +203,8 @@ class Lab:
         products = max(1, round(facts["arms"] * facts["features_per_row"]))  # of a decision
         return most if beam else min(most, self.flat_horizon or most, max(1, REALIZABLE_PRODUCTS // products))
 
-    def _noisy(self, spec: str, seed: int) -> Noisy:
-        return Noisy(*self._truth(spec), self.sigma, seed)
+    def _noisy(self, spec: str, seed: int) -> NoisyRewards:
+        return NoisyRewards(*self._truth(spec), self.sigma, seed)
 
     def _slots(self, spec: str) -> int:
         return min(50, max(2, int(self.facts(spec)["arms"]) // 10))  # the paper's 50, if there are arms for it
@@ -230,7 +212,7 @@ class Lab:
     def _true_means(self, spec: str) -> tuple[Truth, Floats]:
         """Kept in a file while it is needed: solved again it need not have the same bytes."""
         data = self.dataset(spec)
-        return remembered(self._truth_file(spec), data, partial(fitted, data), self._slots(spec))
+        return load_or_fit(self._truth_file(spec), data, partial(fit_truth, data), self._slots(spec))
 
     def _truth_file(self, spec: str) -> Path:
         return self.out / "runs" / f"{_slug(spec)}-truth.npz"
@@ -239,7 +221,7 @@ class Lab:
         digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:8]
         return self.out / "runs" / f"{_slug(spec)}-seed{seed}-{digest}"
 
-    def _bars(self, spec: str) -> Bars | None:
+    def _bars(self, spec: str) -> ProgressBars | None:
         """Bars that name the dataset, since there are many."""
         if (bars := self.bars) is None:
             return None
@@ -268,13 +250,17 @@ class Lab:
     def settings(self) -> dict[str, Any]:
         """What to tell a reader about how it was played."""
         return {
-            "seeds": ", ".join(map(str, self.seeds)), "quick": self.quick, "k": K, "explore": EXPLORE, "beam": BEAM,
+            "seeds": ", ".join(map(str, self.seeds)),
+            "quick": self.quick,
+            "k": K,
+            "explore": EXPLORE,
+            "beam": BEAM,
             **{self.facts(spec)["name"]: str(self.sizes(spec)) for spec in self.data},
-        }  # fmt: skip
+        }
 
 
 def named(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What tells one dataset from another in a chapter's data.
+    """What tells one dataset from another in a section's data.
 
     >>> named({"name": "debian", "arms": 34773, "rows": 53413})
     {'name': 'debian', 'synthetic': False, 'arms': 34773}

@@ -10,127 +10,70 @@ from html import escape
 from typing import Any
 
 from treetop.report.pictures import svg
-from treetop.report.tables import Chapter, Panel, Sheet, number
+from treetop.report.sections import Panel, Section, Table, number
+from treetop.report.style import STYLE
 
 VERDICTS = {"holds": "good", "does not hold": "bad", "not measured": "none"}
 FACTS = {
-    "arms": "arms", "rows": "contexts", "features": "features", "labels_per_row": "labels a context",
+    "arms": "arms",
+    "rows": "contexts",
+    "features": "features",
+    "labels_per_row": "labels a context",
     "features_per_row": "features a context",
-}  # fmt: skip
-
-STYLE = """
-:root { color-scheme: light dark; --ink: #1f2328; --soft: #59636e; --ground: #ffffff; --card: #f5f7f9; --rule: #dde2e7;
-  --accent: #0072b2; --good: #1a7f37; --bad: #c0392b; --win: 0, 114, 178; --lose: 213, 94, 0; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e8ea; --soft: #9aa4ae; --ground: #14171a; --card: #1d2125;
-  --rule: #343a40; --accent: #56b4e9; --good: #57c774; --bad: #ff7b6b; --win: 86, 180, 233; --lose: 255, 140, 66; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--ground); color: var(--ink);
-  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
-main { max-width: 1060px; margin: 0 auto; padding: 28px 18px 64px; }
-h1 { font-size: 1.75rem; line-height: 1.2; margin: 0 0 6px; letter-spacing: -0.01em; }
-h2 { font-size: 1.25rem; line-height: 1.3; margin: 52px 0 6px; padding-top: 18px; border-top: 1px solid var(--rule); }
-h3 { font-size: 0.98rem; margin: 26px 0 8px; }
-p { margin: 6px 0 12px; max-width: 46rem; }
-.lead, .note { color: var(--soft); }
-.note { font-size: 0.88rem; }
-nav { margin: 14px 0 0; font-size: 0.92rem; line-height: 2; }
-nav a { margin-right: 16px; white-space: nowrap; }
-a { color: var(--accent); text-decoration: none; }
-a:hover { text-decoration: underline; }
-.cards { display: grid; gap: 12px; grid-template-columns: repeat(auto-fill, minmax(230px, 1fr)); margin: 22px 0; }
-.card { background: var(--card); border-radius: 10px; padding: 13px 16px; }
-.card b { display: block; overflow-wrap: break-word; margin-bottom: 4px; }
-.card dl { display: grid; grid-template-columns: 1fr auto; gap: 1px 12px; margin: 0; font-size: 0.88rem; }
-.card dt { color: var(--soft); }
-.card dd { margin: 0; text-align: right; font-variant-numeric: tabular-nums; }
-.badge { display: inline-block; border: 1px solid currentColor; border-radius: 99px; padding: 0 9px; font-size: 0.78rem;
-  font-weight: 600; white-space: nowrap; color: var(--soft); vertical-align: 1px; }
-.some { white-space: normal; border-radius: 10px; }
-.good { color: var(--good); } .bad { color: var(--bad); } .none { color: var(--soft); }
-.panels { display: grid; gap: 18px 26px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 380px), 1fr));
-  margin: 18px 0; }
-figure { margin: 0; min-width: 0; }
-figure img { display: block; width: 100%; max-width: 540px; height: auto; }
-.scroll { overflow-x: auto; -webkit-overflow-scrolling: touch; margin: 6px 0; }
-table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; min-width: 60%; }
-th, td { padding: 6px 12px 6px 0; border-bottom: 1px solid var(--rule); text-align: right; vertical-align: top; }
-th { color: var(--soft); font-weight: 600; font-size: 0.82rem; vertical-align: bottom; }
-th.left, td.left { text-align: left; }
-td.long { min-width: 12rem; }
-table.grid { min-width: 0; font-size: 0.85rem; }
-table.grid td { text-align: center; padding: 9px 7px; white-space: nowrap; border: 2px solid var(--ground); }
-table.grid th { text-align: center; padding: 6px 4px; font-size: 0.78rem; }
-table.grid tr > th:first-child { text-align: left; padding-left: 0; white-space: nowrap; vertical-align: middle; }
-td { white-space: nowrap; } table.stack td, td.mono { white-space: normal; }
-.shown { margin: 14px 0; } .shown ul { margin: 4px 0; padding-left: 20px; }
-details { margin: 12px 0; } summary { cursor: pointer; color: var(--accent); }
-code, .mono { font: 0.85rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; overflow-wrap: anywhere; }
-footer { margin-top: 48px; padding-top: 16px; border-top: 1px solid var(--rule); font-size: 0.86rem;
-  color: var(--soft); }
-@media (max-width: 600px) {
-  main { padding: 20px 14px 48px; } h1 { font-size: 1.45rem; }
-  table { font-size: 0.82rem; } th, td { padding-right: 8px; } th { font-size: 0.74rem; }
-  table.grid { font-size: 0.72rem; } table.grid td { padding: 7px 4px; } table.grid th { padding: 4px 2px; }
-  table.grid th, table.grid tr > th:first-child { font-size: 0.68rem; white-space: normal; }
-  table.stack thead { display: none; } table.stack, table.stack tbody { display: block; }
-  table.stack tr { display: block; padding: 10px 0; border-bottom: 1px solid var(--rule); }
-  table.stack td { display: block; border: 0; padding: 1px 0; text-align: left; min-width: 0; }
-  table.stack td::before { content: attr(data-head) " "; color: var(--soft); font-size: 0.82rem; }
-  table.stack td:first-child { font-weight: 600; } table.stack td:first-child::before { content: ""; }
 }
-@media print { details { display: block; } h2 { break-after: avoid; } figure, table { break-inside: avoid; } }
-"""
 
 
 @dataclass(frozen=True)
-class Story:
-    """All that a page tells, in the order in which it tells it."""
+class Results:
+    """What a results folder holds, in the order in which the page shows it."""
 
     title: str
     lead: str
     datasets: tuple[Mapping[str, Any], ...] = ()
-    claims: Sheet | None = None
-    chapters: tuple[Chapter, ...] = ()
+    claims: Table | None = None
+    sections: tuple[Section, ...] = ()
     examples: tuple[Mapping[str, Any], ...] = ()
     commands: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     checksums: Mapping[str, str] = field(default_factory=dict)
-    verdicts: Sheet | None = None
+    verdicts: Table | None = None
 
 
-def html(story: Story, picture: Callable[[Panel, str], bytes] | None = svg) -> str:
+def html(results: Results, picture: Callable[[Panel, str], bytes] | None = svg) -> str:
     """The page. `picture` draws a panel for a theme; without matplotlib, or with None, the tables stand alone.
 
-    >>> text = html(Story("A title", "A lead.", (), None, (), (), {}, {}, {}))
+    >>> text = html(Results("A title", "A lead.", (), None, (), (), {}, {}, {}))
     >>> text.startswith("<!doctype html>"), "A lead." in text
     (True, True)
     """
     body = [
-        f"<header><h1>{escape(story.title)}</h1><p class='lead'>{escape(story.lead)}</p>{_contents(story)}</header>",
-        _cards(story.datasets),
+        f"<header><h1>{escape(results.title)}</h1><p class='lead'>{escape(results.lead)}</p>"
+        f"{_contents(results)}</header>",
+        _cards(results.datasets),
     ]
-    if story.claims:
+    if results.claims:
         more = ""
-        if story.verdicts and len(story.verdicts.columns) > 2:
-            more = f"<h3>{escape(story.verdicts.title)}</h3>{_table(story.verdicts, 'stack')}"
+        if results.verdicts and len(results.verdicts.columns) > 2:
+            more = f"<h3>{escape(results.verdicts.title)}</h3>{_table(results.verdicts, 'stack')}"
         body.append(
-            f"<section id='claims'><h2>{escape(story.claims.title)}</h2>{_table(story.claims, 'stack')}{more}</section>"
+            f"<section id='claims'><h2>{escape(results.claims.title)}</h2>"
+            f"{_table(results.claims, 'stack')}{more}</section>"
         )
-    body += [_chapter(chapter, picture) for chapter in story.chapters]
-    body += [_examples(story.examples), _footer(story)]
+    body += [_section(section, picture) for section in results.sections]
+    body += [_examples(results.examples), _footer(results)]
     return (
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<title>{escape(story.title)}</title><style>{STYLE}</style></head>\n<body><main>\n"
+        f"<title>{escape(results.title)}</title><style>{STYLE}</style></head>\n<body><main>\n"
         + "\n".join(part for part in body if part)
         + "\n</main></body></html>\n"
     )
 
 
-def _contents(story: Story) -> str:
-    links = [("claims", "Claims")] if story.claims else []
-    links += [(chapter.name, chapter.title.split(" (")[0]) for chapter in story.chapters]
-    links += [("examples", "Decisions")] if story.examples else []
+def _contents(results: Results) -> str:
+    links = [("claims", "Claims")] if results.claims else []
+    links += [(section.name, section.title.split(" (")[0]) for section in results.sections]
+    links += [("examples", "Decisions")] if results.examples else []
     if len(links) < 3:
         return ""
     return "<nav>" + "".join(f"<a href='#{escape(at)}'>{escape(text)}</a> " for at, text in links) + "</nav>"
@@ -148,13 +91,13 @@ def _cards(datasets: Sequence[Mapping[str, Any]]) -> str:
     return f"<div class='cards'>{''.join(cards)}</div>" if cards else ""
 
 
-def _chapter(chapter: Chapter, picture: Callable[[Panel, str], bytes] | None) -> str:
-    panels = "".join(_panel(panel, picture) for panel in chapter.panels)
-    drawn = {panel.title for panel in chapter.panels if panel.kind == "grid"}  # a grid is its own table
-    tables = "".join(_table(sheet) for sheet in chapter.sheets if sheet.title not in drawn)
-    settings = f"<details><summary>Settings</summary>{_pairs(chapter.settings)}</details>" if chapter.settings else ""
+def _section(section: Section, picture: Callable[[Panel, str], bytes] | None) -> str:
+    panels = "".join(_panel(panel, picture) for panel in section.panels)
+    drawn = {panel.title for panel in section.panels if panel.kind == "grid"}  # a grid is its own table
+    tables = "".join(_table(table) for table in section.tables if table.title not in drawn)
+    settings = f"<details><summary>Settings</summary>{_pairs(section.settings)}</details>" if section.settings else ""
     return (
-        f"<section id='{escape(chapter.name)}'><h2>{escape(chapter.title)}</h2><p>{escape(chapter.text)}</p>"
+        f"<section id='{escape(section.name)}'><h2>{escape(section.title)}</h2><p>{escape(section.text)}</p>"
         + (f"<div class='panels'>{panels}</div>" if panels else "")
         + f"{tables}{settings}</section>"
     )
@@ -195,22 +138,22 @@ def _grid(panel: Panel) -> str:
     return f"<figure><h3>{escape(panel.title)}</h3><div class='scroll'>{table}</div></figure>"
 
 
-def _table(sheet: Sheet, kind: str = "") -> str:
+def _table(table: Table, kind: str = "") -> str:
     def cell(i: int, text: str) -> str:
-        side = "left" if i < sheet.left else ""
+        side = "left" if i < table.left else ""
         long = " long" if kind == "stack" and len(text) > 40 else ""
-        verdict = VERDICTS.get(text) or ("some" if sheet.columns[i] == "verdict" else "")
+        verdict = VERDICTS.get(text) or ("some" if table.columns[i] == "verdict" else "")
         shown = f"<span class='badge {verdict}'>{escape(text)}</span>" if verdict else _with_badges(escape(text))
-        return f"<td class='{side}{long}' data-head='{escape(sheet.columns[i], quote=True)}'>{shown}</td>"
+        return f"<td class='{side}{long}' data-head='{escape(table.columns[i], quote=True)}'>{shown}</td>"
 
     head = "".join(
-        f"<th class='{'left' if i < sheet.left else ''}'>{escape(c)}</th>" for i, c in enumerate(sheet.columns)
+        f"<th class='{'left' if i < table.left else ''}'>{escape(c)}</th>" for i, c in enumerate(table.columns)
     )
-    rows = "".join(f"<tr>{''.join(cell(i, text) for i, text in enumerate(row))}</tr>" for row in sheet.rows)
-    title = f"<h3>{escape(sheet.title)}</h3>" if sheet.title and not kind else ""
-    note = f"<p class='note'>{escape(sheet.note)}</p>" if sheet.note else ""
-    table = f"<table class='{kind}'><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-    return f"{title}<div class='scroll'>{table}</div>{note}"
+    rows = "".join(f"<tr>{''.join(cell(i, text) for i, text in enumerate(row))}</tr>" for row in table.rows)
+    title = f"<h3>{escape(table.title)}</h3>" if table.title and not kind else ""
+    note = f"<p class='note'>{escape(table.note)}</p>" if table.note else ""
+    text = f"<table class='{kind}'><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return f"{title}<div class='scroll'>{text}</div>{note}"
 
 
 def _with_badges(text: str) -> str:
@@ -247,13 +190,13 @@ def _pairs(values: Mapping[str, Any]) -> str:
     return f"<div class='scroll'><table>{rows}</table></div>"
 
 
-def _footer(story: Story) -> str:
+def _footer(results: Results) -> str:
     parts = [
         f"<details{' open' if title == 'Versions' else ''}><summary>{title}</summary>{_pairs(values)}</details>"
         for title, values in (
-            ("Commands", story.commands),
-            ("Versions", story.versions),
-            ("Checksums", story.checksums),
+            ("Commands", results.commands),
+            ("Versions", results.versions),
+            ("Checksums", results.checksums),
         )
         if values
     ]

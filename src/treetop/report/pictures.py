@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from treetop.experiments.records import RunRecord, distinguishing_settings
-from treetop.report.tables import Line, Panel
+from treetop.report.sections import Line, Panel
 from treetop.simulation.play import Run
 
 # Okabe and Ito's colours, which the colour-blind can tell apart: on white, on black, and the line.
@@ -35,8 +35,8 @@ def plot(runs: Sequence[Run | RunRecord], path: Path, title: str) -> None:
     >>> from treetop.data.datasets import load
     >>> from treetop.policy.policy import Policy
     >>> from treetop.simulation.play import begin, run
-    >>> stream, model = begin(load("synthetic:arms=50,features=30,rows=200,init=100"), 100, 200, 10, seed=0)
-    >>> played = run(stream, model, Policy(), name="igw")
+    >>> stream, model = begin(load("synthetic:arms=50,features=30,rows=200,init=100"), 100, 200, 10)
+    >>> played = run(stream, model, Policy())
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     plot([played], Path(folder, "curve.png"), "a toy")
@@ -47,11 +47,14 @@ def plot(runs: Sequence[Run | RunRecord], path: Path, title: str) -> None:
     lines = [
         Line(
             " ".join(filter(None, (run.strategy, *words)))
-            + (f", seed {run.seed}" if run.seed else "") + f": {run.mean_reward:.2f}",
-            run.strategy, tuple(m for _, m in run.checkpoints), tuple(float(t) for t, _ in run.checkpoints),
+            + (f", seed {run.seed}" if run.seed else "")
+            + f": {run.mean_reward:.2f}",
+            run.strategy,
+            tuple(m for _, m in run.checkpoints),
+            tuple(float(t) for t, _ in run.checkpoints),
         )
         for run, words in sorted(zip(runs, apart, strict=True), key=lambda pair: -pair[0].mean_reward)
-    ]  # fmt: skip
+    ]
     panel = Panel(title, tuple(lines), "mean reward a round so far", marks=tuple(runs[0].settings["refits"]))
     draw([panel], path, width=8, height=4.8)
 
@@ -92,10 +95,17 @@ def _rendered(
 
     ink, grid = INK[theme]
     settings: Any = {
-        "text.color": ink, "axes.labelcolor": ink, "axes.edgecolor": ink, "xtick.color": ink, "ytick.color": ink,
-        "grid.color": grid, "axes.facecolor": "none", "font.size": 10, "axes.titlesize": 10.5,
+        "text.color": ink,
+        "axes.labelcolor": ink,
+        "axes.edgecolor": ink,
+        "xtick.color": ink,
+        "ytick.color": ink,
+        "grid.color": grid,
+        "axes.facecolor": "none",
+        "font.size": 10,
+        "axes.titlesize": 10.5,
         "svg.hashsalt": "treetop",
-    }  # fmt: skip
+    }
     columns = min(columns, len(panels))
     rows = math.ceil(len(panels) / columns)
     with plt.rc_context(settings):

@@ -1,165 +1,19 @@
-"""What results look like to a person: tables, chapters, decisions in words. Knows nothing of how runs are made."""
+"""Series and runs as tables and panels. Plays nothing, and does not draw."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from treetop.data.datasets import Stream
-from treetop.experiments.comparison import Band, Matrix, Series, band, half_width, ranks
+from treetop.experiments.comparison import Matrix, Series, band, half_width, ranks
 from treetop.experiments.records import RunRecord, distinguishing_settings
+from treetop.report.sections import Line, Panel, Table, plus_minus
 from treetop.simulation.play import Run
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-BAND = "A band (from three seeds on) is the 95 % interval of the mean over seeds."
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """A table of text. Columns after the first `left` are numbers and align right.
-
-    >>> print(Sheet("", ("dataset", "arms"), (("debian", "34,773"),)).markdown())
-    | dataset | arms |
-    |:---|---:|
-    | debian | 34,773 |
-    """
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str = ""
-    left: int = 1
-
-    def __post_init__(self) -> None:
-        if wrong := [row for row in self.rows if len(row) != len(self.columns)]:
-            raise ValueError(f"{self.title}: {len(wrong[0])} cells for {len(self.columns)} columns in {wrong[0]}")
-
-    def records(self) -> list[dict[str, str]]:
-        """One dict a row, for JSON."""
-        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
-
-    def markdown(self) -> str:
-        ends = [":---" if i < self.left else "---:" for i in range(len(self.columns))]
-        lines = [_line(self.columns), "|" + "|".join(ends) + "|", *map(_line, self.rows)]
-        head = [f"**{self.title}**", ""] if self.title else []
-        return "\n".join(head + lines + (["", self.note] if self.note else []))
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-@dataclass(frozen=True)
-class Line:
-    """One curve, row of bars or row of a grid. `style` is the strategy, which has its own colour in every picture."""
-
-    name: str
-    style: str
-    y: tuple[float, ...]
-    x: tuple[float, ...] = ()
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
-    texts: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, name: str, style: str, band: Band) -> Line:
-        """The mean with its band; two seeds tell too little for one (the interval is 12.7 standard errors wide)."""
-        rounded = [tuple(round(v, 6) for v in values) for values in (band.mean, band.low, band.high)]
-        shown = rounded if band.seeds > 2 else [rounded[0], (), ()]
-        return cls(name, style, shown[0], tuple(float(t) for t in band.rounds), shown[1], shown[2])
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One part of a picture: curves over rounds, bars by label (logarithmic), or a grid of labelled shares."""
-
-    title: str
-    lines: tuple[Line, ...]
-    ylabel: str
-    kind: str = "curves"
-    labels: tuple[str, ...] = ()
-    marks: tuple[float, ...] = ()  # rounds of refits
-
-
-@dataclass(frozen=True)
-class Chapter:
-    """One result of the paper beside ours: a few words, tables, panels, and the numbers for machines."""
-
-    name: str
-    title: str
-    text: str
-    sheets: tuple[Sheet, ...] = ()
-    panels: tuple[Panel, ...] = ()
-    data: dict[str, Any] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    def markdown(self) -> str:
-        parts = [f"## {self.title}", self.text, *(sheet.markdown() for sheet in self.sheets)]
-        return "\n\n".join(parts) + "\n"
-
-    def save(self, folder: Path) -> list[Path]:
-        """name.json and name.md in the folder; a reader sees the old or the new file, never half of one."""
-        import msgspec
-
-        text = msgspec.json.format(msgspec.json.encode(asdict(self)), indent=1)
-        return [
-            write(folder / f"{self.name}.json", text + b"\n"),
-            write(folder / f"{self.name}.md", self.markdown().encode()),
-        ]
-
-    @classmethod
-    def load(cls, path: Path) -> Chapter:
-        import msgspec
-
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=cls)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise ValueError(f"{path} is not a chapter of results: {error}") from None
-
-
-def write(path: Path, content: bytes) -> Path:
-    """The file written beside its place and renamed.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     write(Path(folder, "deep", "page.html"), b"<p>").read_bytes()
-    b'<p>'
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".new")
-    beside.write_bytes(content)
-    beside.replace(path)
-    return path
-
-
-def number(value: float, digits: int = 3) -> str:
-    """A number as a table shows it: thousands with commas, small ones with `digits` significant digits.
-
-    >>> number(34773), number(0.8124), number(0.00012345), number(math.nan)
-    ('34,773', '0.812', '0.000123', '-')
-    """
-    if not math.isfinite(value):
-        return "-"
-    if value == int(value) or abs(value) >= 10_000:
-        return f"{value:,.0f}"
-    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    return f"{value:,.{min(places, 12)}f}"
-
-
-def plus_minus(mean: float, half: float) -> str:
-    """A mean with half its confidence interval, where there is one.
-
-    >>> plus_minus(0.8124, 0.0131), plus_minus(0.8124, 0.0)
-    ('0.812 ± 0.013', '0.812')
-    """
-    return f"{mean:.3f} ± {half:.3f}" if half > 0 else f"{mean:.3f}"
+    import rich.table
 
 
 def curves(title: str, series: Sequence[Series]) -> Panel:
@@ -173,7 +27,7 @@ def curves(title: str, series: Sequence[Series]) -> Panel:
     return Panel(title, lines, "mean reward a round so far")
 
 
-def means(title: str, series: Sequence[Series], note: str = "") -> Sheet:
+def means(title: str, series: Sequence[Series], note: str = "") -> Table:
     """One row a strategy, best first: mean reward over the whole stream and over its last fifth, against greedy.
 
     >>> one = Series("X-IGW-topk", "igw", 5, 10, (0,), (0.9,), (((8, 0.8), (10, 0.9)),))
@@ -184,12 +38,16 @@ def means(title: str, series: Sequence[Series], note: str = "") -> Sheet:
     places = ranks({s.name: s.mean for s in series})
     rows = tuple(
         (
-            s.name, str(places[s.name]), plus_minus(s.mean, float(half_width(s.means))), f"{last_fifth(s):.3f}",
-            f"{s.mean / base[s.setting]:.2f}x" if base.get(s.setting) else "-", str(len(s.seeds)),
+            s.name,
+            str(places[s.name]),
+            plus_minus(s.mean, float(half_width(s.means))),
+            f"{last_fifth(s):.3f}",
+            f"{s.mean / base[s.setting]:.2f}x" if base.get(s.setting) else "-",
+            str(len(s.seeds)),
         )
         for s in sorted(series, key=lambda s: -s.mean)
-    )  # fmt: skip
-    return Sheet(title, ("strategy", "place", "mean reward", "last fifth", "against greedy", "seeds"), rows, note)
+    )
+    return Table(title, ("strategy", "place", "mean reward", "last fifth", "against greedy", "seeds"), rows, note)
 
 
 def last_fifth(series: Series) -> float:
@@ -224,20 +82,20 @@ def grid(title: str, series: Sequence[tuple[str, str]], matrix: Matrix) -> Panel
     return Panel(title, tuple(lines), "", "grid", tuple(name for name, _ in series))
 
 
-def grid_sheet(panel: Panel, note: str = "") -> Sheet:
+def grid_table(panel: Panel, note: str = "") -> Table:
     """A grid as a table of text, for Markdown.
 
     >>> from treetop.experiments.comparison import Tally
     >>> matrix = {("a", "b"): Tally(2, 1, 0), ("b", "a"): Tally(0, 1, 2)}
     >>> panel = grid("Table 2", [("a", "igw"), ("b", "greedy")], matrix)
-    >>> print(grid_sheet(panel).rows[1])
+    >>> print(grid_table(panel).rows[1])
     ('b', '0W/1D/2L', '-')
     """
     rows = tuple((line.name, *line.texts) for line in panel.lines)
-    return Sheet(panel.title, ("", *panel.labels), rows, note)
+    return Table(panel.title, ("", *panel.labels), rows, note)
 
 
-def table(runs: Sequence[Run | RunRecord]) -> Table:
+def runs_table(runs: Sequence[Run | RunRecord]) -> rich.table.Table:
     """One line per strategy, best first: mean reward over the whole stream and over its last fifth.
 
     Greedy of the same settings and seed is what a line is compared with.
@@ -245,15 +103,15 @@ def table(runs: Sequence[Run | RunRecord]) -> Table:
     >>> from treetop.data.datasets import load
     >>> from treetop.policy.policy import Policy
     >>> from treetop.simulation.play import begin, run
-    >>> stream, model = begin(load("synthetic:arms=50,features=30,rows=200,init=100"), 100, 200, 10, seed=0)
-    >>> played = run(stream, model, Policy(), name="igw")
-    >>> table([played]).row_count
+    >>> stream, model = begin(load("synthetic:arms=50,features=30,rows=200,init=100"), 100, 200, 10)
+    >>> played = run(stream, model, Policy())
+    >>> runs_table([played]).row_count
     1
     """
-    from rich.table import Table
+    import rich.table
 
     most = " or ".join(str(k) for k in sorted({int(run.settings["k"]) for run in runs}))
-    out = Table(title=f"Mean reward a round (at most {most} hits)", title_justify="left")
+    out = rich.table.Table(title=f"Mean reward a round (at most {most} hits)", title_justify="left")
     apart = distinguishing_settings([(run.strategy, run.settings) for run in runs])
     base = {
         (run.seed, setting): run.mean_reward
@@ -272,42 +130,4 @@ def table(runs: Sequence[Run | RunRecord]) -> Table:
         rewards = (f"{run.mean_reward:.3f}", f"{run.late_reward:.3f}")
         speed = run.rounds / max(run.seconds, 1e-3)
         out.add_row(*names, *rewards, ratio, f"{speed:,.0f}", f"{run.seconds:.1f}")
-    return out
-
-
-def in_words(run: Run, stream: Stream, n: int = 5) -> list[dict[str, object]]:
-    """n decisions from the last tenth of a run: what came, what was shown and why, and what was right.
-
-    >>> from treetop.data.datasets import load
-    >>> from treetop.policy.policy import Policy
-    >>> from treetop.simulation.play import begin, run
-    >>> stream, model = begin(load("synthetic:arms=50,features=30,rows=200,init=100"), 100, 200, 10, seed=0)
-    >>> played = run(stream, model, Policy(), name="igw")
-    >>> sorted(in_words(played, stream, n=1)[0])
-    ['context', 'description', 'missed', 'round', 'shown']
-    """
-    data, rounds = stream.dataset, len(stream.rows)
-    late = np.arange(max(0, rounds - max(n, rounds // 10)), rounds)
-    picked = np.random.default_rng(run.seed).permutation(late)[:n]
-    labels = data.Y.csr()
-    names = data.arm_names or tuple(f"arm {a}" for a in range(data.n_arms))
-    out: list[dict[str, object]] = []
-    for t in sorted(picked.tolist()):
-        row = int(stream.rows[t])
-        arms, rewards = run.feedback.arms[t], run.feedback.rewards[t]
-        shown = [
-            {"arm": names[a], "explored": bool(e), "right": bool(r > 0)}
-            for a, e, r in zip(arms, run.explored[t], rewards, strict=True)
-            if a >= 0
-        ]
-        missed = [names[a] for a in labels[row].indices if a not in arms]
-        out.append(
-            {
-                "round": t,
-                "context": data.context_names[row] if data.context_names else f"row {row}",
-                "description": data.descriptions[row] if data.descriptions else "",
-                "shown": shown,
-                "missed": missed,
-            }
-        )
     return out

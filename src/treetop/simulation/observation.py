@@ -1,4 +1,4 @@
-"""Which slots of a decision the learner gets to hear about (Assumption 3), and randomness by key. Knows no policy."""
+"""Which slots of a decision the learner observes (Assumption 3), and random numbers by key. Knows no policy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treetop.policy.draws import event_key
 
 
 class Observer(Protocol):
-    """Who looks at a list of k slots. `c(k)` is the smallest chance of a slot, for the theorems' gamma."""
+    """Which of k slots are observed. `c(k)` is the smallest chance of a slot, for the theorems' gamma."""
 
     def observed(self, rewards: Singles, draws: Floats) -> Bools:
         """(n, k): which slots are seen, given the rewards of all of them and a uniform number for each."""
@@ -44,7 +44,7 @@ class All:
 class Each:
     """Each slot independently with probability c.
 
-    >>> parse("each:c=0.25").c(5)
+    >>> make_observer("each:c=0.25").c(5)
     0.25
     """
 
@@ -102,15 +102,15 @@ OBSERVERS: dict[str, type[Any]] = {"all": All, "each": Each, "cascade": Cascade,
 SPELLED = {"probability": "c"}  # as the command line and the paper call it
 
 
-def parse(spec: str) -> Observer:
+def make_observer(spec: str) -> Observer:
     """`all`, `each:c=0.5`, `cascade` or `position:decay=0.8`; what is not given has its default.
 
-    >>> parse("position:decay=0.9"), parse("each")
+    >>> make_observer("position:decay=0.9"), make_observer("each")
     (Position(decay=0.9), Each(probability=0.5))
     """
     name, _, rest = spec.partition(":")
     if name not in OBSERVERS:
-        raise ValueError(f"feedback is {spec!r}; it must be one of {', '.join(map(describe, _defaults()))}")
+        raise ValueError(f"feedback is {spec!r}; it must be one of {', '.join(map(observer_text, _defaults()))}")
     known = {SPELLED.get(field.name, field.name): field.name for field in fields(OBSERVERS[name])}
     given: dict[str, float] = {}
     for part in filter(None, rest.split(",")):
@@ -125,10 +125,10 @@ def parse(spec: str) -> Observer:
     return made
 
 
-def describe(observer: Any) -> str:
-    """The text that `parse` turns into this observer.
+def observer_text(observer: Any) -> str:
+    """The text that `make_observer` turns into this observer.
 
-    >>> describe(Position()), describe(All())
+    >>> observer_text(Position()), observer_text(All())
     ('position:decay=0.8', 'all')
     """
     name = next(name for name, kind in OBSERVERS.items() if kind is type(observer))

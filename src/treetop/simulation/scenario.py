@@ -1,4 +1,4 @@
-"""Streams that change: arms that appear half-way, rewards that swap half-way, an initialisation set that knows half."""
+"""Streams that change: arms that appear half-way, arms that swap rewards, labels of half of the arms only."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import numpy as np
 
 from treetop.arrays import Bools, Floats, Ints, Longs, Rows, Singles
 from treetop.data.datasets import Stream
+from treetop.simulation.worlds import World
 
 SCENARIOS = ("stationary", "new-arms", "drift", "half-init")
-NEW, SWAPPED, UNKNOWN = 0.2, 0.2, 0.5  # shares of the arms
+NEW_SHARE, SWAPPED_SHARE, UNLABELLED_SHARE = 0.2, 0.2, 0.5  # of the arms
 
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """What happens in a stream: `late` arms may not be seen before round `change`, from which on an arm brings the
-    rewards of its `partner`; arms that are `unlabelled` have no label in the initialisation set."""
+    """What changes in a stream at round `change`.
+
+    `late` arms may not be shown before it; from it on an arm brings the rewards of its `partner`. Arms that are
+    `unlabelled` have no label in the initialisation set. Each of the three is None where it does not apply.
+    """
 
     change: int
     late: Bools | None = None
@@ -40,10 +44,10 @@ class Scenario:
         half, shuffled = horizon // 2, np.random.default_rng([seed, 5]).permutation(arms)
         if name == "drift":
             partner = np.arange(arms, dtype=np.int32)
-            pairs = shuffled[: int(SWAPPED * arms) // 2 * 2].reshape(-1, 2)
+            pairs = shuffled[: int(SWAPPED_SHARE * arms) // 2 * 2].reshape(-1, 2)
             partner[pairs[:, 0]], partner[pairs[:, 1]] = pairs[:, 1], pairs[:, 0]
             return cls(half, partner=partner)
-        share = {"new-arms": NEW, "half-init": UNKNOWN}.get(name, 0.0)
+        share = {"new-arms": NEW_SHARE, "half-init": UNLABELLED_SHARE}.get(name, 0.0)
         unlabelled = np.isin(np.arange(arms), shuffled[: int(share * arms)])
         if name == "stationary":
             return None
@@ -72,16 +76,15 @@ class Scenario:
 
 
 @dataclass(frozen=True, eq=False)
-class Shifting:
-    """The rewards of another world, of which some arms swap theirs from a round on."""
+class SwappedRewards:
+    """The rewards of another world, in which some arms swap theirs from the round of the scenario's change on."""
 
-    world: object
+    world: World
     scenario: Scenario
 
     @property
     def reward_range(self) -> tuple[float, float] | None:
-        limits: tuple[float, float] | None = self.world.reward_range  # type: ignore[attr-defined]
-        return limits
+        return self.world.reward_range
 
     def rewards(self, rows: Longs, arms: Ints, first: int) -> Singles:
         partner, cut = self.scenario.partner, self.scenario.change - first
@@ -89,8 +92,8 @@ class Shifting:
             arms = arms.copy()
             later = arms[max(cut, 0) :]
             later[later >= 0] = partner[later[later >= 0]]
-        found: Singles = self.world.rewards(rows, arms, first)  # type: ignore[attr-defined]
-        return found
+        return self.world.rewards(rows, arms, first)
 
     def regret(self, rows: Longs, arms: Ints) -> Floats | None:
+        """None: the true means of before the change are not those of after it."""
         return None

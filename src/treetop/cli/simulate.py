@@ -1,0 +1,199 @@
+"""The commands that play labelled data: simulate and tune. Parse, call, print."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from treetop.cli.options import (
+    BEAM_HELP,
+    EXPLORE_HELP,
+    K_HELP,
+    OBSERVER_HELP,
+    Data,
+    ModelOptions,
+    OutputOptions,
+    StreamOptions,
+    grouped,
+)
+from treetop.cli.output import console, draw, store
+from treetop.cli.progress import bars
+from treetop.data.datasets import load
+from treetop.experiments import tuning
+from treetop.experiments.execute import execute
+from treetop.experiments.full_information import full_information
+from treetop.experiments.settings import Plan, Settings, strategies_for
+from treetop.report import pictures
+from treetop.report.tables import runs_table
+
+
+@dataclass(frozen=True)
+class SimulatedPolicies:
+    """What is crossed: every strategy with every learner, k, explore, beam and feedback, one run each."""
+
+    strategy: Annotated[
+        list[str],
+        typer.Option(
+            help="igw, greedy, boltzmann, epsilon or cost-aware; default is what Bandit and service use; repeatable."
+        ),
+    ] = field(default_factory=lambda: ["default"])
+    k: Annotated[list[int], typer.Option(help=f"{K_HELP} Repeatable.")] = field(default_factory=lambda: [5])
+    explore: Annotated[list[int], typer.Option(help=f"{EXPLORE_HELP} Repeatable.")] = field(default_factory=lambda: [3])
+    beam: Annotated[list[int], typer.Option(help=f"{BEAM_HELP} Repeatable.")] = field(default_factory=lambda: [10])
+    learner: Annotated[
+        list[str], typer.Option(help="paper: the faithful algorithm; treetop: shares strength. Repeatable.")
+    ] = field(default_factory=lambda: ["paper"])
+    feedback: Annotated[list[str], typer.Option(help=f"{OBSERVER_HELP} Repeatable.")] = field(
+        default_factory=lambda: ["all"]
+    )
+
+
+@dataclass(frozen=True)
+class StrategyParameters:
+    """The parameters of the strategies."""
+
+    igw_c: Annotated[float, typer.Option("--igw-c", help="C of igw.")] = 1.0
+    beta: Annotated[float, typer.Option(help="beta of boltzmann.")] = 1.0
+    epsilon: Annotated[float, typer.Option(help="epsilon of epsilon.")] = 0.167
+    scale: Annotated[float, typer.Option(help="scale of cost-aware.")] = 1.0
+
+    def of(self, strategy: str) -> dict[str, float]:
+        known = {
+            "igw": {"C": self.igw_c},
+            "boltzmann": {"beta": self.beta},
+            "epsilon": {"epsilon": self.epsilon},
+            "cost-aware": {"scale": self.scale},
+        }
+        return known.get(strategy, {})
+
+
+@dataclass(frozen=True)
+class SimulatedWorld:
+    """What happens in the stream, and what else is measured on it."""
+
+    scenario: Annotated[str, typer.Option(help="stationary, new-arms, drift or half-init.")] = "stationary"
+    cold: Annotated[
+        bool, typer.Option("--cold", help="Leave the labels of the initialisation set out of the learner.")
+    ] = False
+    ceiling: Annotated[bool, typer.Option("--ceiling", help="Add what a learner that is shown every label gets.")] = (
+        False
+    )
+
+
+@grouped
+def simulate(
+    data: Data,
+    policies: SimulatedPolicies,
+    parameters: StrategyParameters,
+    stream: StreamOptions,
+    model: ModelOptions,
+    world: SimulatedWorld,
+    output: OutputOptions,
+) -> None:
+    """Plays labelled data as a bandit: only the rewards of the arms shown are revealed.
+
+    Every strategy with every learner, k, explore, beam, feedback and seed given, one run each.
+
+    Example: treetop simulate debian --strategy igw --strategy greedy --init 3000 --horizon 50000
+    """
+    p = policies
+    settings = tuple(
+        Settings(
+            strategy,
+            parameters.of(strategy),
+            k,
+            explore,
+            beam,
+            learner=learner,
+            observer=observer,
+            scenario=world.scenario,
+            label_samples=not world.cold,
+            **_shared(stream, model),
+        )
+        for learner, k, explore, beam, observer in product(p.learner, p.k, p.explore, p.beam, p.feedback)
+        for strategy in strategies_for(learner, p.strategy)
+    )
+    plan = Plan(data, settings, tuple(stream.seed))
+    dataset = load(data, data_dir=stream.data_dir)
+    with bars(output.as_json) as bar:
+        records = execute(output.out, plan, bar, dataset=dataset, building=bar.building)
+    facts = records[0].dataset
+    result: dict[str, Any] = {"dataset": facts, "runs": [record.summary() for record in records]}
+    if world.ceiling:
+        result["ceiling"] = full_information(dataset, max(p.k))
+    if output.out:
+        store(result, output.out / "result.json")
+        title = f"{facts['name']}: {facts['arms']:,} arms"
+        draw(lambda path: pictures.plot(records, path, title), output.out / "curves.png")
+    if output.as_json:
+        print(json.dumps(result))
+        return
+    console.print(f"{escape(str(facts['name']))}: {facts['arms']:,} arms", highlight=False, soft_wrap=True)
+    console.print(runs_table(records))
+    if world.ceiling:
+        best, rows = result["ceiling"]["mean_reward"], result["ceiling"]["rows"]
+        console.print(f"shown every label, ridge regression gets {best:.3f} on {rows:,} rows it has not seen")
+
+
+def _shared(stream: StreamOptions, model: ModelOptions) -> dict[str, Any]:
+    """The settings that all runs of a command have in common."""
+    return {
+        "init": stream.init,
+        "horizon": stream.horizon,
+        "max_leaf": model.max_leaf,
+        "split": model.split,
+        "loss": model.loss,
+        "first_epoch": model.first_epoch,
+        "factor": model.factor,
+    }
+
+
+@dataclass(frozen=True)
+class TunedPolicy:
+    """What is tuned, and how it decides."""
+
+    strategy: Annotated[list[str] | None, typer.Option(help="igw, boltzmann, epsilon or greedy; all if none.")] = None
+    grid: Annotated[str, typer.Option(help="paper: 15 values of C and beta, 10 of epsilon; small: 3 each.")] = "paper"
+    k: Annotated[int, typer.Option(help=K_HELP)] = 5
+    explore: Annotated[int, typer.Option(help=EXPLORE_HELP)] = 3
+    beam: Annotated[int, typer.Option(help=BEAM_HELP)] = 10
+    feedback: Annotated[str, typer.Option(help=OBSERVER_HELP)] = "all"
+
+
+@grouped
+def tune(data: Data, policy: TunedPolicy, stream: StreamOptions, model: ModelOptions, output: OutputOptions) -> None:
+    """Searches the paper's grids for the best C of igw, beta of boltzmann and epsilon of epsilon, on all cores.
+
+    Example: treetop tune debian --strategy igw --grid small --init 3000 --horizon 20000 --out tuned
+    """
+    own = {"k": policy.k, "explore": policy.explore, "beam": policy.beam, "observer": policy.feedback}
+    names = policy.strategy or list(tuning.PARAMETER)
+    plan = tuning.plan(data, names, policy.grid, stream.seed, **own, **_shared(stream, model))
+    dataset = load(data, data_dir=stream.data_dir)
+    with bars(output.as_json) as bar:
+        records = execute(output.out, plan, bar, dataset=dataset, building=bar.building)
+    points = tuning.points(plan, records)
+    result = {"dataset": records[0].dataset, "seeds": stream.seed, **tuning.summary(points)}
+    if output.out:
+        store(result, output.out / "tuned.json")
+    if output.as_json:
+        print(json.dumps(result))
+    else:
+        console.print(_tuning_table(points, policy.k))
+
+
+def _tuning_table(points: list[tuning.Point], k: int) -> Table:
+    table = Table(title=f"Mean reward a round (at most {k} hits)", title_justify="left")
+    for head in ("strategy", "parameter", "mean reward", "lowest", "highest", "seconds"):
+        table.add_column(head, justify="left" if head in ("strategy", "parameter") else "right")
+    for p in points:
+        text = ", ".join(f"{name} {value:g}" for name, value in p.parameters.items())
+        numbers = (f"{number:.3f}" for number in (p.mean_reward, p.low, p.high))
+        table.add_row(p.strategy, text, *numbers, f"{p.seconds:.1f}", style="bold green" if p.best else None)
+    return table

@@ -1,0 +1,119 @@
+"""The parts of treetop's learner switched off one by one: each does what its name says, and nothing else."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from treetop import LabelSamples, Model, load
+from treetop.learning.pooled import Mechanisms, Pooled
+from treetop.learning.refit import initial_fit
+from treetop.policy.eligibility import EVERY_ARM
+from treetop.policy.search import search
+from treetop.records import Feedback
+from treetop.simulation.play import TreeBuilding, begin
+
+SMALL = "synthetic:arms=400,features=300,rows=1300,init=300,nonzeros=20,labels=3"
+
+
+@pytest.fixture(scope="module")
+def start() -> tuple[Any, Model, LabelSamples]:
+    stream, model = begin(load(SMALL), 300, 1300, 10, tree=TreeBuilding(separate_unlabelled=True))
+    return stream, model, LabelSamples.of(model.tree, stream.X_init, stream.Y_init)
+
+
+def learned(start: tuple[Any, Model, LabelSamples], feedback: Feedback, **mechanisms: Any) -> Model:
+    return Pooled(label_samples=start[2], mechanisms=Mechanisms(**mechanisms)).learn(start[1], feedback)
+
+
+def shown(start: tuple[Any, Model, LabelSamples], arm: int, rewards: list[float]) -> Feedback:
+    """The first contexts of the stream, one slot each, always the same arm."""
+    contexts = start[0].X.head(len(rewards))
+    return Feedback(contexts, np.full((len(rewards), 1), arm), None, np.array(rewards)[:, None])
+
+
+def unlabelled(start: tuple[Any, Model, LabelSamples]) -> int:
+    return int(np.flatnonzero(~start[2].labelled_arms(400))[0])
+
+
+def test_each_arm_starts_from_zero(start: tuple[Any, Model, LabelSamples]) -> None:
+    nothing = Feedback.none(300, 5)
+    off, on = learned(start, nothing, pool=False).pooled, learned(start, nothing).pooled
+    assert off is not None
+    assert on is not None
+    assert not off.means.any()
+    assert on.means[0] > 0
+
+
+def test_rounds_count_for_the_pooled_means(start: tuple[Any, Model, LabelSamples]) -> None:
+    arm = int(start[2].arm[start[2].reward > 0][0])
+    made = {
+        pool_rounds: [
+            learned(start, shown(start, arm, [reward] * 200), pool_rounds=pool_rounds).pooled for reward in (0.0, 1.0)
+        ]
+        for pool_rounds in (False, True)
+    }
+    alone, both = ([pooled.means for pooled in made[key] if pooled] for key in (False, True))
+    np.testing.assert_array_equal(alone[0], alone[1])
+    assert (both[1] >= both[0]).all()
+    assert both[1].sum() > alone[0].sum() > both[0].sum()
+
+
+def test_found_arms_stay_separate(start: tuple[Any, Model, LabelSamples]) -> None:
+    arm, labelled = unlabelled(start), start[2].labelled_arms(400)
+    feedback = shown(start, arm, [1.0] * 3)
+    stays, moves = learned(start, feedback, move_arms=False).tree, learned(start, feedback).tree
+    assert not labelled[stays.arms_below(int(stays.leaf_of[arm]))].any()
+    assert labelled[moves.arms_below(int(moves.leaf_of[arm]))].any()
+
+
+def test_a_new_arm_is_as_one_without_labels(start: tuple[Any, Model, LabelSamples]) -> None:
+    arm = unlabelled(start)
+    feedback = shown(start, int(np.flatnonzero(start[2].labelled_arms(400))[0]), [1.0] * 20)
+    late = replace(feedback, appeared=(np.arange(400) == arm).astype(np.int32))
+
+    def values(alike: bool) -> list[float]:
+        made = [learned(start, said, new_arms_alike=alike).pooled for said in (feedback, late)]
+        return [float(pooled.trial_value[arm]) for pooled in made if pooled]
+
+    plain, new = values(False)
+    assert plain == new
+    assert values(True)[0] == plain < values(True)[1]
+
+
+def test_every_sample_counts(start: tuple[Any, Model, LabelSamples]) -> None:
+    """One sample beyond a step changes nothing before the next one, unless every sample counts."""
+    for growth, same in ((1.1, True), (1.0, False)):
+        learner = Pooled(mechanisms=Mechanisms(growth=growth))
+        a, b = (learner.learn(start[1], shown(start, 0, ([0.0, 1.0] * 6)[:n])).rewards for n in (11, 12))
+        assert (abs(a - b).sum() == 0) == same
+
+
+def test_as_many_leaves_as_the_beam_has_places(start: tuple[Any, Model, LabelSamples]) -> None:
+    stream, model, samples = start
+    wide, slim = (
+        initial_fit(model, Pooled(label_samples=samples, mechanisms=Mechanisms(leaf_factor=factor)))
+        for factor in (1.4, 1.0)
+    )
+    for i in range(20):
+        found = {}
+        for name, made in (("slim", slim), ("wide", wide), ("paper", model)):
+            candidates = search(made, stream.X.row(i), 5, None, 1, EVERY_ARM)
+            found[name] = set(candidates.id[~candidates.is_node].tolist())
+        assert found["slim"] == found["paper"] < found["wide"]
+
+
+def test_label_samples_see_as_many_leaves_as_decisions(start: tuple[Any, Model, LabelSamples]) -> None:
+    stream, model, _ = start
+    slim, wide = (
+        LabelSamples.of(model.tree, stream.X_init, stream.Y_init, leaf_factor=factor).weight.sum()
+        for factor in (1.0, 1.4)
+    )
+    assert slim / wide == pytest.approx(10 / 14, rel=0.05)  # arms of the beams that they stand for
+
+
+@pytest.mark.parametrize(("name", "value"), [("growth", 0.5), ("leaf_factor", 0.0)])
+def test_settings_are_checked(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{name} is {value}; it must be finite and lie in"):
+        Mechanisms(**{name: value})  # type: ignore[arg-type]
