@@ -20,11 +20,11 @@ from treetop import _core
 from treetop.arrays import Rows, as_rows
 from treetop.bench.peers import Peer, runner, save_rows, take, to_pecos
 from treetop.bench.reference import check_decisions, check_ranking, check_ridge, check_routing, check_tree
-from treetop.bench.serve import App, whole
+from treetop.bench.serve import App, check_log
 from treetop.bench.setting import Setting
-from treetop.bench.shape import CONTEXTS, SHAPES, Shape, learned_from_nothing, made, shape_of
+from treetop.bench.shape import CONTEXTS, SHAPES, Shape, cached_model, fit_made_up, shape_of
 from treetop.bench.subjects import SUBJECTS, compared, run
-from treetop.bench.subprocesses import in_child
+from treetop.bench.subprocesses import in_subprocess
 from treetop.bench.table import markdown, tables
 from treetop.errors import Disagreement, PeerError
 
@@ -39,7 +39,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tiny(cache: Path) -> Any:
-    return made(TINY, cache)
+    return cached_model(TINY, cache)
 
 
 def setting(cache: Path, **changes: Any) -> Setting:
@@ -159,13 +159,13 @@ def test_several_threads_are_compared_by_the_clock() -> None:
 
 
 def test_a_shape_is_made_once_and_is_the_same_again(cache: Path, tiny: Any, tmp_path: Path) -> None:
-    again = made(TINY, cache, lambda text: pytest.fail(f"made again: {text}"))
-    fresh = made(TINY, tmp_path)
+    again = cached_model(TINY, cache, lambda text: pytest.fail(f"made again: {text}"))
+    fresh = cached_model(TINY, tmp_path)
     for found in (again, fresh):
         assert np.array_equal(found.model.tree.leaf_of, tiny.model.tree.leaf_of)
         assert np.array_equal(found.model.reward_rows.value, tiny.model.reward_rows.value)
         assert np.array_equal(found.contexts.value, tiny.contexts.value)
-    other = learned_from_nothing(replace(TINY, seed=1))[0]
+    other = fit_made_up(replace(TINY, seed=1))[0]
     assert not np.array_equal(other.reward_rows.value, tiny.model.reward_rows.value)
 
 
@@ -179,10 +179,10 @@ def test_a_made_model_has_weights_everywhere(tiny: Any) -> None:
 
 
 def test_a_folder_that_is_damaged_is_made_anew(tmp_path: Path, tiny: Any) -> None:
-    made(TINY, tmp_path)
+    cached_model(TINY, tmp_path)
     file = tmp_path / TINY.name / "model" / "rewards_value.npy"
     file.write_bytes(file.read_bytes()[:-4])
-    assert np.array_equal(made(TINY, tmp_path).model.reward_rows.value, tiny.model.reward_rows.value)
+    assert np.array_equal(cached_model(TINY, tmp_path).model.reward_rows.value, tiny.model.reward_rows.value)
 
 
 def test_shapes() -> None:
@@ -251,8 +251,8 @@ def test_ridge_tree_and_routing_checks_find_mistakes(learned: treetop.Model, pro
 
 def test_a_child_that_fails_says_why(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"bench open ended with code 1: .*No such file"):
-        in_child("open", folder=str(tmp_path), contexts=str(tmp_path / "none.npz"), beam=3)
-    assert in_child("build", shape=TINY)["checks"]["leaves"] == 32
+        in_subprocess("open", folder=str(tmp_path), contexts=str(tmp_path / "none.npz"), beam=3)
+    assert in_subprocess("build", shape=TINY)["checks"]["leaves"] == 32
 
 
 # -------------------- the flat index
@@ -372,11 +372,11 @@ def test_serve_says_when_the_log_is_not_what_was_answered(cache: Path, tiny: Any
         shown = bandit.decide(tiny.contexts.row(0))
         answer = {"event_id": shown.event_id, "slots": [{"arm": arm} for arm in shown.arms]}
     app = App("treetop", tmp_path / "home", 0, [], tmp_path, [1], [answer])
-    assert whole(app) == {"answered": 1, "decided_again": 1}
+    assert check_log(app) == {"answered": 1, "decided_again": 1}
     with pytest.raises(Disagreement, match="answered 2 requests, and 1 decisions are in its log"):
-        whole(replace(app, answered=[2]))
+        check_log(replace(app, answered=[2]))
     with pytest.raises(Disagreement, match="is not what was answered"):
-        whole(replace(app, last=[{**answer, "slots": answer["slots"][::-1]}]))
+        check_log(replace(app, last=[{**answer, "slots": answer["slots"][::-1]}]))
 
 
 @needs_peers
