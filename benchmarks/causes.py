@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 import treetop
 from treetop import _core
-from treetop.bench.shape import SHAPES, Made, default_cache, made
+from treetop.bench.shape import SHAPES, BenchModel, cached_model, default_cache
 from treetop.bench.table import markdown
 from treetop.bench.timing import commit, load_average, machine, mapped_mb
 from treetop.policy.eligibility import EVERY_ARM
@@ -39,7 +39,7 @@ Row = dict[str, Any]
 class Subject:
     """A model, contexts that come one after the other and are never the same twice in a row, and the policy."""
 
-    def __init__(self, found: Made, beam: int = 10) -> None:
+    def __init__(self, found: BenchModel, beam: int = 10) -> None:
         self.model, self.policy = found.model, treetop.Policy(k=5, explore=3, beam=beam)
         self.rows = [found.contexts.row(i) for i in range(len(found.contexts))]
         self._next = itertools.cycle(range(len(self.rows)))
@@ -94,8 +94,17 @@ def stages(subject: Subject, n: int = 600) -> list[Row]:
                 whole.append(cpu_us(lambda i=i, x=x: subject.policy.decide(subject.model, x, event_id=i)))
         tree, leaves, choice = (1e6 * np.median(np.array(parts), axis=0)).tolist()
         python = float(np.median(whole) - np.median(core))
-        found.append(_rounded(memory=memory, whole=np.median(whole), core=np.median(core), python=python, tree=tree,
-                              leaves=leaves, choice=choice))  # fmt: skip
+        found.append(
+            _rounded(
+                memory=memory,
+                whole=np.median(whole),
+                core=np.median(core),
+                python=python,
+                tree=tree,
+                leaves=leaves,
+                choice=choice,
+            )
+        )
     return found
 
 
@@ -168,8 +177,12 @@ def idle(subject: Subject, waits: tuple[int, ...] = (0, 10, 30, 60, 60, 60), siz
         again = [cpu_us(lambda at=at: memory[at]) for at in range(0, len(memory), HUGE)]
         faults = after.ru_minflt - before.ru_minflt + after.ru_majflt - before.ru_majflt
         parts = {f"{a}-{b}": np.median(t[a:b]) for a, b in ((0, 10), (10, 50), (50, 100), (100, 400))}
-        found.append({"idle s": wait} | _rounded(**parts) | {"page faults": faults} | _rounded(
-            **{"other memory, 1st touch": np.mean(touched), "2nd": np.mean(again)}))  # fmt: skip
+        found.append(
+            {"idle s": wait}
+            | _rounded(**parts)
+            | {"page faults": faults}
+            | _rounded(**{"other memory, 1st touch": np.mean(touched), "2nd": np.mean(again)})
+        )
     return found
 
 
@@ -189,14 +202,19 @@ def main() -> None:
     asked = parser.parse_args()
     if wrong := [part for part in asked.parts if part not in PARTS]:
         parser.error(f"no part {wrong[0]!r}; it must be one of {', '.join(PARTS)}")
-    before, subject = load_average(), Subject(made(SHAPES[asked.shape], asked.cache))
+    before, subject = load_average(), Subject(cached_model(SHAPES[asked.shape], asked.cache))
     subject.decide(2000)  # everything in place, but for what `idle` waits for
     tables = {part: PARTS[part](subject) for part in asked.parts or PARTS}
     rows = [{"bench": part, "name": "treetop", **row} for part, found in tables.items() for row in found]
     about = {
-        "rows": rows, "checks": {}, "left_out": [], "commit": commit(), "machine": machine(),
-        "command": " ".join(["python benchmarks/causes.py", *asked.parts]), "load_average": [before, load_average()],
-    }  # fmt: skip
+        "rows": rows,
+        "checks": {},
+        "left_out": [],
+        "commit": commit(),
+        "machine": machine(),
+        "command": " ".join(["python benchmarks/causes.py", *asked.parts]),
+        "load_average": [before, load_average()],
+    }
     if asked.json:
         print(json.dumps(about, indent=1))
         return

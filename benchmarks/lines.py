@@ -26,7 +26,7 @@ import scipy.sparse as sp
 import treetop
 from treetop import _core
 from treetop.arrays import Rows, as_rows
-from treetop.bench.shape import SHAPES, default_cache, made
+from treetop.bench.shape import SHAPES, cached_model, default_cache
 from treetop.bench.table import markdown
 from treetop.bench.timing import TURNS, commit, load_average, machine
 
@@ -53,7 +53,7 @@ def opened(asked: argparse.Namespace) -> tuple[treetop.Model, Rows]:
     if asked.model:
         model = treetop.Model.load(asked.model)
         return model, as_rows(sp.csr_matrix(sp.load_npz(asked.contexts))[: asked.count], model.n_features)
-    found = made(SHAPES[asked.shape], asked.cache)
+    found = cached_model(SHAPES[asked.shape], asked.cache)
     return found.model, found.contexts.head(asked.count)
 
 
@@ -80,9 +80,14 @@ def document(command: str) -> dict[str, Any]:
     turns = [{name: with_set(name) for name in names} for _ in range(TURNS)]
     rows = [row for name in names for row in middle([turn[name] for turn in turns], name)]
     return {
-        "rows": rows, "checks": {}, "left_out": [], "command": command, "commit": commit(), "machine": machine(),
+        "rows": rows,
+        "checks": {},
+        "left_out": [],
+        "command": command,
+        "commit": commit(),
+        "machine": machine(),
         "load_average": [before, load_average()],
-    }  # fmt: skip
+    }
 
 
 def main() -> None:

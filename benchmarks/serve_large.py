@@ -30,7 +30,7 @@ from treetop.bandit.config import Config, Deciding, Learning, Refitting
 from treetop.bandit.results import Shown, same
 from treetop.bandit.snapshot import tree_id
 from treetop.bench import http_load
-from treetop.bench.shape import CONTEXTS, SHAPES, Made, Shape, default_cache, log, made
+from treetop.bench.shape import CONTEXTS, SHAPES, BenchModel, Shape, cached_model, default_cache, made_up_log
 from treetop.bench.table import markdown
 from treetop.bench.timing import Row, commit, load_average, machine
 from treetop.client import Client
@@ -41,13 +41,13 @@ from treetop.tree.tree import Tree
 
 BATCH = 2048  # rounds that are written to the log at a time
 SECONDS = 3.0  # of requests on one connection that stays open, for the times
-PATIENCE = 1800.0
+TIMEOUT = 1800.0  # seconds that a start or a refit may take
 
 
 def rounds_of(shape: Shape, tree: Tree, n: int) -> Feedback:
     """The first rounds of the history that the model of this shape was fitted from."""
     X, Y, _, _ = generate(shape.spec(shape.rounds + CONTEXTS))
-    whole = log(shape, tree, X, Y)
+    whole = made_up_log(shape, tree, X, Y)
     return Feedback(whole.contexts.head(n), whole.arms[:n], whole.nodes[:n], whole.rewards[:n])
 
 
@@ -80,7 +80,7 @@ class Service:
         with (folder.parent / "said").open("ab") as said:
             self.process = subprocess.Popen(words, stderr=said)
         while not self.client.ready():
-            if self.process.poll() is not None or time.perf_counter() - began > PATIENCE:
+            if self.process.poll() is not None or time.perf_counter() - began > TIMEOUT:
                 raise OSError(f"the service did not start: {(folder.parent / 'said').read_text()[-500:]}")
             time.sleep(0.05)
         self.start_seconds = round(time.perf_counter() - began, 2)
@@ -103,7 +103,7 @@ class Service:
 
     def times(self, requests: list[bytes]) -> Row:
         """Of decisions, one after the other on one connection."""
-        return spread(http_load.knock(self.port, 1, SECONDS, requests)["times"])
+        return spread(http_load.send_load(self.port, 1, SECONDS, requests)["times"])
 
 
 def spread(times: list[float]) -> Row:
@@ -128,9 +128,9 @@ def refitted(service: Service, requests: list[bytes]) -> Row:
     before, began, most, times = service.client.model()["model"], time.perf_counter(), 0.0, []
     service.client.refit()
     while service.client.model()["model"] == before:
-        if time.perf_counter() - began > PATIENCE:
-            raise TimeoutError(f"no new model after {PATIENCE:g} s: {service.client.model()}")
-        times += http_load.knock(service.port, 1, 0.5, requests)["times"]
+        if time.perf_counter() - began > TIMEOUT:
+            raise TimeoutError(f"no new model after {TIMEOUT:g} s: {service.client.model()}")
+        times += http_load.send_load(service.port, 1, 0.5, requests)["times"]
         most = max(most, service.memory()["own_gb"])
     return {"seconds": round(time.perf_counter() - began, 1), "own_gb": most, **spread(times)}
 
@@ -193,7 +193,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     before, shape, rows = load_average(), SHAPES[asked.shape], list[Row]()
-    found: Made = made(shape, asked.cache)
+    found: BenchModel = cached_model(shape, asked.cache)
     never = Config(Deciding(strategy="igw"), learner=Learning("paper"), refit=Refitting(first=10**9))
     with tempfile.TemporaryDirectory(dir=asked.cache, prefix="serve-") as place:
         folder, contexts = Path(place) / "home", found.contexts

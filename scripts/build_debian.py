@@ -109,7 +109,7 @@ def first_choices(relation: str) -> list[str]:
     return [match[1] for clause in relation.split(",") if (match := PACKAGE.match(clause))]
 
 
-def parse(packages: str, translation: str) -> list[Package]:
+def parse_packages(packages: str, translation: str) -> list[Package]:
     """Packages with at least one dependency left, neighbours by source (which also packs better)."""
     long_texts = {s["Description-md5"]: s["Description-en"] for s in stanzas(translation) if "Description-md5" in s}
     found: dict[str, Package] = {}
@@ -192,7 +192,7 @@ def pack_lines(lines: Sequence[str]) -> npt.NDArray[np.uint8]:
 
 def build(packages: str, translation: str, min_df: int = MIN_DF) -> dict[str, npt.NDArray[np.generic]]:
     """The arrays of the data file. Dependencies make the labels and nothing else."""
-    kept = parse(packages, translation)
+    kept = parse_packages(packages, translation)
     documents = [Counter(name_terms(package.name) + text_terms(package.text)) for package in kept]
     counts, terms = count_terms(documents, min_df)
     arms = sorted({arm for package in kept for arm in package.needs})

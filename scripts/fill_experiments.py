@@ -23,7 +23,7 @@ SHARED = ("flat-vs-tree", "realizable")  # sections whose tables come from all f
 JOINED = ("datasets", "cells", "variants")  # lists in a section's data: one entry a dataset, or a pair on all of them
 
 
-def together(folders: Sequence[Path]) -> list[Section]:
+def joined_sections(folders: Sequence[Path]) -> list[Section]:
     """The sections of all folders; one that several have is the first, with what all of them measured."""
     found: dict[str, Section] = {}
     for path in [folder / f"{name}.json" for folder in folders for name in TARGETS]:
@@ -31,13 +31,16 @@ def together(folders: Sequence[Path]) -> list[Section]:
             continue
         new = Section.load(path)
         first = found.get(new.name)
-        more = {key: first.data[key] + new.data[key] for key in JOINED if key in new.data} if first else {}
-        tables = _of_both(first.tables, new.tables) if first and new.name in SHARED else first.tables if first else ()
-        found[new.name] = replace(first, data={**first.data, **more}, tables=tables) if first else new
+        if first is None:
+            found[new.name] = new
+            continue
+        data = {**first.data, **{key: first.data[key] + new.data[key] for key in JOINED if key in new.data}}
+        tables = _joined_tables(first.tables, new.tables) if new.name in SHARED else first.tables
+        found[new.name] = replace(first, data=data, tables=tables)
     return list(found.values())
 
 
-def _of_both(one: Sequence[Table], two: Sequence[Table]) -> tuple[Table, ...]:
+def _joined_tables(one: Sequence[Table], two: Sequence[Table]) -> tuple[Table, ...]:
     """Tables of the same title become one, which must have the same columns; the others follow."""
     found = {table.title: table for table in one}
     for new in two:
@@ -50,7 +53,7 @@ def _of_both(one: Sequence[Table], two: Sequence[Table]) -> tuple[Table, ...]:
 
 def fill(text: str, folders: Sequence[Path]) -> str:
     """The page with every part for which there are results."""
-    sections = together(folders)
+    sections = joined_sections(folders)
     content = {section.name: section.markdown() for section in sections}
     if sections:
         content["claims"], content["verdicts"] = claims_table(sections).markdown(), verdicts_table(sections).markdown()

@@ -18,8 +18,8 @@ from treetop.report.examples import example_decisions
 from treetop.report.pictures import plot
 from treetop.simulation.play import Learning, Progress, Run, Tracking, TreeBuilding, begin, run
 
-BETTER = "treetop"  # the learner that is the default of Bandit and the service, with its own strategy and schedule
-NAMES = ("greedy", "epsilon", "boltzmann", "igw", BETTER)  # the paper's strategies with its learner, then that
+OURS = "treetop"  # the default learner of Bandit and the service, with its default strategy and schedule
+NAMES = ("greedy", "epsilon", "boltzmann", "igw", OURS)  # the paper's strategies with its learner, then ours
 INIT, ROUNDS, MAX_LEAF = 3_413, 50_000, 10
 
 
@@ -42,7 +42,7 @@ class Demo:
         schedule = Refitting()  # as a bandit refits
         settings = (
             Settings(DEFAULT_STRATEGY["treetop"], learner="treetop", first_epoch=schedule.first, factor=schedule.factor)
-            if name == BETTER
+            if name == OURS
             else Settings(name)
         )
         model = self.model

@@ -14,7 +14,7 @@ import treetop
 from treetop import _core
 from treetop.arrays import as_rows
 from treetop.bandit.config import Config, Deciding, Learning, Refitting
-from treetop.bench.shape import Made
+from treetop.bench.shape import BenchModel
 from treetop.bench.timing import Taken, turns
 
 targets = script("targets")
@@ -148,7 +148,7 @@ def test_a_turn_begins_with_calls_that_are_not_timed() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux about pages")
 def test_where_the_time_of_a_decision_goes(learned: treetop.Model, problem: Problem, tmp_path: Path) -> None:
     learned.save(tmp_path / "model")
-    found = Made(treetop.Model.load(tmp_path / "model"), as_rows(problem.X), {})
+    found = BenchModel(treetop.Model.load(tmp_path / "model"), as_rows(problem.X), {})
     subject = causes.Subject(found, beam=3)
     cold, near = causes.stages(subject, n=6)
     assert cold.keys() == near.keys() >= {"whole", "core", "python", "tree", "leaves", "choice"}

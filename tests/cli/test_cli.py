@@ -15,6 +15,7 @@ from helpers.datasets import folder
 
 import treetop
 from treetop.cli.main import app
+from treetop.experiments.settings import DEFAULT_STRATEGY
 from treetop.paper import results_folder
 from treetop.policy.strategies import STRATEGIES
 from treetop.report import html
@@ -52,7 +53,7 @@ def test_demo_plays_the_papers_strategies_and_our_own_and_leaves_a_picture(tmp_p
     assert all(len(e["shown"]) == 5 and e["description"] for e in result["examples"])
 
 
-def test_settings_are_crossed_and_told_apart(tmp_path: Path) -> None:
+def test_settings_are_crossed_and_distinguished(tmp_path: Path) -> None:
     words = [
         "simulate",
         str(folder(tmp_path, 400)),
@@ -90,6 +91,22 @@ def test_settings_are_crossed_and_told_apart(tmp_path: Path) -> None:
         (line,) = [line for line in text.splitlines() if re.search(rf"{strategy} .*k={k} beam={beam} ", line)]
         assert ("1.00x" in line) == (strategy == "greedy"), "compared with greedy of the same settings"
     assert len(re.findall("X-IGW-topk k=. beam=", html.html(results_folder.read_results(tmp_path / "out"), None))) >= 4
+
+
+def test_the_default_strategy_is_that_of_the_learner_and_cold_leaves_the_labels_out(tmp_path: Path) -> None:
+    words = ["simulate", str(folder(tmp_path, 400)), "--learner", "paper", "--learner", "treetop", "--init", "100"]
+    words += ["--horizon", "200", "--max-leaf", "4", "--first-epoch", "64", "--json"]
+    unsaid, default, cold = (
+        json.loads(call(*words, *more).stdout)["runs"] for more in ([], ["--strategy", "default"], ["--cold"])
+    )
+    for runs in (unsaid, default):
+        assert [(r["settings"]["learner"], r["strategy"]) for r in runs] == list(DEFAULT_STRATEGY.items())
+    assert [r["mean_reward"] for r in unsaid] == [r["mean_reward"] for r in default]
+    assert [r["settings"]["label_samples"] for r in (*default, *cold)] == [True, True, False, False]
+    assert cold[0]["mean_reward"] == default[0]["mean_reward"]
+    assert cold[1]["mean_reward"] != default[1]["mean_reward"]
+    both = json.loads(call(*words, "--strategy", "default", "--strategy", "igw").stdout)["runs"]
+    assert len(both) == 3, "igw is the default of paper: played once"
 
 
 @dataclass(frozen=True)
@@ -142,11 +159,14 @@ def test_simulate_json_is_the_contract(tmp_path: Path) -> None:
         assert run["mean_reward"] == twin["mean_reward"]
         assert run["settings"]["refits"] == [64, 128, 256]
         assert run["seconds"] > 0
+        assert set(run) == {"strategy", "seed", "mean_reward", "late_reward", "checkpoints", "seconds", "settings"}
+    line = json.loads((tmp_path / "out" / "runs.jsonl").read_text().splitlines()[0])
+    assert first["runs"][0]["late_reward"] == pytest.approx(sum(line["blocks"][-40:]) / 60), "the last fifth"
     assert json.loads((tmp_path / "out" / "result.json").read_text())["runs"][0]["strategy"] == "igw"
     assert (tmp_path / "out" / "curves.png").exists()
 
 
-def test_simulate_hears_only_of_what_is_observed_and_refuses_another_plan(tmp_path: Path) -> None:
+def test_simulate_learns_only_from_what_is_observed_and_refuses_another_plan(tmp_path: Path) -> None:
     words = [
         "simulate",
         str(folder(tmp_path, 400)),

@@ -18,8 +18,8 @@ from treetop import _core
 from treetop.arrays import Rows
 from treetop.bench.peers import Peer, save_rows
 from treetop.bench.reference import TOLERANCE, check_decisions
-from treetop.bench.setting import Contestant, Result, Setting, apart, contest, with_pecos
-from treetop.bench.shape import SHAPES, Made
+from treetop.bench.setting import Contestant, Result, Setting, contest, with_own_contexts, with_pecos
+from treetop.bench.shape import SHAPES, BenchModel
 from treetop.bench.timing import Row, Taken, mapped_mb, seconds
 from treetop.errors import Disagreement
 from treetop.model.model import Model
@@ -33,54 +33,54 @@ VW_ARMS = (1_000, 10_000, 100_000)
 
 def decide(setting: Setting) -> Result:
     """One decision at a time through the Python API."""
-    result, made = Result(), setting.made()
-    singles = _singles(made.contexts)
-    with ExitStack() as open_ones:
-        pecos = with_pecos(setting, made, result, open_ones)  # before treetop's own index: loading takes twice its size
+    result, subject = Result(), setting.model()
+    singles = _singles(subject.contexts)
+    with ExitStack() as stack:
+        pecos = with_pecos(setting, subject, result, stack)  # before treetop's own index: loading takes twice its size
         everyone: list[Contestant] = []
         for beam in setting.beams:
             policy = setting.policy(beam)
             setting.say(f"check at beam {beam}")
-            result.checks[f"beam {beam}"] = check_decisions(made.model, policy, _some(made.contexts))
-            everyone += _ours(made.model, policy, singles, setting.contexts)
+            result.checks[f"beam {beam}"] = check_decisions(subject.model, policy, _some(subject.contexts))
+            everyone += _ours(subject.model, policy, singles, setting.contexts)
             if pecos:
-                result.checks[f"pecos at beam {beam}"] = _same_top(made, policy, pecos)
-                row = {"name": "pecos", "arms": made.model.n_arms, "beam": beam}
+                result.checks[f"pecos at beam {beam}"] = _same_top(subject, policy, pecos)
+                row = {"name": "pecos", "arms": subject.model.n_arms, "beam": beam}
                 size = max(10, setting.contexts // 4)
                 everyone.append(Contestant(row | {"how": "predict"}, pecos.timer("single", beam=beam, k=5), size))
                 everyone.append(Contestant(row | {"how": "C call"}, pecos.timer("bare", beam=beam, k=5), size))
         result.checks["layout"] = dict(zip(("mapped_mb", "in_huge_pages_mb"), mapped_mb("serving.bin"), strict=True))
         setting.say(f"{len(everyone)} contestants in turns")
-        result.rows.extend(contest(apart(everyone, len(singles))))
-    _every_arm(setting, made, singles, result)
+        result.rows.extend(contest(with_own_contexts(everyone, len(singles))))
+    _every_arm(setting, subject, singles, result)
     _vw(setting, result)
     return result
 
 
 def batch(setting: Setting) -> Result:
     """1,000 contexts at a time, on one thread and on all cores; times are per context."""
-    result, made = Result(), setting.made()
-    size = min(BATCH, len(made.contexts))
+    result, subject = Result(), setting.model()
+    size = min(BATCH, len(subject.contexts))
     rounds = max(3, setting.contexts // size)
     cores = os.cpu_count() or 1
-    X = made.contexts.csr()
+    X = subject.contexts.csr()
     blocks = [X[first : first + size] for first in range(0, X.shape[0] - size + 1, size)]
-    with ExitStack() as open_ones:
-        pecos = with_pecos(setting, made, result, open_ones)
+    with ExitStack() as stack:
+        pecos = with_pecos(setting, subject, result, stack)
         everyone = []
         for beam in setting.beams:
             policy = setting.policy(beam)
-            result.checks[f"beam {beam}"] = check_decisions(made.model, policy, _some(made.contexts))
-            _check_threads(made.model, policy, blocks[0])
+            result.checks[f"beam {beam}"] = check_decisions(subject.model, policy, _some(subject.contexts))
+            _check_threads(subject.model, policy, blocks[0])
             for threads in dict.fromkeys((1, cores)):
-                row = {"arms": made.model.n_arms, "beam": beam, "threads": threads, "batch": size}
-                ours = _batches(made.model, policy, blocks, threads, size)
+                row = {"arms": subject.model.n_arms, "beam": beam, "threads": threads, "batch": size}
+                ours = _batches(subject.model, policy, blocks, threads, size)
                 everyone.append(Contestant({"name": "treetop"} | row, ours, rounds))
                 if pecos:
                     theirs = _pecos_batches(pecos, beam, threads, size, len(blocks))
                     everyone.append(Contestant({"name": "pecos"} | row, theirs, rounds))
         setting.say(f"{len(everyone)} contestants in turns")
-        result.rows.extend(contest(apart(everyone, len(blocks))))
+        result.rows.extend(contest(with_own_contexts(everyone, len(blocks))))
     return result
 
 
@@ -90,16 +90,18 @@ def scale(setting: Setting) -> Result:
     shapes = [setting.shape.sized(factor * setting.shape.arms) for factor in (1, 3, 10)]
     everyone = []
     for shape in shapes:
-        made = setting.made(shape)
-        singles = _singles(made.contexts)
+        subject = setting.model(shape)
+        singles = _singles(subject.contexts)
         for beam in setting.beams:
             policy = setting.policy(beam)
             setting.say(f"check of {shape.arms:,} arms at beam {beam}")
-            result.checks[f"{shape.arms} arms, beam {beam}"] = check_decisions(made.model, policy, _some(made.contexts))
-            ours = _ours(made.model, policy, singles, setting.contexts, half=False)
-            everyone += [Contestant(c.row | made.facts, c.call, c.size) for c in ours]
+            result.checks[f"{shape.arms} arms, beam {beam}"] = check_decisions(
+                subject.model, policy, _some(subject.contexts)
+            )
+            ours = _ours(subject.model, policy, singles, setting.contexts, half=False)
+            everyone += [Contestant(c.row | subject.facts, c.call, c.size) for c in ours]
     setting.say(f"{len(everyone)} contestants in turns")
-    result.rows.extend(contest(apart(everyone, len(singles))))
+    result.rows.extend(contest(with_own_contexts(everyone, len(singles))))
     base = {row["beam"]: row["cpu_ms"] for row in result.rows if row["arms"] == shapes[0].arms}
     for row in result.rows:
         row["times_smallest"] = round(row["cpu_ms"] / base[row["beam"]], 3)
@@ -141,10 +143,10 @@ def _ours(model: Model, policy: Policy, singles: list[sp.csr_matrix], size: int,
     return found
 
 
-def _every_arm(setting: Setting, made: Made, singles: list[sp.csr_matrix], result: Result) -> None:
+def _every_arm(setting: Setting, subject: BenchModel, singles: list[sp.csr_matrix], result: Result) -> None:
     """Every arm scored, by the feature-major index and by scipy with one row an arm; treetop beside them once more."""
     setting.say("every arm scored")
-    model = made.model
+    model = subject.model
     rows = model.reward_rows.slice(model.tree.n_nodes, model.tree.n_nodes + model.n_arms)
     if len(rows.value) >= 2**31:
         raise ValueError(f"{len(rows.value):,} arm weights; scipy's 32-bit rows hold at most {2**31 - 1:,}")
@@ -152,7 +154,7 @@ def _every_arm(setting: Setting, made: Made, singles: list[sp.csr_matrix], resul
     flat = _core.Flat(rows.start, rows.index, rows.value, rows.columns, 0)
 
     def by_scipy(i: int) -> Any:
-        x = made.contexts.row(i)
+        x = subject.contexts.row(i)
         vector = np.zeros(rows.columns, np.float32)
         vector[x.index], vector[-1] = x.value, 1.0
         scores = arms @ vector
@@ -160,7 +162,7 @@ def _every_arm(setting: Setting, made: Made, singles: list[sp.csr_matrix], resul
         return np.sort(scores[best])[::-1]
 
     def by_index(i: int) -> Any:
-        x = made.contexts.row(i)
+        x = subject.contexts.row(i)
         return flat.top(x.start, x.index, x.value, 5)
 
     for i in range(CHECKED):
@@ -176,7 +178,7 @@ def _every_arm(setting: Setting, made: Made, singles: list[sp.csr_matrix], resul
     ours, *found = contest(everyone)
     for row in found:
         times = {"arms": model.n_arms, "times_treetop": round(row["cpu_ms"] / ours["cpu_ms"], 2)}
-        result.rows.append(row | times | (_work(flat, made.contexts, row) if row["name"] == "flat" else {}))
+        result.rows.append(row | times | (_work(flat, subject.contexts, row) if row["name"] == "flat" else {}))
 
 
 def _work(flat: Any, contexts: Rows, row: Row) -> Row:
@@ -186,12 +188,12 @@ def _work(flat: Any, contexts: Rows, row: Row) -> Row:
     return {"multiply_adds": round(each), "g_per_second": round(each / row["cpu_ms"] / 1e6, 3)}
 
 
-def _same_top(made: Made, policy: Policy, pecos: Peer) -> dict[str, int]:
+def _same_top(subject: BenchModel, policy: Policy, pecos: Peer) -> dict[str, int]:
     """PECOS's five best arms are the five best single arms of the search, with the same scores."""
-    same, tree = 0, made.model.tree
+    same, tree = 0, subject.model.tree
     answers = pecos.ask("top", beam=policy.beam, k=5, first=0, n=CHECKED)
-    for x, (places, scores) in zip(_some(made.contexts), answers, strict=True):
-        found = policy.explain(made.model, x)
+    for x, (places, scores) in zip(_some(subject.contexts), answers, strict=True):
+        found = policy.explain(subject.model, x)
         mine = dict(zip(found.id[~found.is_node].tolist(), found.score[~found.is_node].tolist(), strict=True))
         theirs = dict(zip(tree.arm_at[places].tolist(), scores, strict=True))
         best = sorted(mine.values(), reverse=True)[: len(theirs)]
@@ -237,9 +239,9 @@ def _vw(setting: Setting, result: Result) -> None:
         result.leave_out("vw")
         return
     for arms in [n for n in VW_ARMS if n <= setting.shape.arms]:
-        made = setting.made(SHAPES["small"].sized(arms))
+        subject = setting.model(SHAPES["small"].sized(arms))
         with tempfile.TemporaryDirectory() as folder, Peer(setting.peers, "vw") as peer:
-            save_rows(made.contexts.head(60), Path(folder) / "contexts.npz")
+            save_rows(subject.contexts.head(60), Path(folder) / "contexts.npz")
             setting.say(f"Vowpal Wabbit with {arms:,} arms")
             peer.ask("load", contexts=f"{folder}/contexts.npz", arms=arms)
             n = 3 if arms > 10_000 else 9
@@ -248,6 +250,6 @@ def _vw(setting: Setting, result: Result) -> None:
                 Contestant(row | {"how": "text"}, peer.timer("text"), n),
                 Contestant(row | {"how": "parsed"}, peer.timer("parsed"), n),
             ]
-            singles, policy = _singles(made.contexts), setting.policy(setting.beams[0])
-            everyone += _ours(made.model, policy, singles, setting.contexts, half=False)
+            singles, policy = _singles(subject.contexts), setting.policy(setting.beams[0])
+            everyone += _ours(subject.model, policy, singles, setting.contexts, half=False)
             result.rows.extend(contest(everyone))

@@ -1,8 +1,8 @@
-"""Asks a service over connections that stay open, each with one request at a time, and takes the times.
+"""Load on a service: requests over connections that stay open, one at a time on each, and how long each answer took.
 
-A process of its own, so that it takes no time from the service's interpreter; it is given the port, connections,
-seconds, a file of requests that are sent as they are, and how many of the last answers to give back. No event loop and
-no HTTP library: what asks must cost less than what answers.
+`python http_load.py PORT CONNECTIONS SECONDS FILE KEEP` sends the requests of a file as they are, and prints JSON with
+the times and the last KEEP answers. It is a process of its own, so that it takes no time from the service's
+interpreter, without event loop or HTTP library: sending must cost less than answering.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from treetop.errors import RequestRefused
 
-PATIENCE = 60.0  # seconds for an answer
+ANSWER_TIMEOUT = 60.0  # seconds for an answer
 SIZE = struct.Struct("<I")
 
 
@@ -40,71 +40,72 @@ def read_requests(path: Path) -> list[bytes]:
     return found
 
 
-class Talk:
-    """One connection: what was sent when, and what has come of the answer."""
+class Connection:
+    """One connection: when its request was sent, and what was received of the answer."""
 
-    __slots__ = ("began", "come", "socket")
+    __slots__ = ("began", "received", "socket")
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        self.socket = socket.create_connection(("127.0.0.1", port), ANSWER_TIMEOUT)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.began, self.come = 0.0, b""
+        self.began, self.received = 0.0, b""
 
-    def ask(self, request: bytes) -> None:
-        self.began, self.come = time.perf_counter(), b""
+    def send(self, request: bytes) -> None:
+        self.began, self.received = time.perf_counter(), b""
         self.socket.sendall(request)
 
-    def answer(self) -> bytes | None:
+    def receive(self) -> bytes | None:
         """The body of the answer, once it is whole."""
         part = self.socket.recv(65_536)
         if not part:
             raise RequestRefused("the service hung up")
-        self.come = come = self.come + part if self.come else part
-        end = come.find(b"\r\n\r\n")
+        self.received = received = self.received + part if self.received else part
+        end = received.find(b"\r\n\r\n")
         if end < 0:
             return None
-        if not come.startswith(b"HTTP/1.1 200"):
-            raise RequestRefused(come[:300].decode(errors="replace"))
-        at = come.find(b"content-length: ") + 16
-        size = int(come[at : come.find(b"\r", at)])
-        body = come[end + 4 :]
+        if not received.startswith(b"HTTP/1.1 200"):
+            raise RequestRefused(received[:300].decode(errors="replace"))
+        at = received.find(b"content-length: ") + 16
+        size = int(received[at : received.find(b"\r", at)])
+        body = received[end + 4 :]
         return body if len(body) == size else None
 
 
-def knock(port: int, connections: int, seconds: float, requests: Sequence[bytes], keep: int = 0) -> dict[str, Any]:
-    """Asks for so long; how many answers in how many seconds, what each took, and the last bodies, `keep` at most."""
-    talks = {talk.socket.fileno(): talk for talk in (Talk(port) for _ in range(connections))}
+def send_load(port: int, connections: int, seconds: float, requests: Sequence[bytes], keep: int = 0) -> dict[str, Any]:
+    """Sends requests for so many seconds: how many answers came in how long, what each took, the last `keep` bodies."""
+    made = [Connection(port) for _ in range(connections)]
+    by_number = {connection.socket.fileno(): connection for connection in made}
     times, sent, last = array("d"), 0, list[bytes]()
     with select.epoll() as watch:
-        for number in talks:
+        for number in by_number:
             watch.register(number, select.EPOLLIN)
         began = time.perf_counter()
         until = began + seconds
-        for talk in talks.values():
-            talk.ask(requests[sent % len(requests)])
+        for connection in made:
+            connection.send(requests[sent % len(requests)])
             sent += 1
         while len(times) < sent:
-            ready = watch.poll(PATIENCE)
+            ready = watch.poll(ANSWER_TIMEOUT)
             if not ready:
-                raise RequestRefused(f"no answer in {PATIENCE:g} s")
+                raise RequestRefused(f"no answer in {ANSWER_TIMEOUT:g} s")
             for number, _ in ready:
-                talk = talks[number]
-                body = talk.answer()
+                connection = by_number[number]
+                body = connection.receive()
                 if body is None:
                     continue
                 now = time.perf_counter()
-                times.append(now - talk.began)
+                times.append(now - connection.began)
                 if now < until:
-                    talk.ask(requests[sent % len(requests)])
+                    connection.send(requests[sent % len(requests)])
                     sent += 1
                 else:
                     last.append(body)
         took = time.perf_counter() - began
-    for talk in talks.values():
-        talk.socket.close()
+    for connection in made:
+        connection.socket.close()
     return {"answers": len(times), "seconds": took, "times": times.tolist(), "last": [b.decode() for b in last[:keep]]}
 
 
 if __name__ == "__main__":
     port, connections, seconds, file, keep = sys.argv[1:]
-    print(json.dumps(knock(int(port), int(connections), float(seconds), read_requests(Path(file)), int(keep))))
+    print(json.dumps(send_load(int(port), int(connections), float(seconds), read_requests(Path(file)), int(keep))))

@@ -17,7 +17,7 @@ from treetop.bench.peers import Peer, save_rows, take
 from treetop.bench.reference import check_ridge
 from treetop.bench.setting import Contestant, Result, Setting, contest
 from treetop.bench.shape import CONTEXTS, K
-from treetop.bench.subprocesses import in_child
+from treetop.bench.subprocesses import in_subprocess
 from treetop.bench.timing import Row, Taken, seconds
 from treetop.data.synthetic import generate
 from treetop.errors import PeerError
@@ -41,20 +41,20 @@ def refits(setting: Setting) -> Result:
     """Arms a second by samples an arm, beside others' solvers on the same samples; then one whole refit."""
     result, contexts = Result(), generate(replace(setting.shape, init=1).spec(CONTEXTS))[0]
     arms = max(100, setting.contexts)
-    with ExitStack() as open_ones:
+    with ExitStack() as stack:
         peers: list[Peer] = []
         for name in ("pecos", "sklearn"):
             if setting.peers is None:
                 result.leave_out(name)
             else:
-                peers.append(open_ones.enter_context(Peer(setting.peers, name)))
+                peers.append(stack.enter_context(Peer(setting.peers, name)))
         for n, (low, high) in SAMPLES.items():
             setting.say(f"{arms:,} arms of {n} samples")
             model, feedback = _problem(contexts, arms, low, high)
             result.checks[f"{n} samples"] = check_ridge(refit(model, feedback), feedback, range(3))
             result.rows.extend(_arms_per_second(_solvers(peers, model, feedback, n)))
     setting.say("a whole refit, in a process of its own")
-    facts = in_child("make", shape=setting.shape)
+    facts = in_subprocess("make", shape=setting.shape)
     result.checks["whole refit"] = facts.pop("checks")
     row = {"name": "treetop", "what": "whole refit", "arms": setting.shape.arms, "samples": facts["samples"]}
     row |= {"threads": os.cpu_count(), "seconds": round(facts["refit_seconds"], 2)}
@@ -126,7 +126,7 @@ def build(setting: Setting) -> Result:
         vectors = Path(folder) / "vectors.npz"
         keep = {"vectors": str(vectors)} if setting.peers else {}
         setting.say("tree and routing, in a process of its own")
-        facts = in_child("build", shape=shape, **keep)
+        facts = in_subprocess("build", shape=shape, **keep)
         result.checks["tree and routing"] = facts["checks"]
         row = {"name": "treetop", "arms": shape.arms, "rows": shape.init, "threads": os.cpu_count()}
         for what in (["tree"], ["routing"], ["tree", "routing"]):
@@ -138,9 +138,9 @@ def build(setting: Setting) -> Result:
             return result
         setting.say("PECOS builds its tree")
         with Peer(setting.peers, "pecos") as pecos:
-            told = {"vectors": str(vectors), "max_leaf": shape.max_leaf, "threads": os.cpu_count(), "gb": PECOS_GB}
+            arguments = {"vectors": str(vectors), "max_leaf": shape.max_leaf, "threads": os.cpu_count(), "gb": PECOS_GB}
             try:
-                taken, cpu = pecos.ask("cluster", **told)
+                taken, cpu = pecos.ask("cluster", **arguments)
             except PeerError as error:
                 result.leave_out("pecos", f"its tree was not built within {PECOS_GB} GB ({error})")
                 return result

@@ -12,40 +12,40 @@ import numpy as np
 from treetop.bench.peers import save_rows
 from treetop.bench.setting import Result, Setting, with_pecos
 from treetop.bench.shape import weights
-from treetop.bench.subprocesses import in_child
+from treetop.bench.subprocesses import in_subprocess
 from treetop.errors import Disagreement
 from treetop.model.model import Model
 
 
 def load(setting: Setting) -> Result:
     """Saved here, opened by fresh processes with the files in the cache; the second one counts."""
-    result, made = Result(), setting.made()
+    result, subject = Result(), setting.model()
     setting.cache.mkdir(parents=True, exist_ok=True)
-    stored = sum(weights(made.model).values())
+    stored = sum(weights(subject.model).values())
     with tempfile.TemporaryDirectory(dir=setting.cache, prefix="load-") as folder:
         setting.say("saving")
         began = time.perf_counter()
-        made.model.save(f"{folder}/model")
+        subject.model.save(f"{folder}/model")
         saved = time.perf_counter() - began
-        save_rows(made.contexts, Path(folder) / "contexts.npz")
+        save_rows(subject.contexts, Path(folder) / "contexts.npz")
         size = sum(file.stat().st_size for file in Path(folder, "model").iterdir())
         arguments = {"folder": f"{folder}/model", "contexts": f"{folder}/contexts.npz", "beam": setting.beams[0]}
         setting.say("opened by fresh processes")
-        facts = [in_child("open", **arguments) for _ in range(2)][-1]
+        facts = [in_subprocess("open", **arguments) for _ in range(2)][-1]
         result.checks["saved and opened"] = _same(
-            setting, made.model, Model.load(f"{folder}/model"), made.contexts.head(50)
+            setting, subject.model, Model.load(f"{folder}/model"), subject.contexts.head(50)
         )
     serving = facts["anonymous_bytes"] + facts["mapped_bytes"]
-    row = {"name": "treetop", "arms": made.model.n_arms, "weights": stored, "save_seconds": round(saved, 3)}
+    row = {"name": "treetop", "arms": subject.model.n_arms, "weights": stored, "save_seconds": round(saved, 3)}
     row |= {"open_seconds": round(facts["load_seconds"], 3)}
     row |= {"first_decision_seconds": round(facts["first_decision_seconds"], 3)}
     row |= {"cpu_seconds": round(facts["cpu_seconds"], 3)}
     row |= {"serving_gb": round(serving / 1e9, 3), "bytes_per_weight": round(serving / max(1, stored), 2)}
     result.rows.append(row | {"disk_gb": round(size / 1e9, 3)})
-    with ExitStack() as open_ones:
-        if with_pecos(setting, made, result, open_ones):
-            memory, theirs = result.checks["pecos memory"], stored - weights(made.model)["node_weights"]
-            row = {"name": "pecos", "arms": made.model.n_arms, "weights": theirs}
+    with ExitStack() as stack:
+        if with_pecos(setting, subject, result, stack):
+            memory, theirs = result.checks["pecos memory"], stored - weights(subject.model)["node_weights"]
+            row = {"name": "pecos", "arms": subject.model.n_arms, "weights": theirs}
             row |= {"open_seconds": memory["load_seconds"], "bytes_per_weight": memory["bytes_per_weight"]}
             result.rows.append(row)
     return result

@@ -1,8 +1,8 @@
 """`bench serve`: decisions a second and their times over HTTP, durable, beside the same app without the decision.
 
-The service and the app of `bare` run side by side with the same number of workers, each with a folder and a log of its
-own on the same disk, and are asked in turns by a process of its own (`knock`). Contexts are asked for by the names of
-their features. Every answer has to be 200, and what was answered is looked for in the log.
+The service and `baseline_app` (`bare` in the results) run side by side with the same number of workers, each with a
+folder and a log of its own on the same disk. A process of its own (`http_load`) loads them in turns, with contexts by
+the names of their features. Every answer has to be 200, and what was answered is looked for in the log.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from treetop.bandit import config
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.results import same
 from treetop.bench import http_load
-from treetop.bench.setting import Result, Setting, played
-from treetop.bench.shape import SHAPES, Made
+from treetop.bench.setting import Result, Setting, model_of_dataset
+from treetop.bench.shape import SHAPES, BenchModel
 from treetop.bench.timing import Row
 from treetop.data.datasets import load
 from treetop.errors import Disagreement
@@ -38,8 +38,8 @@ CONNECTIONS = (1, 16, 64)
 WORKERS = (1, 2)
 TURNS, SECONDS = 6, 1.0  # short ones, in which both find the same machine; with fewer contexts shorter still
 APPS = {"treetop": "treetop.service.worker", "bare": "treetop.bench.baseline_app"}
-START = 120.0  # seconds that a service may take to answer
-FINISH = 60.0
+START_TIMEOUT = 120.0  # seconds that a service may take to answer
+STOP_TIMEOUT = 60.0  # seconds that it may take to end
 REPLAYED = 5  # answers of each run that are looked up and decided again
 
 
@@ -50,30 +50,30 @@ def serve(setting: Setting) -> Result:
     except ModuleNotFoundError as error:
         raise ValueError(f"serving needs {error.name}: pip install 'treetop[serve]'") from None
     result = Result()
-    for name, made, names in _models(setting):
+    for name, subject, names in _models(setting):
         for workers in WORKERS:
             setting.say(f"{name}: {workers} workers" if workers > 1 else f"{name}: 1 worker")
             with ExitStack() as stack:
-                apps = [stack.enter_context(_started(setting, app, made, names, workers)) for app in APPS]
+                apps = [stack.enter_context(_started(setting, app, subject, names, workers)) for app in APPS]
                 for app in apps:
-                    app.asked(CONNECTIONS[1], SECONDS / 4)  # the first answers find nothing in any cache
+                    app.load(CONNECTIONS[1], SECONDS / 4)  # the first answers find nothing in any cache
                 for connections in CONNECTIONS:
-                    _measure(setting, result, {"what": name, "arms": made.model.n_arms}, workers, connections, apps)
+                    _measure(setting, result, {"what": name, "arms": subject.model.n_arms}, workers, connections, apps)
                 for app in apps:
                     app.end()
-                result.checks[f"{name}, workers {workers}"] = {app.name: whole(app) for app in apps}
+                result.checks[f"{name}, workers {workers}"] = {app.name: check_log(app) for app in apps}
     return result
 
 
-def _models(setting: Setting) -> Iterator[tuple[str, Made, tuple[str, ...] | None]]:
+def _models(setting: Setting) -> Iterator[tuple[str, BenchModel, tuple[str, ...] | None]]:
     """A name, a model with contexts, and what its features are called."""
     if setting.dataset is not None:
-        yield setting.dataset.name, setting.made(), setting.dataset.feature_names
+        yield setting.dataset.name, setting.model(), setting.dataset.feature_names
         return
     bundled = load("debian")
-    yield bundled.name, played(bundled, setting.shape), bundled.feature_names
+    yield bundled.name, model_of_dataset(bundled, setting.shape), bundled.feature_names
     shape = replace(setting.shape, arms=ARMS) if setting.shape == SHAPES["small"] else setting.shape
-    yield "synthetic", setting.made(shape), None
+    yield "synthetic", setting.model(shape), None
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ class App:
     answered: list[int]
     last: list[dict[str, Any]]
 
-    def asked(self, connections: int, seconds: float) -> dict[str, Any]:
+    def load(self, connections: int, seconds: float) -> dict[str, Any]:
         words = [self.port, connections, seconds, self.requests, REPLAYED]
         command = [sys.executable, http_load.__file__, *map(str, words)]  # by its path: it needs nothing of the package
         done = subprocess.run(command, capture_output=True, text=True)
@@ -102,11 +102,11 @@ class App:
     def end(self) -> None:
         for worker in self.workers:
             worker.terminate()
-        until = time.monotonic() + FINISH
+        until = time.monotonic() + STOP_TIMEOUT
         while any(worker.poll() is None for worker in self.workers) and time.monotonic() < until:
             time.sleep(0.02)
         for worker in self.workers:
-            worker.kill()  # whoever has ended hears nothing of it
+            worker.kill()  # nothing happens to those that have ended
             worker.wait()
 
     def cpu(self) -> float:
@@ -117,15 +117,17 @@ class App:
 
 
 @contextmanager
-def _started(setting: Setting, name: str, made: Made, names: tuple[str, ...] | None, workers: int) -> Iterator[App]:
+def _started(
+    setting: Setting, name: str, subject: BenchModel, names: tuple[str, ...] | None, workers: int
+) -> Iterator[App]:
     """An app on a folder of its own, which is removed in the end."""
     setting.cache.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=setting.cache, prefix="serve-")))
         never = config.Config(refit=config.Refitting(first=10**9))
-        Bandit.create(folder / "home", model=made.model, features=names, config=never).close()
+        Bandit.create(folder / "bandit", model=subject.model, features=names, config=never).close()
         requests = folder / "requests"
-        http_load.write_requests(requests, _bodies(made.contexts.head(setting.contexts), names))
+        http_load.write_requests(requests, _bodies(subject.contexts.head(setting.contexts), names))
         listening = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=2048))
         listening.setblocking(False)
         alive, held = os.pipe()
@@ -136,10 +138,10 @@ def _started(setting: Setting, name: str, made: Made, names: tuple[str, ...] | N
             (folder / "metrics").mkdir()
             environment["PROMETHEUS_MULTIPROC_DIR"] = str(folder / "metrics")
         handles = (listening.fileno(), alive)
-        command = [sys.executable, "-m", APPS[name], *map(str, (folder / "home", *handles, workers))]
+        command = [sys.executable, "-m", APPS[name], *map(str, (folder / "bandit", *handles, workers))]
         said = stack.enter_context((folder / "said").open("wb"))
         running = [subprocess.Popen(command, env=environment, pass_fds=handles, stderr=said) for _ in range(workers)]
-        app = App(name, folder / "home", listening.getsockname()[1], running, requests, [], [])
+        app = App(name, folder / "bandit", listening.getsockname()[1], running, requests, [], [])
         stack.callback(app.end)
         _wait_until_ready(folder / "said", running)
         yield app
@@ -156,7 +158,7 @@ def _bodies(contexts: Rows, names: tuple[str, ...] | None) -> list[bytes]:
 
 
 def _wait_until_ready(said: Path, running: Sequence[subprocess.Popen[bytes]]) -> None:
-    until = time.monotonic() + START
+    until = time.monotonic() + START_TIMEOUT
     while said.read_text().count('"ready"') < len(running):
         if time.monotonic() > until or any(worker.poll() is not None for worker in running):
             raise Disagreement(f"the service did not start: {said.read_text()[-500:]}")
@@ -172,7 +174,7 @@ def _measure(setting: Setting, result: Result, about: Row, workers: int, connect
     for _ in range(TURNS):
         rates = {}
         for app in apps:
-            before, found = app.cpu(), app.asked(connections, seconds)
+            before, found = app.cpu(), app.load(connections, seconds)
             worked[app.name] += app.cpu() - before
             took[app.name] += found["seconds"]
             times[app.name] += found["times"]
@@ -195,7 +197,7 @@ def _measure(setting: Setting, result: Result, about: Row, workers: int, connect
         result.rows.append(row)
 
 
-def whole(app: App) -> dict[str, int]:
+def check_log(app: App) -> dict[str, int]:
     """All that was answered is in the log, once; the last answers are what the model decides again."""
     with Bandit.open(app.folder) as bandit:
         logged, answered = bandit.log.counts().decisions, sum(app.answered)

@@ -1,4 +1,4 @@
-"""What a bench is told, what it gives back, and how contestants take turns. Knows nothing of what they do."""
+"""What a bench gets, what it gives back, and how contestants take turns. Knows nothing of what they do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from treetop.arrays import whole
 from treetop.bench.peers import SETUP, Peer, save_rows, take, to_pecos
-from treetop.bench.shape import Made, Say, Shape, default_cache, made, silent, weights
+from treetop.bench.shape import BenchModel, Say, Shape, cached_model, default_cache, silent, weights
 from treetop.bench.timing import Row, Taken, spread, turns
 from treetop.data.datasets import Dataset
 from treetop.learning.refit import refit
@@ -46,10 +46,10 @@ class Setting:
         if not self.beams:
             raise ValueError("there are 0 beams; at least 1 is needed")
 
-    def made(self, shape: Shape | None = None) -> Made:
+    def model(self, shape: Shape | None = None) -> BenchModel:
         if self.dataset is not None and shape is None:
-            return played(self.dataset, self.shape)
-        return made(shape or self.shape, self.cache, self.say)
+            return model_of_dataset(self.dataset, self.shape)
+        return cached_model(shape or self.shape, self.cache, self.say)
 
     def policy(self, beam: int) -> Policy:
         return Policy(k=5, explore=3, beam=beam, strategy=IGW())
@@ -89,7 +89,7 @@ def _from(contestant: Contestant, first: int, n: int) -> list[Taken]:
     return contestant.call(contestant.first + first, n)
 
 
-def apart(contestants: list[Contestant], contexts: int) -> list[Contestant]:
+def with_own_contexts(contestants: list[Contestant], contexts: int) -> list[Contestant]:
     """Each with contexts of its own, as far as there are enough: none finds in the cache what another has just read."""
     found, first = [], 0
     for contestant in contestants:
@@ -98,7 +98,7 @@ def apart(contestants: list[Contestant], contexts: int) -> list[Contestant]:
     return found
 
 
-def played(dataset: Dataset, shape: Shape) -> Made:
+def model_of_dataset(dataset: Dataset, shape: Shape) -> BenchModel:
     """A model that has learned from `shape.rounds` rounds of its own on a dataset, and the contexts of those rounds."""
     init = min(5000, len(dataset.X) // 4 if dataset.X_init is None else len(dataset.X_init))
     began = time.perf_counter()
@@ -107,25 +107,25 @@ def played(dataset: Dataset, shape: Shape) -> Made:
     history = run(stream, model, Policy(k=5, explore=3), seed=shape.seed).feedback
     learned = refit(model, history)
     order = np.random.default_rng(0).permutation(len(history))[:10_000]
-    return Made(learned, take(history.contexts, order), facts | weights(learned))
+    return BenchModel(learned, take(history.contexts, order), facts | weights(learned))
 
 
-def with_pecos(setting: Setting, made: Made, result: Result, open_ones: ExitStack) -> Peer | None:
+def with_pecos(setting: Setting, subject: BenchModel, result: Result, stack: ExitStack) -> Peer | None:
     """PECOS with the same tree, weights and contexts loaded."""
     if setting.peers is None:
         result.leave_out("pecos")
         return None
     setting.cache.mkdir(parents=True, exist_ok=True)
-    folder = Path(open_ones.enter_context(tempfile.TemporaryDirectory(dir=setting.cache, prefix="pecos-")))
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=setting.cache, prefix="pecos-")))
     setting.say("the model in PECOS's form")
-    if not to_pecos(made.model, folder / "model"):
+    if not to_pecos(subject.model, folder / "model"):
         result.leave_out("pecos", "its trees have all leaves on one level")
         return None
-    save_rows(made.contexts, folder / "contexts.npz")
-    peer = open_ones.enter_context(Peer(setting.peers, "pecos"))
+    save_rows(subject.contexts, folder / "contexts.npz")
+    peer = stack.enter_context(Peer(setting.peers, "pecos"))
     setting.say("PECOS loads it")
     facts = peer.ask("load", folder=str(folder / "model"), contexts=str(folder / "contexts.npz"))
-    stored = len(made.model.route_rows.value) + made.facts["arm_weights"]
+    stored = len(subject.model.route_rows.value) + subject.facts["arm_weights"]
     result.checks["pecos memory"] = {
         "load_seconds": round(facts["seconds"], 2),
         "bytes_per_weight": round(facts["bytes"] / max(1, stored), 2),

@@ -89,7 +89,7 @@ def shape_of(name: str, arms: int | None, sizes: dict[str, Any]) -> Shape:
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class BenchModel:
     """A model, contexts that it has not seen, and what making it took."""
 
     model: Model
@@ -118,7 +118,7 @@ def _clocked(name: str, call: Callable[[], T]) -> tuple[T, dict[str, float]]:
     return found, {f"{name}_seconds": spent, f"{name}_cpu_seconds": time.process_time() - worked}
 
 
-def log(shape: Shape, tree: Tree, X: Rows, Y: Rows) -> Feedback:
+def made_up_log(shape: Shape, tree: Tree, X: Rows, Y: Rows) -> Feedback:
     """Rounds that never happened, on the first `shape.rounds` of these rows."""
     n, rng = shape.rounds, np.random.default_rng([shape.seed, 0xB0])
     arms = rng.integers(0, tree.n_arms, (n, K), dtype=np.int32)
@@ -141,14 +141,14 @@ def _above(tree: Tree, arms: Ints, rng: np.random.Generator) -> Ints:
     return np.asarray(node, np.int32)
 
 
-def learned_from_nothing(shape: Shape, say: Say = silent) -> tuple[Model, Feedback, Rows, dict[str, Any]]:
+def fit_made_up(shape: Shape, say: Say = silent) -> tuple[Model, Feedback, Rows, dict[str, Any]]:
     """All steps: data, tree, routing, log, reward models. The model, its log, contexts it has not seen, and seconds."""
     say(f"{shape.init + shape.rounds:,} rows of data")
     began = time.perf_counter()
     X, Y, X_init, Y_init = generate(shape.spec(shape.rounds + CONTEXTS))
     facts: dict[str, Any] = {"data_seconds": time.perf_counter() - began}
     model, spent = initial(shape, X_init, Y_init, say)
-    feedback = log(shape, model.tree, X, Y)
+    feedback = made_up_log(shape, model.tree, X, Y)
     contexts = X.slice(shape.rounds, shape.rounds + CONTEXTS)
     del Y
     say(f"reward models from {feedback.rewards.size:,} samples")
@@ -181,14 +181,14 @@ def default_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "treetop" / "bench"
 
 
-def made(shape: Shape, cache: Path, say: Say = silent) -> Made:
+def cached_model(shape: Shape, cache: Path, say: Say = silent) -> BenchModel:
     """The model of a shape, from the folder if it is there, else made and left there."""
     folder = cache / shape.name
     cache.mkdir(parents=True, exist_ok=True)
     with _locked(cache / f"{shape.name}.lock"):
         found = _kept(shape, folder)
         if found is None:
-            model, _, contexts, facts = learned_from_nothing(shape, say)
+            model, _, contexts, facts = fit_made_up(shape, say)
             say("saving")
             _keep(model, contexts, facts, folder)
             del model
@@ -211,7 +211,7 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _kept(shape: Shape, folder: Path) -> Made | None:
+def _kept(shape: Shape, folder: Path) -> BenchModel | None:
     if not (folder / "facts.json").is_file():
         return None
     try:
@@ -220,4 +220,4 @@ def _kept(shape: Shape, folder: Path) -> Made | None:
         return None  # of another version of the format
     with np.load(folder / "contexts.npz") as arrays:
         contexts = Rows(arrays["start"], arrays["index"], arrays["value"], shape.features)
-    return Made(model, contexts, json.loads((folder / "facts.json").read_text()))
+    return BenchModel(model, contexts, json.loads((folder / "facts.json").read_text()))

@@ -16,7 +16,7 @@ import numpy as np
 from treetop.arrays import Rows
 from treetop.bench.peers import save_rows
 from treetop.bench.reference import check_ridge, check_routing, check_tree
-from treetop.bench.shape import Shape, initial, learned_from_nothing
+from treetop.bench.shape import Shape, fit_made_up, initial
 from treetop.bench.timing import peak_gb
 from treetop.data.synthetic import generate
 from treetop.errors import ChildError
@@ -28,10 +28,10 @@ from treetop.tree.labels import pifa
 DECISIONS = 1000
 
 
-def in_child(what: str, **arguments: Any) -> dict[str, Any]:
+def in_subprocess(what: str, **arguments: Any) -> dict[str, Any]:
     """The facts that a function of `WHAT` finds in a fresh process."""
-    told = {key: asdict(value) if isinstance(value, Shape) else value for key, value in arguments.items()}
-    words = [sys.executable, "-m", "treetop.bench.subprocesses", what, json.dumps(told)]
+    plain = {key: asdict(value) if isinstance(value, Shape) else value for key, value in arguments.items()}
+    words = [sys.executable, "-m", "treetop.bench.subprocesses", what, json.dumps(plain)]
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode != 0:
         raise ChildError(
@@ -42,7 +42,7 @@ def in_child(what: str, **arguments: Any) -> dict[str, Any]:
 
 def make(shape: dict[str, Any]) -> dict[str, Any]:
     """Reward models from a whole log, the history in memory."""
-    model, feedback, _, facts = learned_from_nothing(Shape(**shape))
+    model, feedback, _, facts = fit_made_up(Shape(**shape))
     some = np.random.default_rng(0).choice(model.n_arms, 3, replace=False)
     return facts | {"peak_gb": peak_gb(), "checks": check_ridge(model, feedback, [int(arm) for arm in some])}
 

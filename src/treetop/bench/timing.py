@@ -41,13 +41,13 @@ def commit() -> str:
     """The commit of the checkout that this package runs from, `+` behind it if its source differs; empty elsewhere."""
     here = Path(__file__).parents[2]
     try:
-        told = [
+        answers = [
             subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, check=True).stdout.strip()
             for words in (["rev-parse", "--short=7", "HEAD"], ["status", "--porcelain", "--", "."])
         ]
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return told[0] + ("+" if told[1] else "")
+    return answers[0] + ("+" if answers[1] else "")
 
 
 def load_average() -> float:

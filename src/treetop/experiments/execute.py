@@ -51,8 +51,8 @@ def execute(
     """Plays what of the plan is not yet finished in `folder` (None keeps nothing) and gives the records of all of it.
 
     Killed at any moment and called again, it goes on after the last finished epoch and ends with the same records, but
-    for `seconds`. `dataset` stands in for `load(plan.data)`; `worlds` gives rewards other than labels; `building` is
-    told how far trees and routing are. Calls that share one `starter` of the dataset build the same tree once.
+    for `seconds`. `dataset` stands in for `load(plan.data)`; `worlds` gives rewards other than labels; `building` gets
+    the progress of trees and routing. Calls that share one `starter` of the dataset build the same tree once.
 
     >>> plan = Plan.of("synthetic:arms=50,features=30,rows=200,init=100", ["igw", "greedy"], max_leaf=10)
     >>> [(record.strategy, record.rounds) for record in execute(None, plan)]

@@ -132,7 +132,7 @@ class RunCache:
     def realizable(self, spec: str) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
         """Records of all strategies over all arms and with a beam of 10, and the parameters tuned for each.
 
-        Tuned with the first seed over all of the rounds: a shorter stretch favours whoever explores less.
+        Tuned with the first seed over all of the rounds: a shorter stretch favours strategies that explore less.
         """
         found: list[dict[str, Any]] = []
         tuned: dict[str, dict[str, Any]] = {}
@@ -146,7 +146,7 @@ class RunCache:
 
     @property
     def chosen(self) -> bool:
-        """Whether somebody asked for these sets: otherwise they are those that stand in."""
+        """Whether the datasets were chosen by the user: otherwise they are the default ones."""
         return self.data not in (DATA, QUICK_DATA)
 
     def easiest(self) -> str:

@@ -1,4 +1,5 @@
 """How is it shown?
 
-Tables, pictures and one HTML page. Imports `experiments` for what it shows; plays nothing.
+Sections of tables and panels, pictures of panels, single decisions in words, and one HTML page of all. Imports
+`experiments` and `simulation` for what it shows; plays nothing.
 """

@@ -75,8 +75,8 @@ class Environment:
 class Tracking:
     """Who follows a run, and from where it goes on. `name` is what the run calls its strategy.
 
-    `progress` is told rounds and mean reward. `save` gets the history after every epoch but the last; with what it got
-    as `resume`, the run goes on from there and ends the same: a refit knows nothing but the history.
+    `progress` gets the rounds done and the mean reward so far. `save` gets the history after every epoch but the last;
+    with that as `resume` the run goes on from there and ends the same, since a refit depends on the history alone.
 
     >>> Tracking("mine", progress=print).resume is None
     True
