@@ -33,8 +33,10 @@ bench-peers: .venv-peers/.ready
 bench-all: $(BUILT) bench-peers
 	@$(BIN)/python benchmarks/run_all.py $(ARGS)
 
+# A process a core, four at most: each starts services of its own. BLAS would keep idle threads of all of them busy.
 test: $(BUILT)
-	@$(BIN)/python -m pytest --quiet $(ARGS)
+	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+	$(BIN)/python -m pytest --quiet --numprocesses logical --maxprocesses 4 --dist worksteal $(ARGS)
 
 test-long: $(BUILT)
 	@$(BIN)/python -m pytest --quiet -m long $(ARGS)

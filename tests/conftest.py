@@ -3,12 +3,17 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from helpers.postgres import Server, binaries, new_schema
 from helpers.problems import Problem, topics
 from helpers.running import Running, running, small_bandit
 
 import treetop
+
+# The same examples on every run, and no clock.
+hypothesis.settings.register_profile("treetop", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("treetop")
 
 EURLEX = Path(__file__).resolve().parents[2] / "shared" / "data" / "eurlex57k"
 

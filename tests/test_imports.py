@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -52,6 +53,7 @@ def imported(file: Path) -> Iterator[tuple[int, str, str]]:
                 yield (node.lineno, whole, "") if whole == "_core" or exists(whole) else (node.lineno, base, alias.name)
 
 
+@cache
 def defined(name: str) -> set[str]:
     """What a module defines itself."""
     tree = ast.parse(PACKAGE.joinpath(*name.split(".")).with_suffix(".py").read_text(encoding="utf-8"))

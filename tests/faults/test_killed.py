@@ -59,7 +59,7 @@ def kill_under_load(folder: Path, log: str | None, round: int, wait: float) -> A
         load = Load(service, threads=8, tag=f"round-{round}")
         with load:
             service.wait_for(lambda: load.decisions > 5)
-            if round % 3 == 2:  # so that some are killed while they refit
+            if round % 3 == 1:  # so that some are killed while they refit
                 service.post("/v1/refit", {})
             time.sleep(wait)
             assert kill_all(folder) >= workers
@@ -89,7 +89,7 @@ def rounds_of_kills(folder: Path, log: str | None, rounds: int) -> None:
 
 
 def test_a_killed_service_has_all_that_it_acknowledged(folder: Path, log: str | None) -> None:
-    rounds_of_kills(folder, log, 3)
+    rounds_of_kills(folder, log, 2)
 
 
 @pytest.mark.long
@@ -161,7 +161,7 @@ def kill_refits(folder: Path, steps: int) -> None:
 
 
 def test_refits_killed_at_some_of_their_steps(folder: Path) -> None:
-    kill_refits(folder, 4)
+    kill_refits(folder, 3)
 
 
 @pytest.mark.long

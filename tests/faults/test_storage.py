@@ -139,10 +139,10 @@ def test_a_read_only_folder(closable: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["stopped", "crashed"])
-def test_postgresql_stops_and_starts(folder: Path, server: Any, how: signal.Signals) -> None:
+@pytest.mark.parametrize(("how", "workers"), [(signal.SIGINT, 1), (signal.SIGQUIT, 2)], ids=["stopped", "crashed"])
+def test_postgresql_stops_and_starts(folder: Path, server: Any, how: signal.Signals, workers: int) -> None:
     address = new_schema(server)
-    with running(folder, "--workers", "2", "--log", address) as service, Load(service, through=True) as load:
+    with running(folder, "--workers", str(workers), "--log", address) as service, Load(service, through=True) as load:
         goes_on(service, load)
         server.stop(how)
         try:

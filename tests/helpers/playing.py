@@ -18,6 +18,7 @@ from treetop.log.records import Stored
 
 X, Y = topics()
 REWARDS = Y.toarray()
+PAUSE = 0.01  # seconds between two requests of a thread: hundreds a second overlap, and a refit gets a core
 
 
 def play(service: Running, rounds: int, tag: str, client: treetop.Client | None = None) -> list[Shown]:
@@ -86,6 +87,7 @@ class Load:
             while not self._stop.is_set():
                 done = self._tried(client, f"{tag}-{i}", i)
                 i += done or not self.through
+                self._stop.wait(PAUSE)
 
     def _tried(self, client: treetop.Client, event: str, i: int) -> bool:
         try:

@@ -293,14 +293,14 @@ def test_simulate_shows_both_learners_and_the_ceiling() -> None:
 
 
 def test_better_than_the_faithful_learner_on_eurlex(eurlex: treetop.Dataset) -> None:
-    sizes: dict[str, Any] = {"init": 5000, "horizon": 8_000, "max_leaf": 10}
+    sizes: dict[str, Any] = {"init": 1000, "horizon": 8_000, "max_leaf": 10}
     plan = Plan("eurlex57k", (
         Settings("igw", **sizes), Settings("cost-aware", learner="treetop", label_samples=False, **sizes),
         Settings("cost-aware", learner="treetop", **sizes),
     ))  # fmt: skip
     paper, cold, warm = (record.mean_reward for record in execute(None, plan, dataset=eurlex))
-    assert cold > 1.3 * paper
-    assert warm > 1.45 * paper
+    assert cold > 1.8 * paper
+    assert warm > 2.2 * paper
 
 
 def first(feedback: Feedback, n: int) -> Feedback:

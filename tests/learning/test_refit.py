@@ -266,8 +266,8 @@ def test_ctrl_c_ends_the_work() -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     try:
         timer = threading.Timer(0.3, _thread.interrupt_main)
-        timer.start()
         began = time.monotonic()
+        timer.start()
         with pytest.raises(KeyboardInterrupt):
             endless(threads=2)
         assert time.monotonic() - began >= 0.2

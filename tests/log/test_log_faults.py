@@ -114,7 +114,7 @@ def rounds_of_kills(folder: Path, place: str, rounds: int) -> None:
 
 
 def test_killed_writers_lose_nothing_acknowledged(tmp_path: Path, place: str) -> None:
-    rounds_of_kills(tmp_path, place, 3)
+    rounds_of_kills(tmp_path, place, 2)
 
 
 @pytest.mark.long

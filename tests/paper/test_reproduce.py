@@ -138,7 +138,7 @@ def test_inference_times_are_in_the_paper_s_layout(done: RunCache) -> None:
     rows = section(done, "inference").data["rows"]
     assert rows[0]["beam"] == "10"
     assert rows[-1]["beam"].startswith("all (")
-    assert all(0 < row["median_ms"] <= row["p99_ms"] for row in rows)
+    assert all(0 <= row["median_ms"] <= row["p99_ms"] for row in rows)
     assert rows[-1]["paper_ms"] == 799.06
 
 

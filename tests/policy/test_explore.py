@@ -34,7 +34,7 @@ from scipy.stats import chisquare, kstest
 
 from treetop import _core
 
-DRAWS = 100_000
+DRAWS = 30_000
 RATES = {GREEDY: [0.0], IGW: [0.0, 3.0, 1e4], BOLTZMANN: [0.0, 2.0], EPSILON: [0.0, 0.3, 1.0]}
 BATTERY = [(strategy, rate) for strategy, rates in RATES.items() for rate in rates]
 NAMES = ["greedy", "igw", "boltzmann", "epsilon"]

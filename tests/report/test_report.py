@@ -195,7 +195,7 @@ def test_report_of_a_simulation(tmp_path: Path) -> None:
 
 
 def test_report_of_a_demo_shows_decisions_in_words(tmp_path: Path) -> None:
-    call("demo", "--rounds", "5000", "--out", str(tmp_path), "--json")
+    call("demo", "--rounds", "1000", "--out", str(tmp_path), "--json")
     page = self_contained(html(results_folder.read_results(tmp_path), None))
     example = json.loads((tmp_path / "result.json").read_text())["examples"][0]
     assert example["context"] in page.words

@@ -1,6 +1,5 @@
 """What the dashboard shows, without a browser: percentiles, lines, totals that lag, logs that are away."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -97,7 +96,8 @@ def test_totals_that_lag_say_so_and_catch_up(bandit: Bandit, monkeypatch: pytest
     assert seen[-1] == 60
 
 
-def test_one_gathering_serves_all_who_look_at_once(bandit: Bandit) -> None:
+def test_one_gathering_serves_all_who_look_at_once(bandit: Bandit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boards, "FRESH", 60.0)
     watch = Watch(Service(bandit, Tokens()))
     first = watch._gathered()
     assert watch._gathered() is first
@@ -105,13 +105,13 @@ def test_one_gathering_serves_all_who_look_at_once(bandit: Bandit) -> None:
     assert watch._gathered() is not first  # but a new model is seen at once
 
 
-def test_a_log_that_is_away_and_a_refit_that_failed_are_told(bandit: Bandit) -> None:
+def test_a_log_that_is_away_and_a_refit_that_failed_are_told(bandit: Bandit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boards, "FRESH", 0.0)
     watch = Watch(Service(bandit, Tokens()))
     bandit.home.note("refit failed", error="no space left on <device>", seconds=0.5)
     page = views.page(watch._gathered(), True, False, False)
     assert "The refit failed once: no space left on &lt;device&gt;." in page
     bandit.log.close()
-    time.sleep(boards.FRESH)
     page = views.page(watch._gathered(), True, False, False)
     assert "The log cannot be read" in page
 

@@ -9,6 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from helpers.commands import shell
 from helpers.running import COMMAND, START
 
 from treetop.bandit.bandit import Bandit
@@ -68,8 +69,7 @@ def test_visitors_come_and_go_on_the_next_time(tmp_path: Path) -> None:
 
 
 def test_a_rate_is_limited(tmp_path: Path) -> None:
-    command = [*COMMAND, "demo", "--serve", "--rate", "1e9", "--out", str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True)
+    ended = shell("demo", "--serve", "--rate", "1e9", "--out", str(tmp_path))
     assert ended.returncode == 2
     assert "rate is 1000000000.0; it must be" in ended.stderr
     assert not (tmp_path / "bandit").exists()

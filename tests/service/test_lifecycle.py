@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.commands import shell
 from helpers.playing import Load, X, Y, goes_on_until_mended, play
-from helpers.postgres import new_schema
-from helpers.running import COMMAND, named, running, settings, small_bandit
+from helpers.postgres import free_port, new_schema
+from helpers.running import named, running, settings, small_bandit
 
 import treetop
 from treetop.bandit import config
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.results import same
+from treetop.service.refit_scheduler import TICK
 
 
 @pytest.fixture
@@ -58,22 +60,22 @@ def test_the_schedule_refits_by_itself(tmp_path: Path) -> None:
         state = service.get("/v1/model").json["refit"]
         assert (state["seen"], state["failures"], state["error"]) == (20, 0, None)
         play(service, 15, "b")
-        time.sleep(1.5)
+        time.sleep(2 * TICK)
         assert service.model_is("000001")  # 35 of 40
         play(service, 5, "c")
         service.wait_for(lambda: service.model_is("000002"))
         assert service.post("/v1/rollback", {}).json == {"model": "000001", "epoch": 1}
-        time.sleep(1.5)
+        time.sleep(2 * TICK)
         assert service.model_is("000001")  # the schedule does not undo a rollback
         assert "treetop_refits_total 2.0" in service.get("/metrics").content.decode()
 
 
 def test_the_clock_refits_when_there_is_something_new(tmp_path: Path) -> None:
-    folder = small_bandit(tmp_path / "shop", X, Y, config=settings(refit=config.Refitting(first=10**9, every=1.0)))
+    folder = small_bandit(tmp_path / "shop", X, Y, config=settings(refit=config.Refitting(first=10**9, every=0.5)))
     with running(folder) as service:
         play(service, 3, "a")
         service.wait_for(lambda: service.model_is("000001"))
-        time.sleep(2.5)
+        time.sleep(0.5 + 2 * TICK)
         assert service.model_is("000001")  # nothing new since
         play(service, 1, "b")
         service.wait_for(lambda: service.model_is("000002"))
@@ -133,7 +135,7 @@ def test_only_the_last_models_are_kept_and_replay_says_so(tmp_path: Path) -> Non
 
 
 def replay(folder: Path, event: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, "replay", str(folder), event, "--json"], capture_output=True, text=True)
+    return shell("replay", str(folder), event, "--json")
 
 
 def test_killed_and_started_again_it_has_all_that_it_acknowledged(folder: Path) -> None:
@@ -208,7 +210,7 @@ def mapped(pid: int, file: Path) -> dict[str, int]:
 
 
 def test_workers_end_when_their_parent_is_killed(folder: Path) -> None:
-    with running(folder, "--workers", "2") as service:
+    with running(folder, "--workers", "2", "--port", str(free_port())) as service:
         service.wait_for(lambda: len(service.said("ready")) == 2)
         workers = [line["pid"] for line in service.said("ready")]
         service.process.kill()
@@ -289,7 +291,7 @@ def test_arms_change_while_it_serves(folder: Path) -> None:
 
 
 def test_a_folder_that_is_none_is_one_line(tmp_path: Path) -> None:
-    ended = subprocess.run([*COMMAND, "serve", str(tmp_path), "--port", "0"], capture_output=True, text=True)
+    ended = shell("serve", str(tmp_path), "--port", "0")
     assert ended.returncode == 2
     assert "is not a bandit's folder" in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -8,7 +8,7 @@ import pytest
 from helpers.problems import topics
 from helpers.running import running, small_bandit
 
-EXAMPLES = 15  # requests of each kind; `--max-examples 500` by hand takes minutes
+EXAMPLES = 10  # requests of each kind; `--max-examples 500` by hand takes minutes
 TOKEN = "of-somebody-who-may-do-it-all"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.commands import shell
 from helpers.problems import topics
 from helpers.running import Running, running, small_bandit
 from helpers.running import settings as bandit_settings
@@ -211,12 +212,8 @@ def test_nothing_of_that_was_an_error_of_ours(shop: Running, tight: Running) -> 
 
 
 def test_listening_elsewhere_needs_a_token(tmp_path: Path) -> None:
-    import subprocess
-
-    from helpers.running import COMMAND
-
     folder = small_bandit(tmp_path / "open", X, Y)
-    ended = subprocess.run([*COMMAND, "serve", str(folder), "--host", "0.0.0.0"], capture_output=True, text=True)
+    ended = shell("serve", str(folder), "--host", "0.0.0.0")
     assert ended.returncode == 2
     assert "listening on 0.0.0.0 needs a token" in ended.stderr
 

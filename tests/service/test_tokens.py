@@ -1,13 +1,13 @@
 """Tokens and their scopes: who may do what, and that no secret is ever written."""
 
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.commands import shell
 from helpers.playing import X, Y
-from helpers.running import COMMAND, named, running, small_bandit
+from helpers.running import named, running, small_bandit
 
 
 @pytest.fixture
@@ -63,10 +63,12 @@ def test_tokens_and_their_scopes(folder: Path, tmp_path: Path) -> None:
         ("", "has no token in it"),
     ],
 )
-def test_bad_tokens_are_refused_at_the_start(folder: Path, tmp_path: Path, line: str, message: str) -> None:
+def test_bad_tokens_are_refused_at_the_start(
+    folder: Path, tmp_path: Path, line: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TREETOP_TOKENS_FILE", "")  # which --tokens sets
     (tmp_path / "tokens").write_text(line + "\n")
-    words = [*COMMAND, "serve", str(folder), "--tokens", str(tmp_path / "tokens")]
-    ended = subprocess.run(words, capture_output=True, text=True)
+    ended = shell("serve", str(folder), "--tokens", str(tmp_path / "tokens"))
     assert ended.returncode == 2
     assert message in re.sub(r"\s+", " ", ended.stderr)
     assert "x" * 20 not in ended.stderr

@@ -63,13 +63,13 @@ def test_exploring_beats_greedy_on_the_bundled_set() -> None:
 
 
 def test_eurlex_reaches_the_known_rewards_early(eurlex: treetop.Dataset) -> None:
-    """A fifth of the full run of docs/experiments.md: the strategies' order and level, well inside their spread."""
-    stream, model = begin(eurlex, init=5000, horizon=30_000, max_leaf=10, seed=0)
+    """A tenth of the full run of docs/experiments.md: the strategies' order and level, well inside their spread."""
+    stream, model = begin(eurlex, init=5000, horizon=15_000, max_leaf=10, seed=0)
     igw, boltzmann, epsilon, greedy = (
         treetop.run(stream, model, treetop.Policy(strategy=s)).mean_reward
         for s in (treetop.IGW(), treetop.Boltzmann(), treetop.EpsilonGreedy(), treetop.Greedy())
     )
-    assert igw > 1.6
-    assert boltzmann > 1.4
-    assert epsilon > 1.4
+    assert igw > 1.2
+    assert boltzmann > 1.05
+    assert epsilon > 1.05
     assert igw > 1.4 * greedy

@@ -102,12 +102,7 @@ def check_balance(tree: Tree, arms: int, branching: int, max_leaf: int) -> None:
 
 @many
 @given(
-    seeds,
-    st.integers(1, 120),
-    st.integers(2, 5),
-    st.integers(1, 12),
-    st.sampled_from([0.0, 0.3, 1.0]),
-    st.booleans(),
+    seeds, st.integers(1, 120), st.integers(2, 5), st.integers(1, 12), st.sampled_from([0.0, 0.3, 1.0]), st.booleans()
 )
 def test_trees_are_balanced(seed: int, arms: int, branching: int, max_leaf: int, empty: float, cocluster: bool) -> None:
     vectors = random_vectors(seed, arms, 7, empty)

@@ -18,13 +18,7 @@ class Learner(Protocol):
     def learn(self, model: Model, feedback: Feedback, progress: Progress | None = None) -> Model: ...
 
 
-def refit(
-    model: Any,
-    feedback: Feedback,
-    learner: Learner | None = None,
-    *,
-    progress: Progress | None = None,
-) -> Any:
+def refit(model: Any, feedback: Feedback, learner: Learner | None = None, *, progress: Progress | None = None) -> Any:
     """The next epoch's model: every reward model with data fitted on all past feedback. The old model still serves.
 
     `feedback` is the whole history (`history + today`): what is not in it is forgotten. `n_seen` of the new model

@@ -67,10 +67,7 @@ class Model:
         nodes, arms = self.tree.n_nodes, self.tree.n_arms
         if self.route_rows.columns < 1:
             raise ValueError("routing has 0 columns; there must be at least 1, the bias")
-        for name, rows, wanted in (
-            ("routing", self.route_rows, nodes),
-            ("rewards", self.reward_rows, nodes + arms),
-        ):
+        for name, rows, wanted in (("routing", self.route_rows, nodes), ("rewards", self.reward_rows, nodes + arms)):
             if (len(rows), rows.columns) != (wanted, self.route_rows.columns):
                 raise ValueError(
                     f"{name} have shape {(len(rows), rows.columns)}; {nodes} nodes and {arms} arms with "

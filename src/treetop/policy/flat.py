@@ -12,17 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from treetop.arrays import (
-    Arms,
-    Bools,
-    Ints,
-    Matrix,
-    Rows,
-    Singles,
-    as_indices,
-    as_rows,
-    whole,
-)
+from treetop.arrays import Arms, Bools, Ints, Matrix, Rows, Singles, as_indices, as_rows, whole
 from treetop.policy.draws import batch_keys, choose, draw_probabilities, event_name
 from treetop.policy.policy import MAX_SLOTS, one_row
 from treetop.policy.strategies import IGW, Strategy, check_strategy

@@ -106,11 +106,7 @@ class Policy:
         return Decisions(names, model.epoch, *self._run(model, rows, keys, allowed, self.threads))
 
     def explain(
-        self,
-        model: Model,
-        x: Matrix,
-        eligible: Arms | Eligible | None = None,
-        exclude: Arms | None = None,
+        self, model: Model, x: Matrix, eligible: Arms | Eligible | None = None, exclude: Arms | None = None
     ) -> Explanation:
         """Every effective arm of a context: route, score, and its chance under the strategy with no slot taken yet."""
         row = one_row(x, expect(model, Model, self).n_features)

@@ -49,10 +49,7 @@ def over_time(cells: tuple[Cell, ...], bucket: float, now: float) -> dict[str, A
     reward = [_ratio(sums[:, 5], sums[:, 3]), _ratio(sums[:, 6], sums[:, 4])]
     explored = [_ratio(sums[:, 2], sums[:, 1] + sums[:, 2])]
     served = _busiest(where.ravel(), epochs, numbers[:, 0], len(at))
-    return {
-        "reward": _broken(at * step, [*reward, served]),
-        "explored": _broken(at * step, explored),
-    }
+    return {"reward": _broken(at * step, [*reward, served]), "explored": _broken(at * step, explored)}
 
 
 def _broken(times: Floats, lines: list[list[Any]]) -> list[list[Any]]:
