@@ -5,8 +5,7 @@ same feedback, from its own last model: that gives the ratio a refit, and with t
 sample. Then the stream is played as the paper does, for what all refits of a stream cost. Last, both models of the last
 refit decide the same contexts in turn, each with its own strategy. Seconds are processor time of all threads. With
 `--afresh` every refit begins with a new learner, as in the service, which has a process for each: what `Pooled` keeps
-from treetop.learning.routes import RouteCache
-from one refit to the next, the routes of old rounds, is worked out again.
+from one refit to the next (`RouteCache`) is worked out again.
 """
 
 import argparse
@@ -21,7 +20,8 @@ import numpy as np
 from treetop import CostAware, Feedback, LabelSamples, Linear, Model, Policy, Pooled, load, refit, run
 from treetop.arrays import Rows
 from treetop.experiments.settings import EPOCHS
-from treetop.learning.linear import Epochs
+from treetop.learning.routes import RouteCache
+from treetop.learning.schedule import Epochs
 from treetop.simulation.play import Learning, TreeBuilding, begin
 
 CONTEXTS, TURNS = 500, 20  # decided in each of so many turns

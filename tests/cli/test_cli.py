@@ -15,7 +15,7 @@ from helpers.datasets import folder
 
 import treetop
 from treetop.cli.main import app
-from treetop.experiments.settings import DEFAULT_STRATEGY
+from treetop.learning.learners import DEFAULT_STRATEGY
 from treetop.paper import results_folder
 from treetop.policy.strategies import STRATEGIES
 from treetop.report import html

@@ -141,7 +141,9 @@ def save_label_samples(samples: LabelSamples, folder: Path) -> None:
 
 
 def load_label_samples(folder: Path, arms: int, features: int) -> LabelSamples:
-    """What `save_label_samples` wrote, for a model of so many arms and features; whatever is wrong with it is a ModelFileError.
+    """What `save_label_samples` wrote, for a model of so many arms and features.
+
+    Whatever is wrong with it is a ModelFileError.
 
     >>> load_label_samples(Path("no/such"), arms=2, features=3)
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""The paper's learner: a linear regressor a node and an arm, each on its own samples. Also a plain regression oracle."""
+"""The paper's learner: a linear regressor a node and an arm, each on its own samples. Also a plain oracle."""
 
 from __future__ import annotations
 

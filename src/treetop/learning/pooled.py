@@ -1,4 +1,4 @@
-"""Treetop's own learner, beyond the paper: arms share what is known of their routing score. docs/learner.md specifies it.
+"""Treetop's own learner: arms share what is known of their routing score. docs/learner.md is its specification.
 
     score(x, arm) = pooled mean at the routing score of the arm's leaf + ridge regression of what that leaves over
 

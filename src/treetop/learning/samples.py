@@ -1,4 +1,4 @@
-"""Rewards of arms in contexts, as the learners take them: one record, grouped by the regressor that learns from them."""
+"""Rewards of arms in contexts: one record, grouped by the regressor that learns from them."""
 
 from __future__ import annotations
 
@@ -104,7 +104,8 @@ def paper_samples(feedback: Feedback, model: Model) -> tuple[Longs, Ints, Single
     >>> from treetop.tree.tree import Tree
     >>> X = Y = np.eye(2, dtype=np.float32)
     >>> model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, Y)
-    >>> paper_samples(Feedback(X, arms=[[0], [0]], nodes=[[-1], [1]], rewards=[[1], [0]]), model)[0]  # nodes 0-2, arms 0-1
+    >>> seen = Feedback(X, arms=[[0], [0]], nodes=[[-1], [1]], rewards=[[1], [0]])
+    >>> paper_samples(seen, model)[0]  # nodes 0-2, arms 0-1
     array([0, 0, 1, 1, 3, 3])
     """
     tree = model.tree

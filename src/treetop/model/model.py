@@ -45,7 +45,7 @@ MADE = ("engine", "routing", "rewards", "layout")  # on first use, from the fiel
 class Model:
     """What one epoch decides with; `pooled` is what treetop's own learner adds to the paper's.
 
-    `route_rows` has a row a node, `reward_rows` a row a node and then a row an arm; columns are features, then the bias.
+    `route_rows` has a row a node, `reward_rows` a row a node, then a row an arm; columns: features, then the bias.
 
     >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
     >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)

@@ -180,10 +180,10 @@ class CostAware:
     """The best, but for draws that cost less than they bring later. Beyond the paper.
 
     A draw takes a candidate in proportion to its exploration value: what showing it brings later, by what it teaches
-    (`Candidates.exploration_value`, which treetop's learner fills in). With the cost (score of the best less that of the
-    drawn) and the value as a draw has them on average, the chance of a draw is (scale * value / cost)^4, within 0.001
-    to 0.9: where the next best is worth little, as in the last slots of many a screen, there is room to try. Without
-    exploration values (a model of the paper's learner) a draw is rare, and all in play are alike.
+    (`Candidates.exploration_value`, which treetop's learner fills in). With the cost (score of the best less that of
+    the drawn) and the value as a draw has them on average, the chance of a draw is (scale * value / cost)^4, within
+    0.001 to 0.9: where the next best is worth little, as in the last slots of many a screen, there is room to try.
+    Without exploration values (a model of the paper's learner) a draw is rare, and all in play are alike.
 
     >>> one, value = np.ones(3), np.array([0.0, 0.2, 0.05])
     >>> three = Candidates(np.zeros(3, bool), np.arange(3), one, np.array([0.3, 0.0, 0.0]), value)
