@@ -1,4 +1,4 @@
-"""Writes the tables of docs/experiments.md: one file in docs/results for each target of `treetop reproduce`, and claims.md.
+"""Writes the tables of docs/experiments.md to docs/results: a file a target of `treetop reproduce`, and claims.md.
 
     python scripts/fill_experiments.py                          # docs/results from its own folders
     python scripts/fill_experiments.py RESULTS FOLDER [...]     # RESULTS/*.md from other folders of results
@@ -19,7 +19,7 @@ from treetop.paper.reproduce import TARGETS
 from treetop.report.tables import Chapter, Sheet
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
-OWN = ("paper", "large", "flat", "realizable-*")  # of docs/results; horizon has one seed, and claims are judged by three
+OWN = ("paper", "large", "flat", "realizable-*")  # of docs/results; horizon is left out: it has one seed
 SHARED = ("curves", "flat-vs-tree", "realizable")  # targets whose tables come from all folders
 JOINED = ("datasets", "cells", "variants")  # lists in a target's data: one entry a dataset, or a pair on all of them
 NOTE = "<!-- Written by scripts/fill_experiments.py; README.md here has the command and commit of every folder. -->"
