@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from treetop.bandit.config import Refitting
+from treetop.bandit.config import RefitConfig
 from treetop.data.datasets import Dataset, Stream, load
 from treetop.experiments.execute import prepared
 from treetop.experiments.settings import Settings
@@ -37,7 +37,7 @@ class Demo:
         return cls(dataset, *begin(dataset, INIT, rounds, MAX_LEAF, seed), seed)
 
     def play(self, name: str, seed: int = 0, progress: Progress | None = None) -> Run:
-        often = Refitting()  # as a bandit refits
+        often = RefitConfig()  # as a bandit refits
         settings = (
             Settings("thrifty", learner="treetop", first_epoch=often.first, factor=often.factor)
             if name == BETTER

@@ -226,7 +226,7 @@ def test_samples_are_what_refit_takes(log: Log) -> None:
 
 
 def test_nodes_of_another_tree_are_lost_and_its_arms_kept(log: Log) -> None:
-    old, new = event("old", tree="t1", epoch=3), event("new", tree="t2", epoch=4)
+    old, new = event("old", tree="t1", model_epoch=3), event("new", tree="t2", model_epoch=4)
     log.append([old, new])
     (chunk,) = log.samples(log.seal("m"), tree="t2")
     assert chunk.nodes.tolist() == [[-1, -1, -1], new.nodes.tolist()]

@@ -109,7 +109,7 @@ def tab(browser: Any, request: pytest.FixtureRequest) -> Iterator[Tab]:
 def test_the_numbers_are_the_logs(busy: Running, tab: Tab) -> None:
     tab.page.goto(busy.url)
     with Bandit.open(busy.folder) as bandit:
-        counts, n_arms = bandit.log.counts(), len(bandit.live.catalogue)
+        counts, n_arms = bandit.log.counts(), len(bandit.snapshot.arms)
         totals = Series(bandit.log)
         while not totals.update():
             pass
@@ -147,7 +147,7 @@ def test_the_page_moves_and_stays_where_it_is_read(busy: Running, tab: Tab) -> N
     tab.page.locator("#recent .why table").first.wait_for()
     assert "effective arms" in tab.text("#recent .why:has(table)")
     reading = tab.text("#recent")
-    with tab.page.expect_response("**/dashboard/live"):
+    with tab.page.expect_response("**/dashboard/updates"):
         assert busy.post("/v1/decide", {"features": named(X, 1)}).status == 200
     tab.becomes("#decisions", str(int(before) + 1))
     assert tab.text("#recent") == reading
@@ -177,7 +177,7 @@ def test_names_are_text_and_decisions_have_words(busy: Running, tab: Tab) -> Non
     tab.page.goto(busy.url)
     assert "<script>alert(1)</script> (100 %" in tab.text("#recent")
     words = tab.text("#recent .words")
-    assert re.search(r"Taken for their scores: a\d+ \(.*Drawn by thrifty exploration: .*No reward has come yet", words)
+    assert re.search(r"Taken for their scores: a\d+ \(.*Drawn by thrifty exploration: .*No reward yet", words)
     assert tab.complaints == []
 
 
@@ -247,7 +247,7 @@ def test_tokens_log_in_and_what_they_allow(tmp_path: Path, browser: Any, tab: Ta
         service.token = TOKENS["read,admin"]
         refit(service, "000001")
         service.token = None
-        for path in ("/", "/dashboard/live", "/dashboard/why/visit"):
+        for path in ("/", "/dashboard/updates", "/dashboard/why/visit"):
             closed = service.get(path)
             assert closed.status == 401
             assert b"000001" not in closed.content

@@ -19,7 +19,7 @@ from helpers.running import COMMAND, named, running, settings, small_bandit
 import treetop
 from treetop.bandit import config
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.results import same
+from treetop.bandit.results import same_decision
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_refits_and_rollbacks_under_load_fail_no_request(folder: Path, workers: 
 
 
 def test_the_schedule_refits_by_itself(tmp_path: Path) -> None:
-    chosen = settings(refit=config.Refitting(first=20, factor=2.0))
+    chosen = settings(refit=config.RefitConfig(first=20, factor=2.0))
     folder = small_bandit(tmp_path / "shop", X, Y, config=chosen)
     with running(folder) as service:
         play(service, 20, "a")
@@ -69,7 +69,7 @@ def test_the_schedule_refits_by_itself(tmp_path: Path) -> None:
 
 
 def test_the_clock_refits_when_there_is_something_new(tmp_path: Path) -> None:
-    folder = small_bandit(tmp_path / "shop", X, Y, config=settings(refit=config.Refitting(first=10**9, every=1.0)))
+    folder = small_bandit(tmp_path / "shop", X, Y, config=settings(refit=config.RefitConfig(first=10**9, every=1.0)))
     with running(folder) as service:
         play(service, 3, "a")
         service.wait_for(lambda: service.model_is("000001"))
@@ -80,7 +80,7 @@ def test_the_clock_refits_when_there_is_something_new(tmp_path: Path) -> None:
 
 
 def test_a_refit_that_fails_changes_nothing_is_seen_and_tried_again(tmp_path: Path) -> None:
-    chosen = settings(refit=config.Refitting(first=5, retry=0.5, retry_most=2.0))
+    chosen = settings(refit=config.RefitConfig(first=5, retry=0.5, retry_most=2.0))
     folder = small_bandit(tmp_path / "shop", X, Y, config=chosen)
     models, aside = folder / "models", folder / "elsewhere"
     with running(folder) as service:
@@ -112,19 +112,19 @@ def test_refits_that_cannot_be(folder: Path) -> None:
         assert (none_before.status, none_before.code) == (409, "no_such_model")
         assert service.post("/v1/rollback", {"model": "000009"}).status == 409
         play(service, 5, "a")
-        with Bandit.open(folder) as bandit, bandit.home.making_a_model():
+        with Bandit.open(folder) as bandit, bandit.folder.model_lock():
             busy = service.post("/v1/refit", {})
             assert (busy.status, busy.code) == (409, "busy")
             assert service.get("/v1/model").json["refit"]["running"] is True
 
 
 def test_only_the_last_models_are_kept_and_replay_says_so(tmp_path: Path) -> None:
-    folder = small_bandit(tmp_path / "shop", X, Y, config=settings(refit=config.Refitting(first=10**9, keep=2)))
+    folder = small_bandit(tmp_path / "shop", X, Y, config=settings(refit=config.RefitConfig(first=10**9, keep=2)))
     with Bandit.open(folder) as bandit:
         bandit.decide(X[0], event_id="old")
         for _ in range(3):
             bandit.refit()
-        assert bandit.home.models() == ["000002", "000003"]
+        assert bandit.folder.models() == ["000002", "000003"]
         bandit.decide(X[0], event_id="new")
     old, new = (replay(folder, event) for event in ("old", "new"))
     assert old.returncode == 2
@@ -309,5 +309,5 @@ def test_the_same_application_on_postgresql(folder: Path, server: Any) -> None:
         assert service.end() == 0
     assert address not in service.lines.read_text()
     with Bandit.open(folder, address) as bandit:
-        assert same(*bandit.replay("a-3"))
+        assert same_decision(*bandit.replay("a-3"))
         assert bandit.log.counts().decisions == 20

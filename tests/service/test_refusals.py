@@ -103,10 +103,10 @@ def tight(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = small_bandit(
         tmp_path_factory.mktemp("tight") / "tight", X, Y,
         config=bandit_settings(
-            limits=config.Limits(
+            limits=config.LimitConfig(
                 body=2000, batch_body=5000, features=5, k=6, arms=10, batch=3, in_flight=2, seconds=0.5
             ),
-            features=config.Naming(strict_features=True),
+            features=config.FeatureConfig(strict_features=True),
         ),
     )  # fmt: skip
     with running(folder) as service:

@@ -216,7 +216,7 @@ def test_the_description_names_every_route(shop: Running) -> None:
               "/v1/explain", "/v1/model", "/v1/refit", "/v1/rollback", "/v1/arms", "/healthz", "/readyz",
               "/metrics"}  # fmt: skip
     assert set(described["paths"]) == wanted
-    assert "DecideAnswer" in json.dumps(described["components"])
+    assert "ServedDecision" in json.dumps(described["components"])
 
 
 def test_the_client_speaks_for_all_of_it(shop: Running) -> None:

@@ -13,12 +13,12 @@ from treetop.log.records import (  # fmt: skip
     Counts,
     Entry,
     Event,
+    LogSummary,
     Mark,
     Outcome,
     Restored,
     Reward,
     Samples,
-    Snapshot,
     Stored,
 )
 
@@ -99,14 +99,14 @@ class Log(ABC):
     def kept(self, name: str) -> bytes | None: ...
 
     @abstractmethod
-    def snapshot(self) -> Snapshot: ...
+    def summary(self) -> LogSummary: ...
 
     @abstractmethod
-    def entries(self, snapshot: Snapshot, size: int = 1024) -> Iterator[list[Entry]]:
-        """All that was in the log at a snapshot, in order; an eligible set comes with the first that names it."""
+    def entries(self, summary: LogSummary, size: int = 1024) -> Iterator[list[Entry]]:
+        """All that was in the log at a summary, in order; an eligible set comes with the first that names it."""
 
     @abstractmethod
-    def restore(self, snapshot: Snapshot, chunks: Iterable[list[Entry]]) -> Restored:
+    def restore(self, summary: LogSummary, chunks: Iterable[list[Entry]]) -> Restored:
         """Writes all entries of another log, or none, as if their calls were repeated here.
 
         An empty log becomes the same as the other, marks and counts included. Otherwise marks stay behind: they are

@@ -11,7 +11,7 @@ import numpy as np
 
 from treetop.log.connection import Connection
 from treetop.log.pack import pack_context, pack_slots, unpack_set
-from treetop.log.records import Entry, Event, Mark, Restored, Snapshot, Stored
+from treetop.log.records import Entry, Event, LogSummary, Mark, Restored, Stored
 from treetop.log.write import (  # fmt: skip
     DECISION,
     EVENT,
@@ -76,35 +76,35 @@ def _with_set(connection: Connection, entry: Entry, told: set[str]) -> Entry:
     return replace(entry, arms=unpack_set(rows[0][0]))
 
 
-def restore(connection: Connection, state: State, snapshot: Snapshot, chunks: Iterable[list[Entry]]) -> Restored:
+def restore(connection: Connection, state: State, summary: LogSummary, chunks: Iterable[list[Entry]]) -> Restored:
     """Writes the entries of another log behind those of this one; see `Log.restore`."""
     empty = state.position == 0
-    restoring = _Restoring(connection, state, shift=state.position, until=snapshot.counts.position)
+    restoring = _Restoring(connection, state, shift=state.position, until=summary.counts.position)
     for chunk in chunks:
         restoring.add(chunk)
     if restoring.decisions + restoring.rewards:
-        state.position += snapshot.counts.position
+        state.position += summary.counts.position
     if empty:
-        _become(connection, state, snapshot)
+        _become(connection, state, summary)
     return Restored(restoring.decisions, restoring.rewards, restoring.known)
 
 
-def _become(connection: Connection, state: State, snapshot: Snapshot) -> None:
+def _become(connection: Connection, state: State, summary: LogSummary) -> None:
     """Takes over counts and marks; what the other log counted and no longer had, it had forgotten."""
     there = state.decisions
-    if there > snapshot.counts.decisions or state.rewards > snapshot.counts.rewards:
+    if there > summary.counts.decisions or state.rewards > summary.counts.rewards:
         raise ValueError(
             f"{there} decisions and {state.rewards} rewards came from a log that says it has had "
-            f"{snapshot.counts.decisions} and {snapshot.counts.rewards}"
+            f"{summary.counts.decisions} and {summary.counts.rewards}"
         )
     pending = state.pending
-    for field in fields(snapshot.counts):
-        setattr(state, field.name, getattr(snapshot.counts, field.name))
-    state.forgotten, state.pending = snapshot.counts.decisions - there, pending
-    if snapshot.marks:
+    for field in fields(summary.counts):
+        setattr(state, field.name, getattr(summary.counts, field.name))
+    state.forgotten, state.pending = summary.counts.decisions - there, pending
+    if summary.marks:
         columns = ("name", "position", "time")
-        connection.bulk("treetop_marks", columns, [(m.name, m.position, m.time) for m in snapshot.marks])
-        state.sealed = max(m.position for m in snapshot.marks)
+        connection.bulk("treetop_marks", columns, [(m.name, m.position, m.time) for m in summary.marks])
+        state.sealed = max(m.position for m in summary.marks)
 
 
 class _Restoring:

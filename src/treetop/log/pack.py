@@ -52,11 +52,24 @@ def unpack_event(
     eligible: str,
 ) -> Event:  # fmt: skip
     pairs, s = np.frombuffer(context, PAIR), np.frombuffer(slots, SLOT)
+    epoch, model, tree, policy = settings
     return Event(
-        event_id, time, bytes(request), _copy(pairs["index"], np.int32), _copy(pairs["value"], np.float32),
-        _copy(s["arm"], np.int32), _copy(s["node"], np.int32), _copy(s["propensity"], np.float64),
-        _copy(s["score"], np.float32), _copy(s["explored"], np.bool_), *settings, eligible,
-    )  # fmt: skip
+        event_id,
+        epoch,
+        arms=_copy(s["arm"], np.int32),
+        propensities=_copy(s["propensity"], np.float64),
+        scores=_copy(s["score"], np.float32),
+        explored=_copy(s["explored"], np.bool_),
+        nodes=_copy(s["node"], np.int32),
+        time=time,
+        request=bytes(request),
+        index=_copy(pairs["index"], np.int32),
+        value=_copy(pairs["value"], np.float32),
+        model=model,
+        tree=tree,
+        policy=policy,
+        eligible=eligible,
+    )
 
 
 def _copy(field: NDArray[Any], kind: type) -> Any:

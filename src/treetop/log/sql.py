@@ -24,12 +24,12 @@ from treetop.log.records import (  # fmt: skip
     Counts,
     Entry,
     Event,
+    LogSummary,
     Mark,
     Outcome,
     Restored,
     Reward,
     Samples,
-    Snapshot,
     Stored,
 )
 from treetop.log.sample import View
@@ -175,15 +175,15 @@ class SqlLog(Log):
         with self.reading() as connection:
             return [entry.stored for entry in read_entries(connection, INFINITE, which, *values)]
 
-    def snapshot(self) -> Snapshot:
+    def summary(self) -> LogSummary:
         with self.reading() as connection:
-            return Snapshot(write.read_state(connection, alone=False).counts(), tuple(read_marks(connection)))
+            return LogSummary(write.read_state(connection, alone=False).counts(), tuple(read_marks(connection)))
 
-    def entries(self, snapshot: Snapshot, size: int = 1024) -> Iterator[list[Entry]]:
-        return all_entries(self.reading, snapshot.counts.position, whole("size", size, 1))
+    def entries(self, summary: LogSummary, size: int = 1024) -> Iterator[list[Entry]]:
+        return all_entries(self.reading, summary.counts.position, whole("size", size, 1))
 
-    def restore(self, snapshot: Snapshot, chunks: Iterable[list[Entry]]) -> Restored:
-        found: Restored = self.alone(lambda connection, state: restore(connection, state, snapshot, chunks))
+    def restore(self, summary: LogSummary, chunks: Iterable[list[Entry]]) -> Restored:
+        found: Restored = self.alone(lambda connection, state: restore(connection, state, summary, chunks))
         return found
 
     def samples(

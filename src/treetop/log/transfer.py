@@ -15,7 +15,7 @@ import numpy as np
 
 from treetop.arrays import INT32_MAX, Floats, Longs, Singles, as_indices, as_singles, real, whole
 from treetop.log.base import Log
-from treetop.log.records import Counts, Entry, Event, Mark, Restored, Snapshot, Stored, check_event
+from treetop.log.records import Counts, Entry, Event, LogSummary, Mark, Restored, Stored, check_event
 
 FORMAT, VERSION = "treetop-log", 1
 END = b'{"end":'  # the beginning of the last line
@@ -60,12 +60,12 @@ class Record(msgspec.Struct, forbid_unknown_fields=True):
 def export_log(log: Log, path: Path, progress: Progress = lambda n: None) -> int:
     """Writes a log to a file, whose name says the form; returns how many decisions. The file appears when whole."""
     write = {".jsonl": _write_lines, ".parquet": _write_parquet}[form(path)]
-    snapshot = log.snapshot()
-    head = Head(FORMAT, VERSION, snapshot.counts, list(snapshot.marks))
+    summary = log.summary()
+    head = Head(FORMAT, VERSION, summary.counts, list(summary.marks))
     part = path.with_name(path.name + ".part")
     try:
         with part.open("wb") as file:
-            n = write(file, head, _counted(log.entries(snapshot, SIZE), progress))
+            n = write(file, head, _counted(log.entries(summary, SIZE), progress))
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
@@ -80,7 +80,7 @@ def import_log(log: Log, path: Path, progress: Progress = lambda n: None) -> Res
         if head.format != FORMAT or head.version != VERSION:
             raise ValueError(f"{path} is {head.format} {head.version}; {FORMAT} {VERSION} is needed")
         chunks = _counted(_chunks(records, path), progress)
-        return log.restore(Snapshot(head.counts, tuple(head.marks)), chunks)
+        return log.restore(LogSummary(head.counts, tuple(head.marks)), chunks)
 
 
 def form(path: Path) -> str:
@@ -115,7 +115,7 @@ def _record(entry: Entry) -> Record:
     stored, e = entry.stored, entry.stored.event
     known = entry.reward_positions != 0
     return Record(
-        stored.position, e.event_id, e.time, e.request.hex(), e.epoch, e.model, e.tree, e.policy, e.eligible,
+        stored.position, e.event_id, e.time, e.request.hex(), e.model_epoch, e.model, e.tree, e.policy, e.eligible,
         None if entry.arms is None else entry.arms.tolist(), e.index.tolist(), e.value.tolist(), e.arms.tolist(),
         e.nodes.tolist(), e.propensities.tolist(), e.scores.tolist(), e.explored.tolist(),
         _or_null(stored.rewards, known), _or_null(stored.times, known), _or_null(entry.reward_positions, known),
@@ -134,10 +134,22 @@ def _entry(r: Record) -> Entry:
     if len(np.unique(arms)) != len(arms):
         raise ValueError("an arm is shown twice")
     event = Event(
-        r.event_id, r.time, bytes.fromhex(r.request), index, _finite(r.value, "value"), arms,
-        as_indices(r.nodes, INT32_MAX, "node", low=-1), np.array([real("propensity", p, 0, 1) for p in r.propensities]),
-        _finite(r.scores, "score"), np.array(r.explored, np.bool_), r.epoch, r.model, r.tree, r.policy, r.eligible,
-    )  # fmt: skip
+        r.event_id,
+        r.epoch,
+        arms,
+        propensities=np.array([real("propensity", p, 0, 1) for p in r.propensities]),
+        scores=_finite(r.scores, "score"),
+        explored=np.array(r.explored, np.bool_),
+        nodes=as_indices(r.nodes, INT32_MAX, "node", low=-1),
+        time=r.time,
+        request=bytes.fromhex(r.request),
+        index=index,
+        value=_finite(r.value, "value"),
+        model=r.model,
+        tree=r.tree,
+        policy=r.policy,
+        eligible=r.eligible,
+    )
     check_event(event)
     sets = None if r.eligible_arms is None else as_indices(r.eligible_arms, INT32_MAX, "eligible arm")
     rewards, times, positions = _rewards(r, len(arms))

@@ -63,7 +63,7 @@ Settings = tuple[int, str, str, str]  # epoch, model, tree, policy
 
 
 def settings_of(event: Event) -> Settings:
-    return event.epoch, event.model, event.tree, event.policy
+    return event.model_epoch, event.model, event.tree, event.policy
 
 
 class Append:
