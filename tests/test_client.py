@@ -18,9 +18,10 @@ from treetop.bandit.config import Config, TreeConfig
 from treetop.errors import ServiceUnreachable
 
 DECISION = {
-    "event_id": "x", "epoch": 0,
+    "event_id": "x",
+    "epoch": 0,
     "slots": [{"arm": "a", "propensity": 1.0, "score": 0.0, "explored": False, "via": None}],
-}  # fmt: skip
+}
 
 
 class Flaky(HTTPServer):
@@ -139,8 +140,11 @@ def test_rows_of_numbers_go_by_their_columns(flaky: Flaky) -> None:
         client.decide(np.array([0.0, 2.0, 0.0, 1.5]), event_id=5, k=2, eligible=iter(arms))
         client.decide({"dense": [1, 2]}, exclude=[])
     assert flaky.heard[0][2] == {
-        "event_id": 5, "features": {"indices": [1, 3], "values": [2.0, 1.5]}, "k": 2, "eligible": ["a", 7],
-    }  # fmt: skip
+        "event_id": 5,
+        "features": {"indices": [1, 3], "values": [2.0, 1.5]},
+        "k": 2,
+        "eligible": ["a", 7],
+    }
     assert flaky.heard[1][2]["features"] == {"dense": [1, 2]}
     assert flaky.heard[1][2]["exclude"] == []
 

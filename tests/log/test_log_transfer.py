@@ -201,7 +201,7 @@ def spoiled(change: Callable[[dict[str, Any]], object]) -> Callable[[list[str]],
         (spoiled(lambda r: r.update(time=1e300)), "time is 1e\\+300"),
         (spoiled(lambda r: r.pop("epoch")), "missing required field `epoch`"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_file_is_refused_whole(
     new_log: Callable[[str], str], tmp_path: Path, spoil: Callable[[list[str]], list[str]], error: str
 ) -> None:

@@ -170,9 +170,12 @@ def test_the_charts_are_drawn(busy: Running, tab: Tab) -> None:
 
 
 def test_names_are_text_and_decisions_have_words(busy: Running, tab: Tab) -> None:
-    assert busy.post("/v1/decide", {
-        "features": named(X, 0), "eligible": ["<script>alert(1)</script>"], "k": 1, "explore": 1,
-    }).status == 200  # fmt: skip
+    assert (
+        busy.post(
+            "/v1/decide", {"features": named(X, 0), "eligible": ["<script>alert(1)</script>"], "k": 1, "explore": 1}
+        ).status
+        == 200
+    )
     play(busy, 300, 301)
     tab.page.goto(busy.url)
     assert "<script>alert(1)</script> (100 %" in tab.text("#recent")
@@ -314,7 +317,9 @@ def test_the_totals_outlive_a_restart_and_two_workers_agree(tmp_path: Path) -> N
     with running(folder, "--workers", "2") as service:
         play(service, 60, 90)
         pages = [service.get("/").content.decode() for _ in range(12)]
-        found = {re.search(r"id='(decisions)'>([\d,]+)<.*id='(arms-shown)'>([\d,]+)<", page).group(2, 4)  # type: ignore[union-attr]
-                 for page in pages}  # fmt: skip
+        found = {
+            re.search(r"id='(decisions)'>([\d,]+)<.*id='(arms-shown)'>([\d,]+)<", page).group(2, 4)  # type: ignore[union-attr]
+            for page in pages
+        }
         assert len(found) == 1
         assert found.pop()[0] == "90"

@@ -28,7 +28,10 @@ T = TypeVar("T")
 class PolicyConfig:
     """How decisions are made. A request may override `k` and `explore`; the rest is the operator's choice.
 
-    `beta` replaces the beam by adaptive search; `parameters` are those of the strategy, such as {"C": 0.5} for igw.
+    `beta` replaces the beam by adaptive search; `parameters` are those of the strategy.
+
+    >>> PolicyConfig(k=3, explore=1, strategy="igw", parameters={"C": 0.5}).make_policy().strategy.C
+    0.5
     """
 
     k: int = 5
@@ -65,7 +68,12 @@ def _make_strategy(name: str, parameters: Mapping[str, Any]) -> Strategy:
 
 @dataclass(frozen=True)
 class TreeConfig:
-    """How the tree is built: at most `max_leaf` arms in a leaf, also after arms are added; `seed` breaks ties."""
+    """How the tree is built: at most `max_leaf` arms in a leaf, also after arms are added.
+
+    >>> TreeConfig(max_leaf=0)
+    Traceback (most recent call last):
+    ValueError: max_leaf is 0; it must lie in [1, 2147483647]
+    """
 
     max_leaf: int = 100
     branching: int = 2
@@ -79,7 +87,11 @@ class TreeConfig:
 
 @dataclass(frozen=True)
 class FeatureConfig:
-    """`strict_features`: whether an unknown feature name is refused, or counted and ignored."""
+    """`strict_features`: whether an unknown feature name is refused, or counted and ignored.
+
+    >>> Config(features=FeatureConfig(strict_features=True)).features.strict_features
+    True
+    """
 
     strict_features: bool = False
 
@@ -185,6 +197,9 @@ class RewardConfig:
     such a slot stays unobserved.
 
     Decisions older than `keep_days` are deleted from the log (0: never).
+
+    >>> RewardConfig(reward_wait=3600, default_reward=0.0)  # no click within an hour is a reward of 0
+    RewardConfig(reward_wait=3600, default_reward=0.0, keep_days=0.0)
     """
 
     reward_wait: float = 0.0
@@ -200,7 +215,11 @@ class RewardConfig:
 
 @dataclass(frozen=True)
 class LimitConfig:
-    """What the service accepts. A request above a limit is refused with an error that names the limit."""
+    """What the service accepts. A request above a limit is refused with an error that names the limit.
+
+    >>> LimitConfig(k=20).in_flight
+    256
+    """
 
     body: int = 1 << 20  # bytes of a request's body
     batch_body: int = 16 << 20  # the same for a batch

@@ -148,9 +148,18 @@ class _Places:
         trials = None if old.trials is None else np.concatenate([old.trials, np.zeros(arms, np.int32)])
         hope = None if old.hope is None else np.concatenate([old.hope, np.full(arms, _hope(old), np.float32)])
         return Model(
-            tree, _with_open_nodes(old, nodes), _with_empty_rows(old, nodes, arms), old.epoch, old.n_seen,
-            old.geometric, old.prior, trials, self._home(tree), hope, old.hall,
-        )  # fmt: skip
+            tree,
+            _with_open_nodes(old, nodes),
+            _with_empty_rows(old, nodes, arms),
+            old.epoch,
+            old.n_seen,
+            old.geometric,
+            old.prior,
+            trials,
+            self._home(tree),
+            hope,
+            old.hall,
+        )
 
     def _home(self, tree: Tree) -> Ints | None:
         """Where arms were before they moved. One whose leaf was split meanwhile has the first part of it."""

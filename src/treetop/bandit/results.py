@@ -22,6 +22,9 @@ class ServedSlot:
 
     `propensity` is exact, given the slots before it; `explored` says whether the strategy drew it; `via` is the node
     that it was drawn through, None (null) for an arm chosen by itself.
+
+    >>> ServedSlot("mint", propensity=0.5, score=0.2, explored=True, via=None).arm
+    'mint'
     """
 
     arm: ArmId
@@ -67,7 +70,11 @@ class ServedDecision:
 
 @dataclass(frozen=True)
 class RefitResult:
-    """What a refit did: the new model's name, what it was fitted on, and the seconds that took."""
+    """What a refit did: the new model's name, what it was fitted on, and the seconds that took.
+
+    >>> RefitResult("000001", rounds=100, rewards=250, seconds=0.5).model
+    '000001'
+    """
 
     model: str
     rounds: int

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from rich.console import Console
 
@@ -61,7 +62,7 @@ def init(
     config = replace(
         usual,
         policy=PolicyConfig(k, explore, beam, strategy=strategy or usual.policy.strategy),
-        tree=TreeConfig(leaf, seed=seed),
+        tree=TreeConfig(leaf, seed=int(np.random.SeedSequence(seed).generate_state(1)[0])),  # as simulate seeds it
         learner=replace(usual.learner, label_samples=not cold),
         refit=usual.refit if first is None else replace(usual.refit, first=first),
     )

@@ -210,7 +210,16 @@ def _stacked(parts: list[NDArray[np.generic]], k: int, empty: float, kind: type)
 
 
 def check_event(event: Event) -> None:
-    """Raises for an event that the log could not return as it is: wrong lengths, types or text."""
+    """Raises for an event that the log could not return as it is: wrong lengths, types or text.
+
+    >>> from dataclasses import replace
+    >>> two = {name: np.zeros(2, dtype) for name, dtype in DTYPES.items()}
+    >>> event = Event("visit-1", 0, **two, time=0.0, request=bytes(16), model="000000", tree="", policy="{}")
+    >>> check_event(event)
+    >>> check_event(replace(event, nodes=np.zeros(1, np.int32)))
+    Traceback (most recent call last):
+    ValueError: event 'visit-1' has 2 arms and 1 nodes
+    """
     check_id(event.event_id)
     if len(event.request) != REQUEST_BYTES:
         raise ValueError(
@@ -232,7 +241,12 @@ def check_event(event: Event) -> None:
 
 
 def check_id(event_id: str) -> None:
-    """Raises unless an event id is text of 1 to 512 bytes without a zero character."""
+    """Raises unless an event id is text of 1 to 512 bytes without a zero character.
+
+    >>> check_id("")
+    Traceback (most recent call last):
+    ValueError: event id '' has 0 bytes; 1 to 512 are needed, none of them zero
+    """
     if not isinstance(event_id, str):
         raise TypeError(f"event id must be text, not {event_id!r}")
     try:
