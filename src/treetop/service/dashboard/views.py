@@ -108,8 +108,8 @@ def _state(board: Board) -> str:
     if board.refits.in_a_row:
         times = "once" if board.refits.in_a_row == 1 else f"{board.refits.in_a_row} times in a row"
         lines.append(f"The refit failed {times}: {board.refits.error}. It is tried again.")
-    told = "".join(f"<p class='banner bad' role='alert'>{escape(line)}</p>" for line in lines)
-    return f"<div id='state' {OOB}>{told}{_behind(board.logged)}</div>"
+    banners = "".join(f"<p class='banner bad' role='alert'>{escape(line)}</p>" for line in lines)
+    return f"<div id='state' {OOB}>{banners}{_behind(board.logged)}</div>"
 
 
 def _behind(logged: LogData | None) -> str:
