@@ -26,8 +26,8 @@ import numpy as np
 
 from treetop.arrays import Rows
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.config import Config, Deciding, Learning, Refitting
-from treetop.bandit.results import Shown, same
+from treetop.bandit.config import Config, LearnerConfig, PolicyConfig, RefitConfig
+from treetop.bandit.results import ServedDecision, same_decision
 from treetop.bandit.snapshot import tree_id
 from treetop.bench import http_load
 from treetop.bench.shape import CONTEXTS, SHAPES, BenchModel, Shape, cached_model, default_cache, made_up_log
@@ -53,17 +53,17 @@ def rounds_of(shape: Shape, tree: Tree, n: int) -> Feedback:
 
 def fill(bandit: Bandit, history: Feedback) -> None:
     """Writes rounds to the log, as decisions with certain slots and their rewards."""
-    tree, now, k = tree_id(bandit.live.model.tree), time.time(), history.arms.shape[1]
+    tree, now, k = tree_id(bandit.snapshot.model.tree), time.time(), history.arms.shape[1]
     chances = np.ones(k), np.zeros(k, np.float32), np.zeros(k, np.bool_)  # propensities, scores, explored
     for first in range(0, len(history), BATCH):
         events, rewards = [], []
         for t in range(first, min(first + BATCH, len(history))):
             x, name, arms = history.contexts.row(t), f"round-{t}", history.arms[t]
-            shown = arms, history.nodes[t], *chances
-            request = t.to_bytes(16, "little")
-            events.append(Event(name, now, request, x.index, x.value, *shown, 0, bandit.live.name, tree, "{}"))
-            slots = dict(zip(arms.tolist(), history.rewards[t].tolist(), strict=True))  # an arm counts once
-            rewards += [Reward(name, arm, value, now) for arm, value in slots.items()]
+            request, model = t.to_bytes(16, "little"), bandit.snapshot.name
+            slots = (arms, *chances, history.nodes[t])
+            events.append(Event(name, 0, *slots, now, request, x.index, x.value, model, tree, "{}"))
+            observed = dict(zip(arms.tolist(), history.rewards[t].tolist(), strict=True))  # an arm counts once
+            rewards += [Reward(name, arm, value, now) for arm, value in observed.items()]
         bandit.log.append(events)
         bandit.log.reward(rewards)
 
@@ -135,7 +135,7 @@ def refitted(service: Service, requests: list[bytes]) -> Row:
     return {"seconds": round(time.perf_counter() - began, 1), "own_gb": most, **spread(times)}
 
 
-def asked_again(client: Client, shown: dict[str, tuple[dict[str, float], Shown]]) -> int:
+def asked_again(client: Client, shown: dict[str, tuple[dict[str, float], ServedDecision]]) -> int:
     """How many decisions the service answers as it did before."""
     return sum(client.decide(x, event_id=name) == answer for name, (x, answer) in shown.items())
 
@@ -168,7 +168,7 @@ def served(folder: Path, contexts: Rows, n: int) -> tuple[list[Row], dict[str, i
     finally:
         service.end()
     with Bandit.open(folder) as bandit:
-        checks["decided again by their model"] = sum(same(*bandit.replay(name)) for name in list(shown)[:5])
+        checks["decided again by their model"] = sum(same_decision(*bandit.replay(name)) for name in list(shown)[:5])
         checks["decisions in the log"] = bandit.log.counts().decisions
     return rows, checks
 
@@ -194,17 +194,17 @@ def main() -> None:
     asked = parser.parse_args()
     before, shape, rows = load_average(), SHAPES[asked.shape], list[Row]()
     found: BenchModel = cached_model(shape, asked.cache)
-    never = Config(Deciding(strategy="igw"), learner=Learning("paper"), refit=Refitting(first=10**9))
+    never = Config(PolicyConfig(strategy="igw"), learner=LearnerConfig("paper"), refit=RefitConfig(first=10**9))
     with tempfile.TemporaryDirectory(dir=asked.cache, prefix="serve-") as place:
         folder, contexts = Path(place) / "home", found.contexts
         with timed(rows, "folder of the model") as row:
             names = (f"item-{i}" for i in range(shape.arms))
-            bandit = Bandit.create(folder, model=found.model, arms=names, config=never)
+            bandit = Bandit.create(folder, names, model=found.model, config=never)
             row["gb"] = size_gb(folder)
         del found
         rounds = shape.rounds if asked.rounds is None else asked.rounds
         if rounds:
-            history = rounds_of(shape, bandit.live.model.tree, rounds)
+            history = rounds_of(shape, bandit.snapshot.model.tree, rounds)
             with timed(rows, f"log of {rounds:,} rounds") as row:
                 fill(bandit, history)
                 row["gb"] = size_gb(folder, "log.*")

@@ -13,6 +13,8 @@ import treetop
 
 ROOT = Path(__file__).parents[1]
 PUBLIC = [
+    "Catalogue", "Config", "FeatureConfig", "LearnerConfig", "LimitConfig", "PolicyConfig", "RefitConfig",
+    "RefitResult", "RewardConfig", "ServedDecision", "ServedSlot", "TreeConfig",
     "Bandit", "Boltzmann", "Client", "Dataset", "Decision", "Decisions", "Eligible", "EpsilonGreedy", "Epochs",
     "Explanation", "Feedback", "FlatModel", "FlatPolicy", "Greedy", "IGW", "Linear", "Model", "ModelFileError",
     "Policy", "Run", "ServiceError", "Strategy", "Stream", "Tree", "load", "refit", "run", "Labelled", "Pooled",

@@ -9,6 +9,18 @@ cli, which show it.
 """
 
 from treetop.bandit.bandit import Bandit
+from treetop.bandit.catalogue import Catalogue
+from treetop.bandit.config import (
+    Config,
+    FeatureConfig,
+    LearnerConfig,
+    LimitConfig,
+    PolicyConfig,
+    RefitConfig,
+    RewardConfig,
+    TreeConfig,
+)
+from treetop.bandit.results import RefitResult, ServedDecision, ServedSlot
 from treetop.client import Client
 from treetop.data.datasets import Dataset, Stream, load
 from treetop.errors import ModelFileError, ServiceError
@@ -28,8 +40,10 @@ from treetop.simulation.play import Environment, Learning, Run, Tracking, run
 from treetop.tree.tree import Tree
 
 __all__ = [
-    "Bandit", "Boltzmann", "Client", "Dataset", "Decision", "Decisions", "Eligible", "Environment", "EpsilonGreedy",
-    "Epochs", "Explanation", "Feedback", "FlatModel", "FlatPolicy", "Greedy", "IGW", "LabelSamples", "Learning", "Linear",
-    "Model", "ModelFileError", "Policy", "Pooled", "Run", "ServiceError", "Strategy", "Stream", "CostAware",
-    "Tracking", "Tree", "load", "refit", "run",
+    "Catalogue", "Config", "FeatureConfig", "LearnerConfig", "LimitConfig", "PolicyConfig", "RefitConfig",
+    "RefitResult", "RewardConfig", "ServedDecision", "ServedSlot", "TreeConfig",
+    "Bandit", "Boltzmann", "Client", "Dataset", "Decision", "Decisions", "Eligible", "EpsilonGreedy", "Epochs",
+    "Explanation", "Feedback", "FlatModel", "FlatPolicy", "Greedy", "IGW", "LabelSamples", "Linear", "Model",
+    "ModelFileError", "Policy", "Pooled", "Run", "ServiceError", "Strategy", "Stream", "CostAware",
+    "Tree", "load", "refit", "run",
 ]  # fmt: skip

@@ -18,20 +18,20 @@ from treetop import _core
 INT32_MAX = 2**31 - 1
 
 Floats: TypeAlias = NDArray[np.float64]
-Singles: TypeAlias = NDArray[np.float32]
+Float32s: TypeAlias = NDArray[np.float32]
 Ints: TypeAlias = NDArray[np.int32]
-Longs: TypeAlias = NDArray[np.int64]
+Int64s: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 Arms: TypeAlias = ArrayLike | Set[int]  # ids, or a boolean mask over all arms
 Matrix: TypeAlias = Any  # scipy sparse of any kind, or anything numpy.asarray takes
 
 
-def whole(name: str, value: object, low: int, high: int = INT32_MAX) -> int:
+def check_int(name: str, value: object, low: int, high: int = INT32_MAX) -> int:
     """`value` as an int within [low, high], or an error that names it.
 
-    >>> whole("k", 5, 1, 10)
+    >>> check_int("k", 5, 1, 10)
     5
-    >>> whole("k", 50, 1, 10)
+    >>> check_int("k", 50, 1, 10)
     Traceback (most recent call last):
     ValueError: k is 50; it must lie in [1, 10]
     """
@@ -44,10 +44,10 @@ def whole(name: str, value: object, low: int, high: int = INT32_MAX) -> int:
     return number
 
 
-def real(name: str, value: object, low: float, high: float = math.inf) -> float:
+def check_float(name: str, value: object, low: float, high: float = math.inf) -> float:
     """`value` as a finite float within [low, high], or an error that names it.
 
-    >>> real("epsilon", "0.1", 0, 1)
+    >>> check_float("epsilon", "0.1", 0, 1)
     Traceback (most recent call last):
     TypeError: epsilon must be a number, not '0.1'
     """
@@ -68,9 +68,9 @@ def real(name: str, value: object, low: float, high: float = math.inf) -> float:
 class Rows:
     """Compressed sparse rows exactly as the core reads them: sorted indices, finite values, nothing to convert."""
 
-    start: Longs
+    start: Int64s
     index: Ints
-    value: Singles
+    value: Float32s
     columns: int
 
     def __len__(self) -> int:
@@ -97,7 +97,7 @@ class Rows:
 class Fitted(Rows):
     """Weights, and 64 bits a row that tell what they were fitted from: 0 is nothing, or nobody knows what."""
 
-    prints: Longs
+    fingerprints: Int64s
 
 
 def as_rows(X: Matrix, columns: int | None = None, what: str = "contexts") -> Rows:
@@ -162,7 +162,7 @@ def _as_int32(index: NDArray[Any], columns: int, what: str) -> Ints:
     return np.ascontiguousarray(index, np.int32)
 
 
-def _as_float32(data: NDArray[Any], what: str) -> Singles:
+def _as_float32(data: NDArray[Any], what: str) -> Float32s:
     if data.dtype == np.float32:
         return np.ascontiguousarray(data)
     if data.dtype.kind not in "fiub":
@@ -191,10 +191,10 @@ def as_numbers(values: object, what: str) -> NDArray[Any]:
     return array
 
 
-def as_singles(values: object, what: str) -> Singles:
+def as_float32s(values: object, what: str) -> Float32s:
     """Numbers as float32, which holds them: NaN and infinity stay what they are.
 
-    >>> as_singles([1, np.nan], "rewards")
+    >>> as_float32s([1, np.nan], "rewards")
     array([ 1., nan], dtype=float32)
     """
     return _as_float32(as_numbers(values, what), what)

@@ -1,7 +1,7 @@
-"""A client of the service, with nothing but the standard library. Sending again is safe: every request has an id.
+"""A client of the service that needs no HTTP library. Sending a request again is safe, because every one has an id.
 
-Connections stay open, one for each thread. What failed on the way, and what the service could not take just now, is
-sent again after a pause that grows; what the service refused is an error at once.
+Connections stay open, one for each thread. A request that got no answer, or that the service could not take at the
+moment, is sent again after a growing pause; one that the service refused raises ServiceError at once.
 """
 
 from __future__ import annotations
@@ -18,39 +18,46 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from treetop.arrays import Matrix, as_rows, real, whole
-from treetop.bandit.catalogue import ArmId
-from treetop.bandit.results import Shown, Slot
+from treetop.arrays import Matrix, as_rows, check_float, check_int
+from treetop.bandit.arm_index import ArmId
+from treetop.bandit.results import ServedDecision, ServedSlot
 from treetop.errors import ServiceError, ServiceUnreachable
 
-AGAIN = (429, 502, 503, 504)  # statuses that may be another in a moment
-LONGEST = 10.0  # seconds between two tries
+RETRY_STATUSES = (429, 502, 503, 504)
+MAX_PAUSE = 10.0  # seconds between two attempts
 
 
 class Client:
-    """Talks to `treetop serve`, here at `url`, http://127.0.0.1:8700 if not given. May be used from any thread.
+    """A client of `treetop serve` at `url`. Thread-safe.
+
+    `token` is sent with every request; `timeout` is in seconds; a request is sent again up to `retries` times, first
+    after `pause` seconds.
 
     >>> with Client(url) as client:
-    ...     shown = client.decide({"floral": 1.0}, event_id="visit-1", k=2)
-    ...     client.reward("visit-1", {shown.arms[0]: 1.0})
-    ...     client.decide({"floral": 1.0}, event_id="visit-1", k=2) == shown  # sent again: the same
+    ...     served = client.decide({"floral": 1.0}, event_id="visit-1", k=2)
+    ...     client.reward("visit-1", {served.arms[0]: 1.0})
+    ...     client.decide({"floral": 1.0}, event_id="visit-1", k=2) == served  # sent again: the same
     {'event_id': 'visit-1', 'stored': 1, 'repeated': 0}
     True
     """
 
     def __init__(
-        self, url: str = "http://127.0.0.1:8700", token: str | None = None, timeout: float = 10.0, retries: int = 5,
+        self,
+        url: str = "http://127.0.0.1:8700",
+        token: str | None = None,
+        timeout: float = 10.0,
+        retries: int = 5,
         pause: float = 0.1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"url is {url!r}; it must be http://host:port")
         self.url = url.rstrip("/")
         self._parts, self._token = parts, token
-        self._timeout = real("timeout", timeout, 0.001, 86400)
-        self._retries = whole("retries", retries, 0, 1000)
-        self._pause = real("pause", pause, 0, 60)
-        self._own = threading.local()
+        self._timeout = check_float("timeout", timeout, 0.001, 86400)
+        self._retries = check_int("retries", retries, 0, 1000)
+        self._pause = check_float("pause", pause, 0, 60)
+        self._local = threading.local()  # each thread has a connection of its own
         self._open: list[http.client.HTTPConnection] = []
 
     def __repr__(self) -> str:
@@ -82,43 +89,43 @@ class Client:
         explore: int | None = None,
         eligible: Iterable[ArmId] | None = None,
         exclude: Iterable[ArmId] | None = None,
-    ) -> Shown:
-        """One decision; without an event id it gets a new one here, so that it can be sent again."""
-        return _shown(self._call("POST", "/v1/decide", _ask(x, event_id, k, explore, eligible, exclude)))
+    ) -> ServedDecision:
+        """One decision, as `Bandit.decide`. Without an event id the client makes one, so that it can send it again."""
+        return _decision(self._call("POST", "/v1/decide", _decide_body(x, event_id, k, explore, eligible, exclude)))
 
-    def decide_batch(self, requests: Sequence[Mapping[str, Any]]) -> list[Shown | ServiceError]:
-        """Many decisions; each request has the arguments of `decide` by name. A result or an error for each.
+    def decide_batch(self, requests: Sequence[Mapping[str, Any]]) -> list[ServedDecision | ServiceError]:
+        """Many decisions; each request has the arguments of `decide` by name. Returns a decision or an error for each.
 
         >>> with Client(url) as client:
         ...     found = client.decide_batch([{"x": {"dark": 1.0}, "k": 2}, {"x": {"dark": 1.0}, "eligible": ["beer"]}])
         ...     len(found[0].arms), found[1].code
         (2, 'unknown_arm')
         """
-        asked = [_ask(**request) for request in requests]
-        results = self._call("POST", "/v1/decide/batch", {"requests": asked})["results"]
-        return [_shown(result["decision"]) if result["status"] == 200 else _error(result) for result in results]
+        bodies = [_decide_body(**request) for request in requests]
+        results = self._call("POST", "/v1/decide/batch", {"requests": bodies})["results"]
+        return [_decision(result["decision"]) if result["status"] == 200 else _error(result) for result in results]
 
     def reward(self, event_id: str | int, rewards: Mapping[ArmId, float]) -> dict[str, Any]:
-        """What came of arms of an event, in [0, 1]."""
-        return self._call("POST", "/v1/reward", _rewards(event_id, rewards))
+        """Stores rewards in [0, 1] for arms of an event, as `Bandit.reward`."""
+        return self._call("POST", "/v1/reward", _reward_body(event_id, rewards))
 
     def reward_batch(self, rewards: Mapping[str, Mapping[ArmId, float]]) -> list[dict[str, Any] | ServiceError]:
-        """Rewards of many events. A result or an error for each.
+        """Stores rewards of many events. Returns an answer or an error for each.
 
         >>> with Client(url) as client:
-        ...     shown = client.decide({"dark": 1.0}, event_id="visit-2", k=1)
-        ...     client.reward_batch({"visit-2": {shown.arms[0]: 1.0}, "nobody": {"mint": 1.0}})
+        ...     served = client.decide({"dark": 1.0}, event_id="visit-2", k=1)
+        ...     client.reward_batch({"visit-2": {served.arms[0]: 1.0}, "nobody": {"mint": 1.0}})
         [{'event_id': 'visit-2', 'stored': 1, 'repeated': 0}, ServiceError("there is no event 'nobody' in the log...")]
         """
-        asked = [_rewards(event, mine) for event, mine in rewards.items()]
-        results = self._call("POST", "/v1/reward/batch", {"requests": asked})["results"]
+        bodies = [_reward_body(event, mine) for event, mine in rewards.items()]
+        results = self._call("POST", "/v1/reward/batch", {"requests": bodies})["results"]
         return [result["reward"] if result["status"] == 200 else _error(result) for result in results]
 
     def event(self, event_id: str | int) -> dict[str, Any]:
-        """What the log holds of an event: when and with what it was decided, its slots and their rewards.
+        """An event as logged: when and from what it was decided, its slots and their rewards.
 
         >>> with Client(url) as client:
-        ...     shown = client.decide({"dark": 1.0}, event_id="visit-3")
+        ...     served = client.decide({"dark": 1.0}, event_id="visit-3")
         ...     client.event("visit-3")["features"]
         {'indices': [2], 'values': [1.0]}
         """
@@ -135,7 +142,7 @@ class Client:
         return self._call("POST", "/v1/explain", {**features, **options})
 
     def model(self) -> dict[str, Any]:
-        """The model that serves, and how refits stand.
+        """The model that serves, and the state of refits.
 
         >>> with Client(url) as client:
         ...     client.model()["features"]
@@ -144,42 +151,42 @@ class Client:
         return self._call("GET", "/v1/model")
 
     def ready(self) -> bool:
-        """Whether there is a service that takes requests; asks once.
+        """Whether a service accepts requests; tries once.
 
         >>> with Client(url) as client, Client("http://127.0.0.1:9") as nobody:
         ...     client.ready(), nobody.ready()
         (True, False)
         """
         try:
-            return bool(self._call("GET", "/readyz", again=False))
+            return bool(self._call("GET", "/readyz", retry=False))
         except (ServiceError, ServiceUnreachable):
             return False
 
     def refit(self) -> dict[str, Any]:
-        """Starts a refit; `model()` shows when the new one serves.
+        """Starts a refit; `model()` shows when the new model serves.
 
         >>> with Client(url) as client:
         ...     _ = client.decide({"fresh": 1.0})
         ...     client.refit()
         {'status': 'started'}
         """
-        return self._call("POST", "/v1/refit", {}, again=False)
+        return self._call("POST", "/v1/refit", {}, retry=False)
 
     def roll_back(self, model: str | None = None) -> dict[str, Any]:
-        """Makes an older model current again: the one before, or the one named.
+        """Makes another kept model current: the one before, or the one named.
 
         >>> with Client(url) as client:
         ...     before = client.model()["model"]
-        ...     _ = client.change_arms(add=["hibiscus"])  # makes a model with a place for it
+        ...     _ = client.change_arms(add=["hibiscus"])  # makes a new model
         ...     client.roll_back(before)["model"] == before
         True
         """
-        return self._call("POST", "/v1/rollback", {} if model is None else {"model": model}, again=False)
+        return self._call("POST", "/v1/rollback", {} if model is None else {"model": model}, retry=False)
 
     def change_arms(
         self, add: Sequence[ArmId] = (), remove: Sequence[ArmId] = (), vectors: Any = None
     ) -> dict[str, Any]:
-        """Adds and removes arms; `vectors` are contexts like those that the new arms are for.
+        """Adds and removes arms; `vectors` has a context for each new arm, like those it should be shown for.
 
         >>> with Client(url) as client:
         ...     before = client.model()["arms"]
@@ -187,30 +194,30 @@ class Client:
         1
         """
         given = {} if vectors is None else {"vectors": [_features(x) for x in vectors]}
-        return self._call("POST", "/v1/arms", {"add": list(add), "remove": list(remove), **given}, again=False)
+        return self._call("POST", "/v1/arms", {"add": list(add), "remove": list(remove), **given}, retry=False)
 
-    def _call(self, method: str, path: str, body: Any = None, again: bool = True) -> dict[str, Any]:
+    def _call(self, method: str, path: str, body: Any = None, retry: bool = True) -> dict[str, Any]:
         content = None if body is None else json.dumps(body, allow_nan=False).encode()
-        trouble: Exception = ServiceUnreachable(f"{self.url} does not answer")
-        for attempt in range(1 + (self._retries if again else 0)):
+        failure: Exception = ServiceUnreachable(f"{self.url} does not answer")
+        for attempt in range(1 + (self._retries if retry else 0)):
             if attempt:
-                time.sleep(self._wait(attempt, trouble))
+                time.sleep(self._wait(attempt, failure))
             try:
                 return self._once(method, path, content)
             except (OSError, http.client.HTTPException) as error:
                 self._drop()
-                trouble = ServiceUnreachable(f"{self.url} does not answer: {error or type(error).__name__}")
+                failure = ServiceUnreachable(f"{self.url} does not answer: {error or type(error).__name__}")
             except ServiceError as error:
-                if error.status not in AGAIN:
+                if error.status not in RETRY_STATUSES:
                     raise
-                trouble = error
-        raise trouble
+                failure = error
+        raise failure
 
-    def _wait(self, attempt: int, trouble: Exception) -> float:
-        """Longer every time, and not the same for everyone; at least what the service asked for."""
-        asked = trouble.wait if isinstance(trouble, ServiceError) else 0.0
+    def _wait(self, attempt: int, failure: Exception) -> float:
+        """Seconds before the next attempt: longer each time, with jitter, and at least what the service asked for."""
+        requested = failure.wait if isinstance(failure, ServiceError) else 0.0
         grown = self._pause * 2.0 ** (attempt - 1)
-        return max(asked, min(LONGEST, grown * random.uniform(0.5, 1.5)))
+        return max(requested, min(MAX_PAUSE, grown * random.uniform(0.5, 1.5)))
 
     def _once(self, method: str, path: str, content: bytes | None) -> dict[str, Any]:
         connection = self._connection()
@@ -221,43 +228,49 @@ class Client:
         response = connection.getresponse()
         answer = response.read()
         try:
-            said = json.loads(answer)
+            found = json.loads(answer)
         except ValueError:
             raise ServiceError(response.status, "not_json", f"{self.url} answered {answer[:100]!r}") from None
         if response.status >= 400:
-            raise _error({"status": response.status, **said}, float(response.getheader("retry-after") or 0))
-        return dict(said)
+            raise _error({"status": response.status, **found}, float(response.getheader("retry-after") or 0))
+        return dict(found)
 
     def _connection(self) -> http.client.HTTPConnection:
-        found: http.client.HTTPConnection | None = getattr(self._own, "connection", None)
+        found: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
         if found is None:
             kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
-            found = self._own.connection = kind(self._parts.hostname or "", self._parts.port, timeout=self._timeout)
+            found = self._local.connection = kind(self._parts.hostname or "", self._parts.port, timeout=self._timeout)
             self._open.append(found)
         return found
 
     def _drop(self) -> None:
         connection = self._connection()
         connection.close()
-        self._own.connection = None
-        with contextlib.suppress(ValueError):  # closed meanwhile by another thread
+        self._local.connection = None
+        with contextlib.suppress(ValueError):  # another thread has closed it meanwhile
             self._open.remove(connection)
 
 
-def _ask(
-    x: Mapping[str, Any] | Matrix, event_id: str | int | None = None, k: int | None = None, explore: int | None = None,
-    eligible: Iterable[ArmId] | None = None, exclude: Iterable[ArmId] | None = None,
-) -> dict[str, Any]:  # fmt: skip
+def _decide_body(
+    x: Mapping[str, Any] | Matrix,
+    event_id: str | int | None = None,
+    k: int | None = None,
+    explore: int | None = None,
+    eligible: Iterable[ArmId] | None = None,
+    exclude: Iterable[ArmId] | None = None,
+) -> dict[str, Any]:
     options = {
-        "k": k, "explore": explore, "eligible": None if eligible is None else list(eligible),
+        "k": k,
+        "explore": explore,
+        "eligible": None if eligible is None else list(eligible),
         "exclude": None if exclude is None else list(exclude),
-    }  # fmt: skip
-    said = {name: value for name, value in options.items() if value is not None}
-    return {"event_id": uuid.uuid4().hex if event_id is None else event_id, "features": _features(x), **said}
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    return {"event_id": uuid.uuid4().hex if event_id is None else event_id, "features": _features(x), **given}
 
 
 def _features(x: Mapping[str, Any] | Matrix) -> dict[str, Any]:
-    """Names as they are; a row of numbers by its columns."""
+    """A context by names as it is; a row of numbers by its columns."""
     if isinstance(x, Mapping):
         return dict(x)
     row = as_rows(x)
@@ -266,12 +279,12 @@ def _features(x: Mapping[str, Any] | Matrix) -> dict[str, Any]:
     return {"indices": row.index.tolist(), "values": row.value.tolist()}
 
 
-def _rewards(event_id: str | int, rewards: Mapping[ArmId, float]) -> dict[str, Any]:
+def _reward_body(event_id: str | int, rewards: Mapping[ArmId, float]) -> dict[str, Any]:
     return {"event_id": event_id, "rewards": {str(arm): value for arm, value in rewards.items()}}
 
 
-def _shown(answer: dict[str, Any]) -> Shown:
-    return Shown(answer["event_id"], answer["epoch"], tuple(Slot(**slot) for slot in answer["slots"]))
+def _decision(answer: dict[str, Any]) -> ServedDecision:
+    return ServedDecision(answer["event_id"], answer["epoch"], tuple(ServedSlot(**slot) for slot in answer["slots"]))
 
 
 def _error(answer: dict[str, Any], wait: float = 0.0) -> ServiceError:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from treetop.bandit.config import Refitting
+from treetop.bandit.config import RefitConfig
 from treetop.data.datasets import Dataset, Stream, load
 from treetop.experiments.execute import prepare_learner
 from treetop.experiments.settings import Settings
@@ -39,7 +39,7 @@ class Demo:
         return cls(dataset, *begin(dataset, INIT, rounds, MAX_LEAF, seed), seed)
 
     def play(self, name: str, seed: int = 0, progress: Progress | None = None) -> Run:
-        schedule = Refitting()  # as a bandit refits
+        schedule = RefitConfig()  # as a bandit refits
         settings = (
             Settings(DEFAULT_STRATEGY["treetop"], learner="treetop", first_epoch=schedule.first, factor=schedule.factor)
             if name == OURS

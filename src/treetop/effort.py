@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from treetop.arrays import whole
+from treetop.arrays import check_int
 
 Progress: TypeAlias = Callable[[int, int], object]  # (done, total), called about ten times a second; may raise to stop
 
@@ -24,4 +24,4 @@ class Effort:
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
-        whole("threads", self.threads, 0, 4096)
+        check_int("threads", self.threads, 0, 4096)

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from treetop.arrays import (
     INT32_MAX,
     Bools,
+    Float32s,
     Floats,
     Ints,
     Matrix,
     Rows,
-    Singles,
+    as_float32s,
     as_indices,
     as_numbers,
     as_rows,
-    as_singles,
-    real,
+    check_float,
 )
 
 
@@ -33,8 +33,8 @@ class Candidates:
     is_node: Bools
     id: Ints
     route: Floats
-    score: Singles
-    exploration_value: Singles  # what showing it brings later, by what it teaches; 0 where no learner says it
+    score: Float32s
+    exploration_value: Float32s  # what showing it brings later, by what it teaches; 0 where no learner says it
 
     def __len__(self) -> int:
         return len(self.id)
@@ -93,7 +93,7 @@ class Decision:
     model_epoch: int
     arms: Ints
     propensities: Floats
-    scores: Singles
+    scores: Float32s
     explored: Bools
     nodes: Ints
 
@@ -128,7 +128,7 @@ class Decisions:
     model_epoch: int
     arms: Ints
     propensities: Floats
-    scores: Singles
+    scores: Float32s
     explored: Bools
     nodes: Ints
 
@@ -193,7 +193,7 @@ class Feedback:
             if appeared.ndim != 1:
                 raise ValueError(f"rounds before arms appeared have shape {appeared.shape}; there must be one an arm")
             object.__setattr__(self, "appeared", appeared.copy())
-        rewards = as_singles(rewards, "rewards")
+        rewards = as_float32s(rewards, "rewards")
         object.__setattr__(self, "contexts", contexts)
         for name, slots in (("arms", arms), ("nodes", nodes), ("rewards", rewards)):
             object.__setattr__(self, name, slots.copy())  # what was checked stays as it was
@@ -285,5 +285,5 @@ def _check_rewards(rewards: NDArray[Any], arms: Ints, limits: tuple[float, float
 def _as_range(limits: object) -> tuple[float, float]:
     if not (isinstance(limits, tuple | list) and len(limits) == 2):
         raise TypeError(f"reward_range is {limits!r}; it must be (low, high), or None for no limits")
-    low = real("the low end of reward_range", limits[0], -np.inf)
-    return low, real("the high end of reward_range", limits[1], low)
+    low = check_float("the low end of reward_range", limits[0], -np.inf)
+    return low, check_float("the high end of reward_range", limits[1], low)

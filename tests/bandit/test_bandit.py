@@ -14,8 +14,9 @@ from helpers.running import settings, small_bandit
 import treetop
 from treetop.bandit import config
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.promotion import checked
-from treetop.bandit.results import same
+from treetop.bandit.catalogue import Catalogue
+from treetop.bandit.promotion import validate
+from treetop.bandit.results import same_decision
 from treetop.errors import (
     ArmNotShown,
     EventConflict,
@@ -38,6 +39,10 @@ def folder(tmp_path: Path) -> Path:
     return small_bandit(tmp_path / "shop", X, Y)
 
 
+def leaves(most: int) -> config.Config:
+    return config.Config(tree=config.TreeConfig(most))
+
+
 def play(bandit: Bandit, rounds: int, tag: str = "e") -> None:
     for i in range(rounds):
         shown = bandit.decide(X[i], event_id=f"{tag}{i}")
@@ -50,11 +55,11 @@ def play(bandit: Bandit, rounds: int, tag: str = "e") -> None:
 def test_the_library_and_the_folder_decide_the_same(tmp_path: Path, name: str) -> None:
     """One decide and one refit: a bandit's decisions are those of Policy and refit on the same inputs."""
     usual = config.Config.of(name)
-    folder = small_bandit(tmp_path / "shop", X, Y, config=settings(
-        policy=config.Deciding(k=4, explore=2, beam=5, strategy=usual.policy.strategy), learner=usual.learner
-    ))  # fmt: skip
+    policy_config = config.PolicyConfig(k=4, explore=2, beam=5, strategy=usual.policy.strategy)
+    chosen = settings(policy=policy_config, learner=usual.learner)
+    folder = small_bandit(tmp_path / "shop", X, Y, config=chosen)
     with Bandit.open(folder) as bandit:
-        first = bandit.live.model
+        first = bandit.snapshot.model
         known = treetop.LabelSamples.of(first.tree, X[:300], Y[:300], beam=5)
         strategy = treetop.IGW() if name == "paper" else treetop.CostAware()
         policy = treetop.Policy(k=4, explore=2, beam=5, strategy=strategy)
@@ -67,12 +72,12 @@ def test_the_library_and_the_folder_decide_the_same(tmp_path: Path, name: str) -
         assert (done.model, done.rounds, done.rewards) == ("000001", 60, 240)
         batch = policy.decide_batch(first, X[:60], event_ids=[f"e{i}" for i in range(60)])
         rewards = REWARDS[np.arange(60)[:, None], batch.arms]
-        twin = treetop.refit(first, treetop.Feedback.of(X[:60], batch, rewards), usual.learner.regressor(known))
-        assert (bandit.live.model.rewards != twin.rewards).nnz == 0
-        assert bandit.live.model.pooled is not None
-        assert np.array_equal(bandit.live.model.pooled.means, twin.pooled.means)
-        assert np.array_equal(bandit.live.model.pooled.trials, twin.pooled.trials)
-        assert bandit.live.model.n_seen == twin.n_seen == 60
+        twin = treetop.refit(first, treetop.Feedback.of(X[:60], batch, rewards), usual.learner.make_learner(known))
+        assert (bandit.snapshot.model.rewards != twin.rewards).nnz == 0
+        assert bandit.snapshot.model.pooled is not None
+        assert np.array_equal(bandit.snapshot.model.pooled.means, twin.pooled.means)
+        assert np.array_equal(bandit.snapshot.model.pooled.trials, twin.pooled.trials)
+        assert bandit.snapshot.model.n_seen == twin.n_seen == 60
 
 
 def test_decisions_and_rewards_are_kept(folder: Path) -> None:
@@ -99,7 +104,7 @@ def test_decisions_and_rewards_are_kept(folder: Path) -> None:
 
 
 def test_whole_numbers_as_ids(tmp_path: Path) -> None:
-    with Bandit.create(tmp_path / "n", X[:300], Y[:300], max_leaf=4) as bandit:
+    with Bandit.create(tmp_path / "n", X=X[:300], Y=Y[:300], config=leaves(4)) as bandit:
         five: Any = np.int64(5)
         shown = bandit.decide(X[0], event_id=7, eligible=[3, 4, five, "6"], exclude=["4"])
         assert set(shown.arms) == {3, 5, 6}
@@ -109,20 +114,27 @@ def test_whole_numbers_as_ids(tmp_path: Path) -> None:
 
 def test_from_vectors_and_from_a_model(tmp_path: Path, learned: treetop.Model) -> None:
     vectors = np.random.default_rng(0).normal(size=(30, 5)).astype(np.float32)
-    with Bandit.create(tmp_path / "v", vectors=vectors, max_leaf=4) as bandit:
-        assert bandit.live.model.geometric
+    with Bandit.create(tmp_path / "v", Catalogue(vectors=vectors), config=leaves(4)) as bandit:
+        assert bandit.snapshot.model.geometric
         assert len(bandit.decide(vectors[0]).arms) == 5
-    with Bandit.create(tmp_path / "m", model=learned, max_leaf=10) as bandit:
-        assert (bandit.live.name, bandit.live.model.epoch) == ("000001", 1)
+    with Bandit.create(tmp_path / "m", model=learned, config=leaves(10)) as bandit:
+        assert (bandit.snapshot.name, bandit.snapshot.model.epoch) == ("000001", 1)
         bandit.decide(X[0])
         assert bandit.refit().model == "000002"
-    for wrong in ({}, {"X": X}, {"vectors": vectors, "model": learned}):
+    nothing: list[dict[str, Any]] = [
+        {},
+        {"X": X},
+        {"Y": Y, "model": learned},
+        {"catalogue": Catalogue(vectors=vectors), "model": learned},
+        {"catalogue": Catalogue(vectors=vectors), "X": X, "Y": Y},
+    ]
+    for wrong in nothing:
         with pytest.raises(ValueError, match="one of the three"):
             Bandit.create(tmp_path / "w", **wrong)
     with pytest.raises(ValueError, match="the model has a leaf of 4 arms; max_leaf is 2"):
-        Bandit.create(tmp_path / "w", model=learned, max_leaf=2)
+        Bandit.create(tmp_path / "w", model=learned, config=leaves(2))
     with pytest.raises(ValueError, match="2 ids for 60 arms"):
-        Bandit.create(tmp_path / "w", model=learned, arms=["a", "b"])
+        Bandit.create(tmp_path / "w", ["a", "b"], model=learned)
     assert not (tmp_path / "w").exists()
 
 
@@ -143,11 +155,11 @@ def test_new_arms_are_shown_and_learned_from(folder: Path) -> None:
     with Bandit.open(folder) as bandit:
         play(bandit, 60)
         bandit.refit()
-        tree = bandit.live.tree
+        tree = bandit.snapshot.tree
         bandit.add_arms(["n1", "n2", 900], vectors=X[:3])
-        assert (bandit.live.name, bandit.live.model.n_arms, bandit.live.model.n_seen) == ("000002", 63, 60)
-        assert bandit.live.tree != tree
-        assert np.bincount(bandit.live.model.tree.leaf_of).max() <= 4
+        assert (bandit.snapshot.name, bandit.snapshot.model.n_arms, bandit.snapshot.model.n_seen) == ("000002", 63, 60)
+        assert bandit.snapshot.tree != tree
+        assert np.bincount(bandit.snapshot.model.tree.leaf_of).max() <= 4
         seen: set[Any] = set()
         for i in range(400):
             seen.update(bandit.decide(X[i % 60], event_id=f"n{i}").arms)
@@ -156,14 +168,14 @@ def test_new_arms_are_shown_and_learned_from(folder: Path) -> None:
         bandit.reward("only", {"n1": 1.0, 900: 0.0})
         assert set(shown.arms) == {"n1", 900}
         assert bandit.refit().rounds == 461
-        arms = bandit.live.model.rewards[bandit.live.model.tree.n_nodes + 60 :]
+        arms = bandit.snapshot.model.rewards[bandit.snapshot.model.tree.n_nodes + 60 :]
         assert arms[0].nnz > 0
         for event in ("e5", "n7", "only"):
             logged, again = bandit.replay(event)
-            assert same(logged, again)
+            assert same_decision(logged, again)
         with pytest.raises(ValueError, match="already an arm 'n1'"):
             bandit.add_arms(["x", "n1"])
-        assert bandit.live.model.n_arms == 63
+        assert bandit.snapshot.model.n_arms == 63
 
 
 def test_removed_arms_are_never_shown_again(folder: Path) -> None:
@@ -172,7 +184,9 @@ def test_removed_arms_are_never_shown_again(folder: Path) -> None:
         assert len(before.arms) == 60
         bandit.remove_arms([f"a{i}" for i in range(0, 60, 2)])
         bandit.remove_arms(["a0", "a1"])
-        assert bandit.live.gone.allowed.mask is not None  # prepared once: decisions stay as quick as they were
+        assert (
+            bandit.snapshot.default_filter.eligible.mask is not None
+        )  # prepared once: decisions stay as quick as they were
         gone = {f"a{i}" for i in range(0, 60, 2)} | {"a1"}
         for i in range(50):
             assert not gone & set(bandit.decide(X[i], k=8, event_id=f"after{i}").arms)
@@ -188,7 +202,7 @@ def test_removed_arms_are_never_shown_again(folder: Path) -> None:
             bandit.add_arms(["a0"])
         for event in ("before", "after3", "all", "few", "less"):
             logged, again = bandit.replay(event)
-            assert same(logged, again), event
+            assert same_decision(logged, again), event
         with pytest.raises(UnknownArm):
             bandit.remove_arms(["who"])
     with Bandit.open(folder) as bandit:
@@ -201,19 +215,19 @@ def test_propensities_stay_exact_with_removed_and_new_arms(folder: Path) -> None
         bandit.refit()
         bandit.add_arms([f"n{i}" for i in range(20)])
         bandit.remove_arms([f"a{i}" for i in range(10)])
-        live = bandit.live
+        now = bandit.snapshot
         policy = treetop.Policy(k=1, explore=1, beam=3, strategy=treetop.IGW(C=0.05))
-        view = policy.explain(live.model, X[0], live.gone.allowed)
-        chance = np.zeros(live.model.n_arms)
-        alive = ~live.catalogue.gone
+        view = policy.explain(now.model, X[0], now.default_filter.eligible)
+        chance = np.zeros(now.model.n_arms)
+        alive = ~now.arms.is_removed
         for is_node, number, p in zip(view.is_node, view.id, view.probability, strict=True):
-            below = live.model.tree.arms_below(int(number)) if is_node else np.array([number])
+            below = now.model.tree.arms_below(int(number)) if is_node else np.array([number])
             chance[below[alive[below]]] += p / alive[below].sum()
         assert (chance[alive] > 0).all()
         assert (chance[~alive] == 0).all()
         n = 100_000
-        drawn = policy.decide_batch(live.model, X[np.zeros(n, int)], seed=3, eligible=live.gone.allowed)
-        counts = np.bincount(drawn.arms[:, 0], minlength=live.model.n_arms)
+        drawn = policy.decide_batch(now.model, X[np.zeros(n, int)], seed=3, eligible=now.default_filter.eligible)
+        counts = np.bincount(drawn.arms[:, 0], minlength=now.model.n_arms)
         assert counts[~alive].sum() == 0
         expected = n * chance[alive]
         chi = ((counts[alive] - expected) ** 2 / expected).sum()
@@ -234,8 +248,8 @@ def test_a_rollback_to_before_new_arms_brings_them_back_with_the_next_refit(fold
         assert bandit.decide(X[0], eligible=["new"]).arms == ["new"]
         assert bandit.roll_back("000001") == "000001"
         bandit.add_arms(["newer"])
-        assert bandit.live.model.n_arms == 62
-        kinds = [entry["kind"] for entry in bandit.home.history()]
+        assert bandit.snapshot.model.n_arms == 62
+        kinds = [entry["kind"] for entry in bandit.folder.history()]
         assert kinds == ["created", "arms added", "rollback", "refit", "rollback", "arms added"]
 
 
@@ -244,11 +258,11 @@ def test_two_processes_see_each_others_changes(folder: Path) -> None:
         play(one, 20)
         one.refit()
         one.remove_arms(["a1"])
-        assert two.live.model.epoch == 0
+        assert two.snapshot.model.epoch == 0
         assert two.refresh()
         assert not two.refresh()
-        assert two.live.model.epoch == 1
-        assert two.live.catalogue.removed == (1,)
+        assert two.snapshot.model.epoch == 1
+        assert two.snapshot.arms.removed == (1,)
         assert two.decide(X[0], event_id="e0") == one.decide(X[0], event_id="e0")
 
 
@@ -258,22 +272,22 @@ def test_one_model_is_made_at_a_time_and_none_undoes_another(folder: Path, monke
             bandit.refit()
         play(bandit, 5)
         bandit.refit()
-        with bandit.home.making_a_model():
+        with bandit.folder.model_lock():
             with pytest.raises(FolderInUse):
                 other.refit()
             other.remove_arms(["a9"])  # what is out of stock does not wait for a refit
         assert "a9" not in other.decide(X[0], k=60).arms
-        original = treetop.bandit.promotion.checked
+        original = treetop.bandit.promotion.validate
 
         def rolled_back_meanwhile(*given: Any) -> None:
             original(*given)
             other.roll_back()
 
-        monkeypatch.setattr("treetop.bandit.bandit.checked", rolled_back_meanwhile)
+        monkeypatch.setattr("treetop.bandit.bandit.validate", rolled_back_meanwhile)
         with pytest.raises(ModelSuperseded, match="became current while one was made"):
             bandit.refit()
-        assert bandit.home.models() == ["000000", "000001"]
-        assert bandit.home.state().model == "000000"
+        assert bandit.folder.models() == ["000000", "000001"]
+        assert bandit.folder.state().model == "000000"
 
 
 def test_decisions_go_on_while_models_change(folder: Path) -> None:
@@ -318,18 +332,18 @@ def test_what_a_killed_refit_left_is_cleared_away(folder: Path) -> None:
         bandit.add_arms(["whole"])
         assert bandit.decide(X[0], eligible=["whole"]).arms == ["whole"]
     with Bandit.open(folder) as bandit:
-        assert len(bandit.live.catalogue) == 61
-        assert [entry["kind"] for entry in bandit.home.history()] == ["created", "refit", "arms added"]
+        assert len(bandit.snapshot.arms) == 61
+        assert [entry["kind"] for entry in bandit.folder.history()] == ["created", "refit", "arms added"]
 
 
 def test_a_model_that_cannot_decide_must_not_serve(learned: treetop.Model, problem: Any) -> None:
     feedback, policy = problem.feedback(50), treetop.Policy()
-    checked(learned, problem.model, feedback, policy)
+    validate(learned, problem.model, feedback, policy)
     large = treetop.Model.from_weights(
         learned.tree, learned.routing, learned.rewards * np.float32(1e37), learned.epoch, learned.n_seen
     )
     with pytest.raises((InvalidModel, ValueError), match=r"finite|nan"):
-        checked(
+        validate(
             large,
             problem.model,
             treetop.Feedback(feedback.contexts.csr() * 1e5, feedback.arms, None, feedback.rewards),
@@ -339,7 +353,7 @@ def test_a_model_that_cannot_decide_must_not_serve(learned: treetop.Model, probl
         treetop.Tree(np.array([-1], np.int32), np.array([0], np.int32)), np.zeros((1, 41)), np.zeros((2, 41))
     )
     with pytest.raises(InvalidModel, match="1 arms and 40 features; 60 and 40 are needed"):
-        checked(smaller, problem.model, feedback, policy)
+        validate(smaller, problem.model, feedback, policy)
 
 
 def test_rewards_that_come_late_take_part_in_the_next_refit(folder: Path) -> None:
@@ -353,7 +367,7 @@ def test_rewards_that_come_late_take_part_in_the_next_refit(folder: Path) -> Non
 
 def test_silence_counts_as_the_default_after_its_wait(tmp_path: Path) -> None:
     for wait, heard in ((0.0, 4), (3600.0, 1)):
-        chosen = settings(rewards=config.Rewards(reward_wait=wait, default_reward=0.0))
+        chosen = settings(rewards=config.RewardConfig(reward_wait=wait, default_reward=0.0))
         with Bandit.open(small_bandit(tmp_path / f"w{wait:g}", X, Y, config=chosen)) as bandit:
             shown = bandit.decide(X[0], event_id="x")
             bandit.reward("x", {shown.arms[0]: 1.0})

@@ -10,23 +10,29 @@ from treetop.bandit import config
 
 def test_settings_are_read_as_they_are_written_and_mistakes_named(tmp_path: Path) -> None:
     chosen = settings(
-        policy=config.Deciding(3, 1, 7, 0.25, "epsilon", {"epsilon": 0.5}), rewards=config.Rewards(5, 0.5, 30)
+        policy=config.PolicyConfig(3, 1, 7, 0.25, "epsilon", {"epsilon": 0.5}), rewards=config.RewardConfig(5, 0.5, 30)
     )
-    assert config.parse(config.text_of(chosen)) == chosen
-    assert config.parse("") == config.Config()
+    assert config.parse_config(config.config_text(chosen)) == chosen
+    assert config.parse_config("") == config.Config()
     for text, message in (
-        ("[polic]", r"no table \[polic\]"), ("[policy]\nkay = 3", r"\[policy\] has no 'kay'"),
+        ("[polic]", r"no table \[polic\]"),
+        ("[policy]\nkay = 3", r"\[policy\] has no 'kay'"),
         ("[policy]\nk = 0", r"\[policy\] k is 0"),
-        ("[policy]\nk = 2", "explore is 3"), ('[policy]\nstrategy = "magic"', "must be one of igw"),
-        ("[policy]\nparameters = {Q = 1}", "cost-aware has no 'Q'"), ("policy = 3", "must be a table"),
-        ("[refit]\nkeep = 1", "keep is 1"), ("[rewards]\ndefault_reward = 2.0", "default_reward is 2.0"),
-        ("[limits]\nk = 2", r"limits.k is 2, below policy.k, 5"), ("[refit]\nfactor = 1.0", "factor is 1.0"),
+        ("[policy]\nk = 2", "explore is 3"),
+        ('[policy]\nstrategy = "magic"', "must be one of igw"),
+        ("[policy]\nparameters = {Q = 1}", "cost-aware has no 'Q'"),
+        ("policy = 3", "must be a table"),
+        ("[refit]\nkeep = 1", "keep is 1"),
+        ("[rewards]\ndefault_reward = 2.0", "default_reward is 2.0"),
+        ("[limits]\nk = 2", r"limits.k is 2, below policy.k, 5"),
+        ("[refit]\nfactor = 1.0", "factor is 1.0"),
         ("[features]\nstrict_features = 1", "strict_features must be true"),
-        ("[policy", "Expected"), ("[tree]\nmax_leaf = 0", "max_leaf is 0"),
+        ("[policy", "Expected"),
+        ("[tree]\nmax_leaf = 0", "max_leaf is 0"),
         ('[learner]\nname = "paper"\nloss = "x"', "loss is 'x'"),
-        ("[learner]\nwarm = 1", r"\[learner\] warm must be true or false, not 1"),
+        ("[learner]\nlabel_samples = 1", r"\[learner\] label_samples must be true or false, not 1"),
         ('[learner]\nname = "magic"', "the learner's name is 'magic'; it must be paper or treetop"),
-    ):  # fmt: skip
+    ):
         (tmp_path / "config.toml").write_text(text)
         with pytest.raises(ValueError, match=message):
-            config.read(tmp_path / "config.toml")
+            config.read_config(tmp_path / "config.toml")

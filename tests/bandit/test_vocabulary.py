@@ -1,4 +1,4 @@
-"""Names: a context by them becomes the same row in the core as step by step in Python; the catalogue of arms."""
+"""Names: a context by them becomes the same row in the core as step by step in Python; the index of arms."""
 
 from collections import OrderedDict
 from typing import Any
@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treetop import _core
-from treetop.bandit.catalogue import Catalogue, Vocabulary, line_added, line_removed
+from treetop.bandit.arm_index import ArmIndex, line_added, line_removed
+from treetop.bandit.catalogue import Catalogue
+from treetop.bandit.vocabulary import Vocabulary
 from treetop.errors import UnknownFeature
 
 NAMES = tuple(f"f{i}" for i in range(50))
@@ -51,16 +53,44 @@ def test_a_strict_vocabulary_says_which_name_it_does_not_know() -> None:
         strict.named({"f3": 1.0, "shoe": 44})
 
 
-def test_the_catalogue_reads_what_it_wrote() -> None:
+def test_the_arm_index_reads_what_it_wrote() -> None:
     lines = line_added(["tea", 7, "ä"]) + line_removed([1]) + line_added(["x"]) + line_removed([3, 0])
-    read = Catalogue.read(lines)
+    read = ArmIndex.read(lines)
     assert (read.ids, read.removed) == (("tea", 7, "ä", "x"), (1, 3, 0))
-    assert read.gone.tolist() == [True, True, False, True]
-    assert read.gone_at(1).tolist() == [False, True, False, False]
-    for wrong, error in (([""], ValueError), (["a\n"], ValueError), ([True], TypeError), ([1.5], TypeError),
-                         (["7"], ValueError), ([2**60], ValueError), ("abc", TypeError)):  # fmt: skip
+    assert read.is_removed.tolist() == [True, True, False, True]
+    assert read.removed_after(1).tolist() == [False, True, False, False]
+    wrong: list[tuple[Any, type[Exception]]] = [
+        ([""], ValueError),
+        (["a\n"], ValueError),
+        ([True], TypeError),
+        ([1.5], TypeError),
+        (["7"], ValueError),
+        ([2**60], ValueError),
+        ("abc", TypeError),
+    ]
+    for arms, error in wrong:
         with pytest.raises(error):
-            read.add(wrong)  # type: ignore[arg-type]
+            read.add(arms)
+
+
+def test_a_catalogue_checks_what_it_is_given() -> None:
+    made = Catalogue(iter(["tea", 7]), vectors=[[1.0, 0.0], [0.0, 1.0]])  # type: ignore[arg-type]
+    assert made.ids == ("tea", 7)
+    assert Catalogue.of(made) is made
+    assert made.index(2).find(["7", "tea"]).tolist() == [1, 0]
+    assert Catalogue.of(None).index(3).ids == (0, 1, 2)
+    with pytest.raises(ValueError, match="2 ids for 3 arms"):
+        made.index(3)
+    with pytest.raises(ValueError, match="already an arm 7"):
+        Catalogue([7, "7"])
+    with pytest.raises(ValueError, match="1 ids for 2 vectors"):
+        Catalogue(["tea"], np.eye(2))
+    with pytest.raises(ValueError, match="arm vectors"):
+        Catalogue(["tea"], [[float("nan")]])
+    with pytest.raises(TypeError, match="arms must be a list of ids"):
+        Catalogue.of("tea")
+    with pytest.raises(TypeError, match="an arm's id must be text"):
+        Catalogue.of(np.eye(2))  # type: ignore[arg-type]
 
 
 def test_the_vocabulary() -> None:

@@ -13,7 +13,7 @@ from helpers.scripts import BENCHMARKS, script
 import treetop
 from treetop import _core
 from treetop.arrays import as_rows
-from treetop.bandit.config import Config, Deciding, Learning, Refitting
+from treetop.bandit.config import Config, LearnerConfig, PolicyConfig, RefitConfig
 from treetop.bench.shape import BenchModel
 from treetop.bench.timing import Taken, turns
 
@@ -166,7 +166,7 @@ def test_a_large_model_is_served_and_served_again(
     learned: treetop.Model, problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve_large, "SECONDS", 0.1)
-    paper = Config(Deciding(beam=3, strategy="igw"), learner=Learning("paper"), refit=Refitting(first=10**9))
+    paper = Config(PolicyConfig(beam=3, strategy="igw"), learner=LearnerConfig("paper"), refit=RefitConfig(first=10**9))
     with treetop.Bandit.create(tmp_path / "home", model=learned, config=paper) as bandit:
         serve_large.fill(bandit, problem.feedback(60))
         assert bandit.log.counts().observed == 60

@@ -17,7 +17,7 @@ from helpers.postgres import new_schema
 from helpers.running import running, small_bandit
 
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.folder import Home
+from treetop.bandit.folder import BanditFolder
 from treetop.model.model import Model
 
 
@@ -77,9 +77,9 @@ def rounds_of_kills(folder: Path, log: str | None, rounds: int) -> None:
         total.rewards |= said.rewards
         with Bandit.open(folder, log) as bandit:
             said.check(bandit)
-            before = bandit.live.model.epoch
+            before = bandit.snapshot.model.epoch
             assert bandit.refit().rounds >= len(total.decisions)
-            assert bandit.live.model.epoch > before
+            assert bandit.snapshot.model.epoch > before
     with Bandit.open(folder, log) as bandit:
         total.check(bandit)
     print(
@@ -125,7 +125,7 @@ def refit_killed_at(folder: Path, step: int) -> "subprocess.CompletedProcess[str
 
 def check_models(folder: Path) -> None:
     """Every model that has a name can be loaded, the current one too."""
-    home = Home(folder)
+    home = BanditFolder(folder)
     assert home.state().model in home.models()
     for name in home.models():
         Model.load(home.model_path(name))
@@ -147,11 +147,11 @@ def kill_refits(folder: Path, steps: int) -> None:
                 check_models(folder)
                 said = service.get("/v1/model").json
                 assert said["trouble"] is None
-                assert said["model"] in Home(folder).models()
+                assert said["model"] in BanditFolder(folder).models()
             asked = load.decisions
             service.wait_for(lambda: load.decisions > asked)
             service.wait_for(lambda: service.post("/v1/refit", {}).status == 202)
-            last = Home(folder).state().following
+            last = BanditFolder(folder).state().next_epoch
             service.wait_for(lambda: service.model_is(f"{last:06d}"))
         assert load.failures == []
         assert not [path for path in (folder / "models").iterdir() if path.name.startswith(".")]
@@ -193,15 +193,15 @@ def test_a_model_that_is_broken_when_it_becomes_current_is_not_loaded(folder: Pa
     with Bandit.open(folder) as bandit:
         bandit.decide(X[0], event_id="x")
         bandit.refit()
-        home, state = bandit.home, bandit.home.state()
+        home, state = bandit.folder, bandit.folder.state()
         shutil.copytree(home.model_path("000001"), home.model_path("000002"))
         broken = home.model_path("000002") / "leaf_of.npy"
         whole = broken.read_bytes()
         broken.write_bytes(whole[:-8])
     with running(folder) as service, Load(service) as load:
         service.wait_for(lambda: load.decisions > 10)
-        with home.changing():
-            home._written(state, b"", model="000002")
+        with home.locked_state():
+            home._write_state(state, b"", model="000002")
         service.wait_for(lambda: service.get("/v1/model").json["trouble"])
         goes_on_until_mended(service, broken, whole)
         load.stop()

@@ -40,8 +40,9 @@ class Mixed:
         self._ask("/v1/decide", {"features": columns, "eligible": ["a1", "a2", f"a{turn % 50 + 3}"], "k": 2}, 200)
         self._ask("/v1/decide", {"features": {"dense": x.toarray()[0].tolist()}, "exclude": ["a1"]}, 200)
         many = self._ask("/v1/decide/batch", {"requests": batch}, 200)["results"]
-        rewards = [{"event_id": r["decision"]["event_id"], "rewards": {r["decision"]["slots"][0]["arm"]: 0.5}}
-                   for r in many]  # fmt: skip
+        rewards = [
+            {"event_id": r["decision"]["event_id"], "rewards": {r["decision"]["slots"][0]["arm"]: 0.5}} for r in many
+        ]
         self._ask("/v1/reward/batch", {"requests": rewards}, 200)
         self._ask(f"/v1/events/{tag}", None, 200)
         self._ask("/v1/explain", {"event_id": tag, "top": 5}, 200, 409)  # 409: its model is not kept any more

@@ -22,12 +22,24 @@ def event(name: str | int, request: str = "", k: int = 3, time: float = 1e9, **o
     name = f"event-{name}" if isinstance(name, int) else name
     rng = np.random.default_rng(np.frombuffer(hashlib.sha256(name.encode()).digest(), np.uint32))
     n = int(rng.integers(0, 12))
+    index = np.sort(rng.choice(500, n, replace=False)).astype(np.int32)
+    value = rng.random(n).astype(np.float32)
     made = Event(
-        name, time, hashlib.blake2b(f"{name} {request}".encode(), digest_size=16).digest(),
-        np.sort(rng.choice(500, n, replace=False)).astype(np.int32), rng.random(n).astype(np.float32),
-        rng.choice(ARMS, k, replace=False).astype(np.int32), rng.integers(-1, 5, k).astype(np.int32), rng.random(k),
-        rng.normal(size=k).astype(np.float32), rng.random(k) < 0.5, 1, "model-1", "tree-a", '{"k": 3}',
-    )  # fmt: skip
+        name,
+        model_epoch=1,
+        arms=rng.choice(ARMS, k, replace=False).astype(np.int32),
+        nodes=rng.integers(-1, 5, k).astype(np.int32),
+        propensities=rng.random(k),
+        scores=rng.normal(size=k).astype(np.float32),
+        explored=rng.random(k) < 0.5,
+        time=time,
+        request=hashlib.blake2b(f"{name} {request}".encode(), digest_size=16).digest(),
+        index=index,
+        value=value,
+        model="model-1",
+        tree="tree-a",
+        policy='{"k": 3}',
+    )
     return replace(made, **other)
 
 

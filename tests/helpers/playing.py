@@ -13,7 +13,7 @@ from helpers.logs import check_whole
 from helpers.problems import topics
 from helpers.running import Running, named
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.results import Shown
+from treetop.bandit.results import ServedDecision
 from treetop.log.records import Stored
 
 X, Y = topics()
@@ -21,7 +21,7 @@ REWARDS = Y.toarray()
 PAUSE = 0.01  # seconds between two requests of a thread: hundreds a second overlap, and a refit gets a core
 
 
-def play(service: Running, rounds: int, tag: str, client: treetop.Client | None = None) -> list[Shown]:
+def play(service: Running, rounds: int, tag: str, client: treetop.Client | None = None) -> list[ServedDecision]:
     """Decides and rewards; a reward is the label."""
     talking = client or service.client()
     shown = []
@@ -49,8 +49,8 @@ class Acknowledged:
     def check(self, bandit: Bandit) -> None:
         """All of it is in the log, once, as it was said."""
         found: dict[str, Stored] = {}
-        log, ids = bandit.log, bandit.live.catalogue.ids
-        for chunk in log.entries(log.snapshot()):
+        log, ids = bandit.log, bandit.snapshot.arms.ids
+        for chunk in log.entries(log.summary()):
             for entry in chunk:
                 assert entry.stored.event.event_id not in found
                 found[entry.stored.event.event_id] = entry.stored

@@ -27,21 +27,15 @@ START = 60.0  # seconds that a busy machine may take
 
 def settings(**tables: Any) -> config.Config:
     """Settings of a small bandit; refits happen when they are asked for."""
-    given = {
-        "policy": config.Deciding(k=4, explore=2, beam=5), "tree": config.Leaves(4),
-        "refit": config.Refitting(first=10**9), **tables,
-    }  # fmt: skip
-    return config.Config(**given)
+    policy, refit = config.PolicyConfig(k=4, explore=2, beam=5), config.RefitConfig(first=10**9)
+    return config.Config(**{"policy": policy, "tree": config.TreeConfig(4), "refit": refit, **tables})
 
 
 def small_bandit(folder: Path, X: Any, Y: Any, **options: Any) -> Path:
     """Arms a0, a1, ...; features f0, f1, ..."""
     options.setdefault("config", settings())
-    names: dict[str, Any] = {
-        "arms": [f"a{i}" for i in range(Y.shape[1])],
-        "features": [f"f{i}" for i in range(X.shape[1])],
-    }
-    Bandit.create(folder, X[:300], Y[:300], **names, **options).close()
+    arms, features = [f"a{i}" for i in range(Y.shape[1])], [f"f{i}" for i in range(X.shape[1])]
+    Bandit.create(folder, arms, X[:300], Y[:300], features=features, **options).close()
     return folder
 
 
@@ -135,10 +129,11 @@ def running(
     clean = {key: value for key, value in os.environ.items() if not key.startswith("TREETOP_")}
     with lines.open("a") as file:
         process = subprocess.Popen(
-            [*COMMAND, "serve", str(folder), *(() if "--port" in options else ("--port", "0")), *options], stderr=file,
+            [*COMMAND, "serve", str(folder), *(() if "--port" in options else ("--port", "0")), *options],
+            stderr=file,
             text=True,
             env={**clean, **(environment or {})},
-        )  # fmt: skip
+        )
     service = Running(folder, process, 0, lines, token)
     try:
         service.wait_for(lambda: "ready" in [line["event"] for line in service.said()[begun:]], START)

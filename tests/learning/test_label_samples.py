@@ -16,8 +16,8 @@ import treetop
 from treetop.arrays import Ints
 from treetop.bandit import config
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.folder import LABELLED
-from treetop.bandit.results import same
+from treetop.bandit.folder import LABEL_SAMPLES
+from treetop.bandit.results import same_decision
 from treetop.cli.main import app
 from treetop.data.datasets import load
 from treetop.errors import ModelFileError
@@ -53,12 +53,14 @@ def parts(model: treetop.Model) -> dict[str, bytes]:
 
 
 def test_a_new_bandit_has_the_better_learner(tmp_path: Path) -> None:
-    with Bandit.create(tmp_path / "new", X[:300], Y[:300], max_leaf=4) as bandit:
+    small = config.Config(tree=config.TreeConfig(4))
+    with Bandit.create(tmp_path / "new", X=X[:300], Y=Y[:300], config=small) as bandit:
         chosen = bandit.config
-        assert (chosen.learner.name, chosen.learner.warm, chosen.policy.strategy) == ("treetop", True, "cost-aware")
+        learner = chosen.learner
+        assert (learner.name, learner.label_samples, chosen.policy.strategy) == ("treetop", True, "cost-aware")
         assert (chosen.refit.first, chosen.refit.factor) == (1024, 1.2)
-        assert chosen == config.Config(tree=config.Leaves(4))
-    assert config.parse(config.text_of(config.Config())) == config.Config() == config.Config.of("treetop")
+        assert chosen == config.Config(tree=config.TreeConfig(4))
+    assert config.parse_config(config.config_text(config.Config())) == config.Config() == config.Config.of("treetop")
     with pytest.raises(ValueError, match="the learner's name is 'magic'"):
         config.Config.of("magic")
 
@@ -78,14 +80,14 @@ def test_the_first_model_of_init_is_that_of_simulate(tmp_path: Path) -> None:
     words = ["init", str(tmp_path / "b"), MADE_UP, "--seed", "3", "--json"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["warm"] is True
+    assert json.loads(done.stdout)["label_samples"] is True
     data, asked = load(MADE_UP), Settings("cost-aware", learner="treetop")
     stream, cold = begin(data, *data.sizes(None, 1, None), 3)
     learner, warm = prepare_learner(asked, stream, cold)
     with Bandit.open(tmp_path / "b") as bandit:
-        assert parts(bandit.live.model) == parts(warm)
-        assert (bandit.live.model.epoch, bandit.live.model.n_seen) == (0, 0)
-        known = bandit.home.labelled(cold, np.zeros(data.n_arms, np.bool_))
+        assert parts(bandit.snapshot.model) == parts(warm)
+        assert (bandit.snapshot.model.epoch, bandit.snapshot.model.n_seen) == (0, 0)
+        known = bandit.folder.label_samples(cold, np.zeros(data.n_arms, np.bool_))
         for name in SAMPLE_FILES:
             assert np.array_equal(getattr(known, name), getattr(learner.label_samples, name))  # type: ignore[attr-defined]
             assert isinstance(getattr(known, name), np.memmap)
@@ -112,12 +114,12 @@ def test_init_writes_what_it_was_told(
     folder = tmp_path / "b"
     done = CliRunner().invoke(app, ["init", str(folder), "synthetic:arms=30,features=20,rows=50,init=60", *words])
     assert done.exit_code == 0, done.output
-    said = config.read(folder / config.CONFIG)
-    assert (said.learner.name, said.policy.strategy, said.learner.warm) == (learner, strategy, warm)
+    said = config.read_config(folder / config.CONFIG)
+    assert (said.learner.name, said.policy.strategy, said.learner.label_samples) == (learner, strategy, warm)
     assert (said.refit.first, said.refit.factor) == (first, factor)
-    assert (folder / LABELLED).exists() == warm
+    assert (folder / LABEL_SAMPLES).exists() == warm
     with Bandit.open(folder) as bandit:
-        assert (bandit.live.model.pooled is not None) == warm
+        assert (bandit.snapshot.model.pooled is not None) == warm
 
 
 def test_a_bandits_refits_are_those_of_simulate(tmp_path: Path) -> None:
@@ -126,27 +128,27 @@ def test_a_bandits_refits_are_those_of_simulate(tmp_path: Path) -> None:
     stream, cold = begin(data, *data.sizes(None, None, 10), 0)
     learner, warm = prepare_learner(asked, stream, cold)
     played = run(stream, warm, asked.policy(1), learning=Learning(learner, Epochs.explicit([300, 450, 675])))
-    chosen = config.Config(tree=config.Leaves(10))
-    with Bandit.create(tmp_path / "b", stream.X_init, stream.Y_init, model=cold, config=chosen) as bandit:
+    chosen = config.Config(tree=config.TreeConfig(10))
+    with Bandit.create(tmp_path / "b", None, stream.X_init, stream.Y_init, model=cold, config=chosen) as bandit:
         for first, end in ((0, 300), (300, 450), (450, 675)):
             append(bandit, stream.X, played, first, end)
             assert bandit.refit().rounds == end
-        assert bandit.live.model.epoch == played.model.epoch == 3
-        assert parts(bandit.live.model) == parts(played.model)
+        assert bandit.snapshot.model.epoch == played.model.epoch == 3
+        assert parts(bandit.snapshot.model) == parts(played.model)
 
 
 def append(bandit: Bandit, contexts: Any, played: treetop.Run, first: int, end: int) -> None:
     """Rounds of a simulation as events of a log: decided by the bandit, but with what was shown there."""
-    limits = bandit.live.restricted(None, None)
+    limits = bandit.snapshot.arm_filter(None, None)
     for t in range(first, end):
-        event = bandit.live.event(contexts.row(t), f"e{t}", None, None, limits)
+        event = bandit.snapshot.decide(contexts.row(t), f"e{t}", None, None, limits)
         bandit.log.append([replace(event, arms=played.history.arms[t], nodes=played.history.nodes[t])], {})
         rewards = zip(played.history.arms[t].tolist(), played.history.rewards[t].tolist(), strict=True)
         bandit.reward(f"e{t}", dict(rewards))
 
 
 def trials_of(bandit: Bandit) -> Ints:
-    pooled = bandit.live.model.pooled
+    pooled = bandit.snapshot.model.pooled
     assert pooled is not None
     return pooled.trials
 
@@ -160,8 +162,8 @@ def test_labels_count_at_every_refit_while_warm_says_so(folder: Path) -> None:
         bandit.refit()
         assert int(trials_of(bandit).sum()) == int(labels_of.sum()) + 120 * 4
     path = folder / config.CONFIG
-    path.write_text(path.read_text().replace("warm = true", "warm = false"))
-    shutil.rmtree(folder / LABELLED)
+    path.write_text(path.read_text().replace("label_samples = true", "label_samples = false"))
+    shutil.rmtree(folder / LABEL_SAMPLES)
     with Bandit.open(folder) as bandit:
         bandit.refit()
         assert int(trials_of(bandit).sum()) == 120 * 4
@@ -189,21 +191,21 @@ def test_arms_that_were_added_are_hoped_of_as_new_ones(folder: Path) -> None:
         play(bandit, 0, 40)
         bandit.add_arms(["new-1", "new-2"])
         bandit.add_arms(["new-3"])
-        assert bandit.live.catalogue.epochs().tolist() == [0] * 60 + [1, 1, 2]
+        assert bandit.snapshot.arms.epochs().tolist() == [0] * 60 + [1, 1, 2]
         play(bandit, 40, 60)
         bandit.refit()
-        seen = gather(bandit.log.samples(bandit.log.seal("then")), 80, bandit.live.catalogue.epochs())
+        seen = gather(bandit.log.samples(bandit.log.seal("then")), 80, bandit.snapshot.arms.epochs())
         assert seen.appeared.tolist() == [0] * 60 + [40] * 3
-        pooled = bandit.live.model.pooled
+        pooled = bandit.snapshot.model.pooled
         assert pooled is not None
         assert pooled.trial_value[60:].min() > 0
         assert pooled.trial_value[60:].max() <= np.float32(pooled.new_arm_value)
     with Bandit.open(folder) as again:  # as it was written
-        assert again.live.catalogue.epochs().tolist() == [0] * 60 + [1, 1, 2]
+        assert again.snapshot.arms.epochs().tolist() == [0] * 60 + [1, 1, 2]
 
 
 def test_damaged_labels_stop_a_refit_and_nothing_else(folder: Path) -> None:
-    path = folder / LABELLED / "arm.npy"
+    path = folder / LABEL_SAMPLES / "arm.npy"
     whole = path.read_bytes()
     with Bandit.open(folder) as bandit:
         play(bandit, 0, 20)
@@ -211,12 +213,12 @@ def test_damaged_labels_stop_a_refit_and_nothing_else(folder: Path) -> None:
             path.write_bytes(content)
             with pytest.raises(ModelFileError, match=r"arm\.npy"):
                 bandit.refit()
-        shutil.move(folder / LABELLED, folder / "away")
-        with pytest.raises(ModelFileError, match=r"labelled: no manifest\.json: not a saved set of label samples"):
+        shutil.move(folder / LABEL_SAMPLES, folder / "away")
+        with pytest.raises(ModelFileError, match=r"label_samples: no manifest\.json: not a saved set of label samples"):
             bandit.refit()
-        assert bandit.home.models() == ["000000"]
+        assert bandit.folder.models() == ["000000"]
         assert len(bandit.decide(X[0]).arms) == 4
-        shutil.move(folder / "away", folder / LABELLED)
+        shutil.move(folder / "away", folder / LABEL_SAMPLES)
         path.write_bytes(whole)
         assert bandit.refit().model == "000001"
 
@@ -248,29 +250,29 @@ def test_labels_that_cannot_be_are_refused(tmp_path: Path, change: dict[str, Any
 
 
 def test_labels_of_a_newer_version_are_refused(folder: Path) -> None:
-    path = folder / LABELLED / MANIFEST
+    path = folder / LABEL_SAMPLES / MANIFEST
     manifest = {**json.loads(path.read_bytes()), "version": 2}
     del manifest["crc32"]
     path.write_text(json.dumps({**manifest, "crc32": signature(manifest)}))
     with pytest.raises(ModelFileError, match="format version 2; this software reads 1"):
-        load_label_samples(folder / LABELLED, 60, 40)
+        load_label_samples(folder / LABEL_SAMPLES, 60, 40)
 
 
 def test_a_folder_of_the_paper(tmp_path: Path) -> None:
     """The paper's learner and strategy, and no labels: what refits give is what `refit` gives."""
-    policy = config.Deciding(4, 2, 5, strategy="igw")
-    chosen = settings(policy=policy, learner=config.Learning("paper"))
+    policy = config.PolicyConfig(4, 2, 5, strategy="igw")
+    chosen = settings(policy=policy, learner=config.LearnerConfig("paper"))
     folder = small_bandit(tmp_path / "paper", X, Y, config=chosen)
-    assert not (folder / LABELLED).exists()
+    assert not (folder / LABEL_SAMPLES).exists()
     with Bandit.open(folder) as bandit:
-        first = bandit.live.model
+        first = bandit.snapshot.model
         assert first.pooled is None
         assert len(first.reward_rows.value) == 0
         play(bandit, 0, 50)
         bandit.refit()
-        batch = policy.policy().decide_batch(first, X[:50], event_ids=[f"e{i}" for i in range(50)])
+        batch = policy.make_policy().decide_batch(first, X[:50], event_ids=[f"e{i}" for i in range(50)])
         history = treetop.Feedback.of(X[:50], batch, REWARDS[np.arange(50)[:, None], batch.arms])
-        assert parts(bandit.live.model) == parts(treetop.refit(first, history))
+        assert parts(bandit.snapshot.model) == parts(treetop.refit(first, history))
 
 
 def test_replay_is_the_same_with_cost_aware_exploration(folder: Path) -> None:
@@ -282,26 +284,26 @@ def test_replay_is_the_same_with_cost_aware_exploration(folder: Path) -> None:
         bandit.decide(X[3], event_id="few", k=3, exclude=["a1"])
         for event in [*(f"e{i}" for i in range(80)), "few"]:
             assert json.loads(bandit.event(event).event.policy)["strategy"] == "cost-aware"
-            assert same(*bandit.replay(event)), event
+            assert same_decision(*bandit.replay(event)), event
     with Bandit.open(folder) as bandit:
         logged, again = bandit.replay("e70")
-        assert same(logged, again)
+        assert same_decision(logged, again)
         assert logged.model == "000001"
 
 
 def test_what_labels_cannot_be_made_of(tmp_path: Path, learned: treetop.Model) -> None:
     """A model that has seen rounds keeps what it learned; labels of other features are refused; few rows are enough."""
-    with Bandit.create(tmp_path / "m", X[:300], Y[:300], model=learned) as bandit:
-        assert parts(bandit.live.model) == parts(learned)
-        assert bandit.config.learner.warm
+    with Bandit.create(tmp_path / "m", None, X[:300], Y[:300], model=learned) as bandit:
+        assert parts(bandit.snapshot.model) == parts(learned)
+        assert bandit.config.learner.label_samples
     with pytest.raises(ValueError, match="39 features"):
-        Bandit.create(tmp_path / "w", X[:300, :39], Y[:300], model=learned)
+        Bandit.create(tmp_path / "w", None, X[:300, :39], Y[:300], model=learned)
     assert not (tmp_path / "w").exists()
     for name, rows in (("one", 1), ("two", 2)):
-        with Bandit.create(tmp_path / name, X[:rows], Y[:rows]) as bandit:
+        with Bandit.create(tmp_path / name, None, X[:rows], Y[:rows]) as bandit:
             bandit.decide(X[0], event_id="e")
             assert bandit.refit().rounds == 1
-    cold = config.Config(learner=config.Learning(warm=False))
-    with Bandit.create(tmp_path / "cold", X[:300], Y[:300], config=cold) as bandit:
-        assert bandit.live.model.pooled is None
-        assert not (tmp_path / "cold" / LABELLED).exists()
+    cold = config.Config(learner=config.LearnerConfig(label_samples=False))
+    with Bandit.create(tmp_path / "cold", None, X[:300], Y[:300], config=cold) as bandit:
+        assert bandit.snapshot.model.pooled is None
+        assert not (tmp_path / "cold" / LABEL_SAMPLES).exists()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import treetop
-from treetop.arrays import Singles
+from treetop.arrays import Float32s
 from treetop.bandit.growth import grow
 from treetop.data.datasets import load
 from treetop.learning.label_samples import LabelSamples
@@ -26,7 +26,7 @@ SMALL = "synthetic:arms=300,features=200,rows=3000,init=400"
 
 
 @pytest.fixture
-def world() -> tuple[Model, LabelSamples, Singles]:
+def world() -> tuple[Model, LabelSamples, Float32s]:
     """Eight arms in pairs, labelled by two features a pair, and four without a label that stand separate."""
     X = np.tile(np.kron(np.eye(4), [1.0, 1.0]), (6, 1)).astype(np.float32)
     Y = np.zeros((24, 12), np.float32)
@@ -36,12 +36,12 @@ def world() -> tuple[Model, LabelSamples, Singles]:
     return Model.initial(tree, X, Y), LabelSamples.of(tree, X, Y, beam=2), X
 
 
-def shown(X: Singles, arm: int, rewards: list[float], node: int = -1) -> Feedback:
+def shown(X: Float32s, arm: int, rewards: list[float], node: int = -1) -> Feedback:
     n = len(rewards)
     return Feedback(X[:n], np.full((n, 1), arm), np.full((n, 1), node), np.array(rewards)[:, None])
 
 
-def test_an_arm_goes_where_its_reward_was_found(world: tuple[Model, LabelSamples, Singles]) -> None:
+def test_an_arm_goes_where_its_reward_was_found(world: tuple[Model, LabelSamples, Float32s]) -> None:
     model, known, X = world
     home = model.tree.leaf_of
     learned = Pooled(label_samples=known).learn(model, shown(X[[2]], 9, [1.0], node=int(model.tree.n_nodes - 1)))
@@ -54,7 +54,7 @@ def test_an_arm_goes_where_its_reward_was_found(world: tuple[Model, LabelSamples
     assert 9 not in policy.decide(model, X[2], event_id="before").arms
 
 
-def test_without_a_reward_or_labels_nothing_moves(world: tuple[Model, LabelSamples, Singles]) -> None:
+def test_without_a_reward_or_labels_nothing_moves(world: tuple[Model, LabelSamples, Float32s]) -> None:
     model, known, X = world
     drawn = shown(X[[2, 2]], 9, [0.0, float("nan")], node=1)
     home = model.tree.leaf_of
@@ -65,7 +65,7 @@ def test_without_a_reward_or_labels_nothing_moves(world: tuple[Model, LabelSampl
     assert 9 not in rewarded_unlabelled(drawn, known.labelled_arms(12))[0]
 
 
-def test_saved_models_keep_what_was_pooled(world: tuple[Model, LabelSamples, Singles], tmp_path: Path) -> None:
+def test_saved_models_keep_what_was_pooled(world: tuple[Model, LabelSamples, Float32s], tmp_path: Path) -> None:
     model, known, X = world
     learned = Pooled(label_samples=known).learn(model, shown(X[[2]], 9, [1.0]))
     learned.save(tmp_path / "model")
@@ -80,7 +80,7 @@ def test_saved_models_keep_what_was_pooled(world: tuple[Model, LabelSamples, Sin
         assert np.array_equal(mine, wanted)
 
 
-def test_arms_may_be_added_where_a_leaf_holds_too_many(world: tuple[Model, LabelSamples, Singles]) -> None:
+def test_arms_may_be_added_where_a_leaf_holds_too_many(world: tuple[Model, LabelSamples, Float32s]) -> None:
     model, known, X = world
     rows, arms = np.full(3, 2), np.array([[8], [9], [10]])
     learned = Pooled(label_samples=known).learn(model, Feedback(X[rows], arms, None, np.ones((3, 1))))
@@ -93,7 +93,7 @@ def test_arms_may_be_added_where_a_leaf_holds_too_many(world: tuple[Model, Label
     assert (policy.decide_batch(again, X[:4], seed=0).arms >= 0).all()
 
 
-def test_a_new_arm_with_a_place_of_its_own_keeps_it(world: tuple[Model, LabelSamples, Singles]) -> None:
+def test_a_new_arm_with_a_place_of_its_own_keeps_it(world: tuple[Model, LabelSamples, Float32s]) -> None:
     model, known, X = world
     grown = grow(model, 1, max_leaf=4, vectors=X[[1]])
     learned = Pooled(label_samples=known).learn(grown, shown(X, 3, [1.0] * 4))
@@ -121,7 +121,7 @@ def test_a_run_goes_on_as_if_never_stopped(scenario: str) -> None:
     assert np.array_equal(rest.model.tree.leaf_of, whole.model.tree.leaf_of)
 
 
-def test_the_same_decision_again_after_arms_moved(world: tuple[Model, LabelSamples, Singles]) -> None:
+def test_the_same_decision_again_after_arms_moved(world: tuple[Model, LabelSamples, Float32s]) -> None:
     model, known, X = world
     policy = treetop.Policy(k=3, explore=2, beam=1, strategy=CostAware(scale=10))
     learned = Pooled(label_samples=known).learn(model, shown(X[[2]], 9, [1.0], node=1))
@@ -133,7 +133,7 @@ def test_the_same_decision_again_after_arms_moved(world: tuple[Model, LabelSampl
 
 
 def test_a_reward_that_is_taken_back_leaves_no_trace(
-    world: tuple[Model, LabelSamples, Singles], tmp_path: Path
+    world: tuple[Model, LabelSamples, Float32s], tmp_path: Path
 ) -> None:
     model, known, X = world
     moved = Pooled(label_samples=known).learn(model, shown(X[[2]], 9, [1.0]))
@@ -147,7 +147,7 @@ def test_a_reward_that_is_taken_back_leaves_no_trace(
     assert np.array_equal(chained.rewards.toarray(), afresh.rewards.toarray())
 
 
-def test_an_initial_leaf_that_was_split_meanwhile_is_found_again(world: tuple[Model, LabelSamples, Singles]) -> None:
+def test_an_initial_leaf_that_was_split_meanwhile_is_found_again(world: tuple[Model, LabelSamples, Float32s]) -> None:
     model, known, X = world
     home = model.tree.leaf_of[9]
     moved = Pooled(label_samples=known).learn(model, shown(X[[2]], 9, [1.0], node=1))
@@ -162,7 +162,7 @@ def test_an_initial_leaf_that_was_split_meanwhile_is_found_again(world: tuple[Mo
     assert not known.labelled_arms(32)[back.tree.arms_below(int(back.tree.leaf_of[9]))].any()
 
 
-def test_without_labelled_arms_none_moves(world: tuple[Model, LabelSamples, Singles]) -> None:
+def test_without_labelled_arms_none_moves(world: tuple[Model, LabelSamples, Float32s]) -> None:
     """All arms with labels were removed, or there was one labelled row, which no others could route."""
     model, known, X = world
     for nothing in (known.without(np.ones(12, np.bool_)), LabelSamples.of(model.tree, X[:1], np.eye(1, 12))):
@@ -170,7 +170,7 @@ def test_without_labelled_arms_none_moves(world: tuple[Model, LabelSamples, Sing
         assert np.array_equal(learned.tree.leaf_of, model.tree.leaf_of)
 
 
-def test_learners_may_take_turns(world: tuple[Model, LabelSamples, Singles]) -> None:
+def test_learners_may_take_turns(world: tuple[Model, LabelSamples, Float32s]) -> None:
     """The paper's keeps arms where they are, and knows nothing of what was pooled."""
     model, known, X = world
     moved = Pooled(label_samples=known).learn(model, shown(X[[2]], 9, [1.0], node=7))

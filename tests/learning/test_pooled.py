@@ -16,7 +16,7 @@ from sklearn.isotonic import IsotonicRegression
 from typer.testing import CliRunner
 
 import treetop
-from treetop.arrays import Floats, Longs, as_rows
+from treetop.arrays import Floats, Int64s, as_rows
 from treetop.cli.main import app
 from treetop.data.datasets import Stream, load
 from treetop.experiments.execute import execute
@@ -321,9 +321,9 @@ def test_between_doublings_arms_without_new_samples_keep_their_weights(problem: 
     assert len(quiet) > 5
     rows = base.tree.n_nodes + quiet
     np.testing.assert_array_equal(then.rewards[rows].toarray(), later.rewards[rows].toarray())
-    assert np.array_equal(then.reward_rows.prints[rows], later.reward_rows.prints[rows])  # type: ignore[attr-defined]
+    assert np.array_equal(then.reward_rows.fingerprints[rows], later.reward_rows.fingerprints[rows])  # type: ignore[attr-defined]
     step = Pooled().learn(then, first(history, 304))
-    for name in ("start", "index", "value", "prints"):
+    for name in ("start", "index", "value", "fingerprints"):
         assert np.array_equal(getattr(step.reward_rows, name), getattr(later.reward_rows, name))
 
 
@@ -332,7 +332,7 @@ def test_rounds_of_the_last_refit_are_not_routed_again(problem: Problem) -> None
     asked: list[int] = []
 
     class Engine:
-        def routes(self, start: Longs, *rest: Any) -> Floats:
+        def routes(self, start: Int64s, *rest: Any) -> Floats:
             asked.append(len(start) - 1)
             return problem.model.engine.routes(start, *rest)
 

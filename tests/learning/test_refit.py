@@ -66,7 +66,7 @@ def test_a_chain_of_refits_is_a_refit_from_scratch(problem: Problem, regressor: 
         model = treetop.refit(model, history, regressor)
         scratch = treetop.refit(problem.model, history, regressor)
         assert same_bits(model.reward_rows, scratch.reward_rows)
-        assert (model.reward_rows.prints == scratch.reward_rows.prints).all()
+        assert (model.reward_rows.prints == scratch.reward_rows.fingerprints).all()
         sizes += np.diff(paper_samples(history, problem.model)[0]).tolist()
     assert min(sizes) == 0
     assert max(sizes) > 64, "no row was fitted by coordinate descent"
@@ -162,13 +162,13 @@ def test_exact_solves_at_any_number_of_features(columns: int) -> None:
 # -------------------- on disk
 
 
-def test_prints_are_saved_and_known_again(problem: Problem, tmp_path: Path) -> None:
+def test_fingerprints_are_saved_and_known_again(problem: Problem, tmp_path: Path) -> None:
     early, late = histories(problem)[:2]
     model = treetop.refit(problem.model, early)
     model.save(tmp_path / "m")
     loaded = Model.load(tmp_path / "m")
     assert isinstance(loaded.reward_rows, Fitted)
-    assert loaded.reward_rows.prints.tobytes() == model.reward_rows.prints.tobytes()
+    assert loaded.reward_rows.fingerprints.tobytes() == model.reward_rows.fingerprints.tobytes()
     carried = replace(loaded, reward_rows=marked(loaded.reward_rows))
     assert (treetop.refit(carried, early).reward_rows.value > 50).all(), "nothing was taken over"
     assert same_bits(treetop.refit(loaded, late).reward_rows, treetop.refit(problem.model, late).reward_rows)
@@ -176,10 +176,10 @@ def test_prints_are_saved_and_known_again(problem: Problem, tmp_path: Path) -> N
     assert not isinstance(Model.load(tmp_path / "m").reward_rows, Fitted)
 
 
-def test_prints_that_do_not_fit_are_refused(learned: Model, tmp_path: Path) -> None:
+def test_fingerprints_that_do_not_fit_are_refused(learned: Model, tmp_path: Path) -> None:
     rewards: Any = learned.reward_rows
-    with pytest.raises(ValueError, match=f"3 prints of rewards; there are {len(rewards)} rows"):
-        replace(learned, reward_rows=replace(rewards, prints=rewards.prints[:3]))
+    with pytest.raises(ValueError, match=f"3 fingerprints of rewards; there are {len(rewards)} rows"):
+        replace(learned, reward_rows=replace(rewards, fingerprints=rewards.fingerprints[:3]))
     learned.save(tmp_path / "m")
     path = tmp_path / "m" / "rewards_fingerprints.npy"
     path.write_bytes(path.read_bytes()[:-8])

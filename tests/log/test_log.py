@@ -112,10 +112,14 @@ def test_what_is_wrong_with_a_reward_is_said_and_its_siblings_are_held_back(log:
     strange = next(n for n in range(1000) if n not in a.arms)
     found = log.reward(
         [
-            Reward("a", arm(a, 0), 0.5, 2.0), Reward("a", arm(a, 1), 0.5, 2.0), Reward("b", arm(b, 0), 0.5, 2.0),
-            Reward("c", 1, 0.5, 2.0), Reward("a", arm(a, 0), 1.0, 2.0), Reward("a", strange, 1.0, 2.0),
+            Reward("a", arm(a, 0), 0.5, 2.0),
+            Reward("a", arm(a, 1), 0.5, 2.0),
+            Reward("b", arm(b, 0), 0.5, 2.0),
+            Reward("c", 1, 0.5, 2.0),
+            Reward("a", arm(a, 0), 1.0, 2.0),
+            Reward("a", strange, 1.0, 2.0),
         ]
-    )  # fmt: skip
+    )
     assert statuses(found) == ["conflict", "withheld", "stored", "unknown", "same", "not_shown"]
     assert found[0].stored == 1.0
     assert log.counts().rewards == 2
@@ -226,7 +230,7 @@ def test_samples_are_what_refit_takes(log: Log) -> None:
 
 
 def test_nodes_of_another_tree_are_lost_and_its_arms_kept(log: Log) -> None:
-    old, new = event("old", tree="t1", epoch=3), event("new", tree="t2", epoch=4)
+    old, new = event("old", tree="t1", model_epoch=3), event("new", tree="t2", model_epoch=4)
     log.append([old, new])
     (chunk,) = log.samples(log.seal("m"), tree="t2")
     assert chunk.nodes.tolist() == [[-1, -1, -1], new.nodes.tolist()]

@@ -84,7 +84,7 @@ def kill_two_writers(folder: Path, place: str, round: int, wait: float) -> list[
 
 
 def check_acknowledged(log: Log, lines: list[list[str]]) -> None:
-    everything = [entry.stored for chunk in log.entries(log.snapshot()) for entry in chunk]
+    everything = [entry.stored for chunk in log.entries(log.summary()) for entry in chunk]
     found = {stored.event.event_id: stored for stored in everything}
     assert len(found) == len(everything) == log.counts().decisions
     for what, name, *reward in lines:

@@ -16,7 +16,7 @@ from treetop.log.series import Series
 
 def filled(place: str, n: int = 60) -> Log:
     log = open_log(place)
-    events = [event(i, time=1000.0 + 20 * i, epoch=i // 25) for i in range(n)]
+    events = [event(i, time=1000.0 + 20 * i, model_epoch=i // 25) for i in range(n)]
     for part in range(0, n, 20):
         log.append(events[part : part + 20])
         log.reward([Reward(e.event_id, int(e.arms[i % 3]), 0.5, 1.0) for i, e in enumerate(events[: part + 20 : 3])])

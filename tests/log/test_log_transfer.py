@@ -13,7 +13,7 @@ from helpers.postgres import new_schema
 
 from treetop.log.base import Log
 from treetop.log.open import open_log
-from treetop.log.records import Counts, Reward, Snapshot
+from treetop.log.records import Counts, LogSummary, Reward
 from treetop.log.transfer import export_log, import_log
 
 KINDS = ["sqlite", "postgres"]
@@ -33,7 +33,14 @@ def new_log(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], s
 def fill(log: Log, n: int = 40, name: str = "e") -> None:
     """Decisions of several widths and sets, rewards before and after marks, and some of it forgotten."""
     events = [
-        event(f"{name}{i}", k=i % 5, time=1000.0 + i, epoch=i // 9, eligible="odd" if i % 2 else "", tree=f"t{i // 20}")
+        event(
+            f"{name}{i}",
+            k=i % 5,
+            time=1000.0 + i,
+            model_epoch=i // 9,
+            eligible="odd" if i % 2 else "",
+            tree=f"t{i // 20}",
+        )
         for i in range(n)
     ]
     log.append(events, {"odd": np.arange(1, 99, 2, dtype=np.int32)})
@@ -46,7 +53,7 @@ def fill(log: Log, n: int = 40, name: str = "e") -> None:
 
 
 def check_same(one: Log, two: Log) -> None:
-    assert one.snapshot() == two.snapshot()
+    assert one.summary() == two.summary()
     for mark in one.marks():
         assert same_samples(one.samples(mark), two.samples(mark))
     for a, b in zip(one.recent(1000), two.recent(1000), strict=True):
@@ -95,7 +102,7 @@ def test_what_comes_after_the_snapshot_is_not_exported(new_log: Callable[[str], 
         made = event("a")
         log.append([made])
         log.reward([Reward("a", int(made.arms[0]), 0.5, 1.0)])
-        snapshot = log.snapshot()
+        snapshot = log.summary()
         log.reward([Reward("a", int(made.arms[1]), 0.25, 1.0)])
         log.append([event("b")])
         ((entry,),) = log.entries(snapshot)
@@ -194,7 +201,7 @@ def spoiled(change: Callable[[dict[str, Any]], object]) -> Callable[[list[str]],
         (spoiled(lambda r: r.update(time=1e300)), "time is 1e\\+300"),
         (spoiled(lambda r: r.pop("epoch")), "missing required field `epoch`"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_file_is_refused_whole(
     new_log: Callable[[str], str], tmp_path: Path, spoil: Callable[[list[str]], list[str]], error: str
 ) -> None:
@@ -206,7 +213,7 @@ def test_a_bad_file_is_refused_whole(
         file.write_text("\n".join(spoil(file.read_text().splitlines())) + "\n")
         with pytest.raises(ValueError, match=error):
             import_log(two, file)
-        assert two.snapshot() == Snapshot(Counts(), ())
+        assert two.summary() == LogSummary(Counts(), ())
 
 
 def test_the_commands(new_log: Callable[[str], str], tmp_path: Path) -> None:

@@ -40,12 +40,12 @@ def test_percentiles_are_those_of_the_numbers() -> None:
     metrics = Metrics(list)
     looks = Latencies(SECONDS)
     metrics.answered("/v1/decide", 200, 9.0)  # before the first look: not of this hour
-    looks.look(0.0, metrics.spread("/v1/decide"))
+    looks.add(0.0, metrics.latency_counts("/v1/decide"))
     for seconds in took:
         metrics.answered("/v1/decide", 200, float(seconds))
         metrics.answered("/v1/reward", 200, 5.0)
-    looks.look(10.0, metrics.spread("/v1/decide"))
-    looks.look(20.0, metrics.spread("/v1/decide"))
+    looks.add(10.0, metrics.latency_counts("/v1/decide"))
+    looks.add(20.0, metrics.latency_counts("/v1/decide"))
     overall = looks.overall()
     assert overall is not None
     edges = np.array([0.0, *SECONDS])
@@ -62,7 +62,7 @@ def test_lines_have_few_points_the_right_means_and_no_bridge_over_silence() -> N
     cells = (*(cell(float(t), t // 600, 10, 4.0) for t in range(1200)), cell(50_000.0, 7, 10, 9.0))
     made = charts.over_time(cells, 1.0, now=60_000.0)
     times, greedy, explored, epochs = made["reward"]
-    assert len(times) == len(greedy) == len(explored) == len(epochs) <= charts.POINTS + 2
+    assert len(times) == len(greedy) == len(explored) == len(epochs) <= charts.MAX_POINTS + 2
     assert times == sorted(times)
     assert greedy[0] == pytest.approx(0.4)
     assert greedy[-1] == pytest.approx(0.9)
@@ -83,15 +83,15 @@ def test_a_stretch_that_is_not_over_is_left_out() -> None:
 
 def test_totals_that_lag_say_so_and_catch_up(bandit: Bandit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(totals, "SLICE", 7)
-    monkeypatch.setattr(boards, "WATCHED", 0.0)  # one slice a look
+    monkeypatch.setattr(boards, "VISIT_SECONDS", 0.0)  # one slice a look
     monkeypatch.setattr(boards, "FRESH", 0.0)
     watch = Watch(Service(bandit, Tokens()))
     seen = []
     for _ in range(20):
-        board = watch._gathered()
+        board = watch._fresh()
         assert board.logged is not None
         seen.append(board.logged.figures.counted)
-        assert ("are behind" in views.moving(board, False)) == (seen[-1] < 60)
+        assert ("are behind" in views.updates(board, False)) == (seen[-1] < 60)
     assert seen[:3] == [7, 14, 21]
     assert seen[-1] == 60
 
@@ -99,20 +99,20 @@ def test_totals_that_lag_say_so_and_catch_up(bandit: Bandit, monkeypatch: pytest
 def test_one_gathering_serves_all_who_look_at_once(bandit: Bandit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boards, "FRESH", 60.0)
     watch = Watch(Service(bandit, Tokens()))
-    first = watch._gathered()
-    assert watch._gathered() is first
+    first = watch._fresh()
+    assert watch._fresh() is first
     bandit.refit()
-    assert watch._gathered() is not first  # but a new model is seen at once
+    assert watch._fresh() is not first  # but a new model is seen at once
 
 
 def test_a_log_that_is_away_and_a_refit_that_failed_are_told(bandit: Bandit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boards, "FRESH", 0.0)
     watch = Watch(Service(bandit, Tokens()))
-    bandit.home.note("refit failed", error="no space left on <device>", seconds=0.5)
-    page = views.page(watch._gathered(), True, False, False)
+    bandit.folder.note("refit failed", error="no space left on <device>", seconds=0.5)
+    page = views.page(watch._fresh(), True, False, False)
     assert "The refit failed once: no space left on &lt;device&gt;." in page
     bandit.log.close()
-    page = views.page(watch._gathered(), True, False, False)
+    page = views.page(watch._fresh(), True, False, False)
     assert "The log cannot be read" in page
 
 
@@ -120,11 +120,11 @@ def test_a_worker_that_is_not_responsible_forgets_what_nobody_looks_at(
     bandit: Bandit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept, lent = totals.Totals(bandit.log), totals.Totals(bandit.log)
-    monkeypatch.setattr(totals, "SAVE", 0.0)
-    kept.tend(True, 1.0)  # counts and keeps
+    monkeypatch.setattr(totals, "SAVE_INTERVAL", 0.0)
+    kept.update(True, 1.0)  # counts and keeps
     bandit.decide(named(X, 0), event_id="later")
     assert lent.figures(60, 1.0).counted == 61
     assert lent._kept == 60  # it began where the other one stood
     monkeypatch.setattr(totals, "IDLE", 0.0)
-    lent.tend(False, 1.0)
+    lent.update(False, 1.0)
     assert lent._series is None

@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 
 import treetop
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.results import same
+from treetop.bandit.results import same_decision
 from treetop.log.records import gather
 
 X, Y = topics()
@@ -57,7 +57,7 @@ def test_propensities_are_exact(shop: Running) -> None:
 
 def test_the_refit_process_learns_from_feedback_and_labels(shop: Running) -> None:
     with Bandit.open(shop.folder) as bandit:
-        first = bandit.live.model
+        first = bandit.snapshot.model
     requests = [{"event_id": f"r{i}", "features": named(X, i)} for i in range(300)]
     decisions = asked(shop, requests)
     rewards = [
@@ -69,7 +69,7 @@ def test_the_refit_process_learns_from_feedback_and_labels(shop: Running) -> Non
     shop.wait_for(lambda: shop.model_is("000001"))
     with Bandit.open(shop.folder) as bandit:
         seen = bandit.log.counts().decisions
-        model = bandit.live.model
+        model = bandit.snapshot.model
         assert model.n_seen == seen
         assert first.pooled is not None
         assert model.pooled is not None
@@ -80,13 +80,13 @@ def test_the_refit_process_learns_from_feedback_and_labels(shop: Running) -> Non
         assert (model.rewards != twin.rewards).nnz == 0
         assert np.array_equal(model.pooled.means, twin.pooled.means)
         for event in ("r0", "r299", "p7"):
-            assert same(*bandit.replay(event))
+            assert same_decision(*bandit.replay(event))
 
 
 def feedback(bandit: Bandit, rounds: int) -> treetop.Feedback:
     """All of the log."""
     mark = bandit.log.seal("test")
-    found = gather(bandit.log.samples(mark), bandit.live.model.n_features)
+    found = gather(bandit.log.samples(mark), bandit.snapshot.model.n_features)
     assert len(found) == rounds
     return found
 

@@ -20,8 +20,8 @@ from helpers.running import named, running, settings, small_bandit
 import treetop
 from treetop.bandit import config
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.results import same
-from treetop.service.refit_scheduler import TICK
+from treetop.bandit.results import same_decision
+from treetop.service.refit_scheduler import CHECK_INTERVAL
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_refits_and_rollbacks_under_load_fail_no_request(folder: Path, workers: 
 
 
 def test_the_schedule_refits_by_itself(tmp_path: Path) -> None:
-    chosen = settings(refit=config.Refitting(first=20, factor=2.0))
+    chosen = settings(refit=config.RefitConfig(first=20, factor=2.0))
     folder = small_bandit(tmp_path / "shop", X, Y, config=chosen)
     with running(folder) as service:
         play(service, 20, "a")
@@ -60,29 +60,29 @@ def test_the_schedule_refits_by_itself(tmp_path: Path) -> None:
         state = service.get("/v1/model").json["refit"]
         assert (state["seen"], state["failures"], state["error"]) == (20, 0, None)
         play(service, 15, "b")
-        time.sleep(2 * TICK)
+        time.sleep(2 * CHECK_INTERVAL)
         assert service.model_is("000001")  # 35 of 40
         play(service, 5, "c")
         service.wait_for(lambda: service.model_is("000002"))
         assert service.post("/v1/rollback", {}).json == {"model": "000001", "epoch": 1}
-        time.sleep(2 * TICK)
+        time.sleep(2 * CHECK_INTERVAL)
         assert service.model_is("000001")  # the schedule does not undo a rollback
         assert "treetop_refits_total 2.0" in service.get("/metrics").content.decode()
 
 
 def test_the_clock_refits_when_there_is_something_new(tmp_path: Path) -> None:
-    folder = small_bandit(tmp_path / "shop", X, Y, config=settings(refit=config.Refitting(first=10**9, every=0.5)))
+    folder = small_bandit(tmp_path / "shop", X, Y, config=settings(refit=config.RefitConfig(first=10**9, every=0.5)))
     with running(folder) as service:
         play(service, 3, "a")
         service.wait_for(lambda: service.model_is("000001"))
-        time.sleep(0.5 + 2 * TICK)
+        time.sleep(0.5 + 2 * CHECK_INTERVAL)
         assert service.model_is("000001")  # nothing new since
         play(service, 1, "b")
         service.wait_for(lambda: service.model_is("000002"))
 
 
 def test_a_refit_that_fails_changes_nothing_is_seen_and_tried_again(tmp_path: Path) -> None:
-    chosen = settings(refit=config.Refitting(first=5, retry=0.5, retry_most=2.0))
+    chosen = settings(refit=config.RefitConfig(first=5, retry=0.5, retry_most=2.0))
     folder = small_bandit(tmp_path / "shop", X, Y, config=chosen)
     models, aside = folder / "models", folder / "elsewhere"
     with running(folder) as service:
@@ -114,19 +114,19 @@ def test_refits_that_cannot_be(folder: Path) -> None:
         assert (none_before.status, none_before.code) == (409, "no_such_model")
         assert service.post("/v1/rollback", {"model": "000009"}).status == 409
         play(service, 5, "a")
-        with Bandit.open(folder) as bandit, bandit.home.making_a_model():
+        with Bandit.open(folder) as bandit, bandit.folder.model_lock():
             busy = service.post("/v1/refit", {})
             assert (busy.status, busy.code) == (409, "busy")
             assert service.get("/v1/model").json["refit"]["running"] is True
 
 
 def test_only_the_last_models_are_kept_and_replay_says_so(tmp_path: Path) -> None:
-    folder = small_bandit(tmp_path / "shop", X, Y, config=settings(refit=config.Refitting(first=10**9, keep=2)))
+    folder = small_bandit(tmp_path / "shop", X, Y, config=settings(refit=config.RefitConfig(first=10**9, keep=2)))
     with Bandit.open(folder) as bandit:
         bandit.decide(X[0], event_id="old")
         for _ in range(3):
             bandit.refit()
-        assert bandit.home.models() == ["000002", "000003"]
+        assert bandit.folder.models() == ["000002", "000003"]
         bandit.decide(X[0], event_id="new")
     old, new = (replay(folder, event) for event in ("old", "new"))
     assert old.returncode == 2
@@ -311,5 +311,5 @@ def test_the_same_application_on_postgresql(folder: Path, server: Any) -> None:
         assert service.end() == 0
     assert address not in service.lines.read_text()
     with Bandit.open(folder, address) as bandit:
-        assert same(*bandit.replay("a-3"))
+        assert same_decision(*bandit.replay("a-3"))
         assert bandit.log.counts().decisions == 20

@@ -25,10 +25,23 @@ def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
         with service.client() as client:
             client.decide({"f1": 1.0}, event_id="x")
         words = [
-            str(command), "run", f"{service.url}/openapi.json", "--header", f"Authorization: Bearer {TOKEN}",
-            "--max-examples", str(EXAMPLES), "--phases", "examples,coverage,fuzzing", "--checks", "all",
-            "--exclude-checks", "positive_data_acceptance", "--no-color", "--seed", "1",
-        ]  # fmt: skip
+            str(command),
+            "run",
+            f"{service.url}/openapi.json",
+            "--header",
+            f"Authorization: Bearer {TOKEN}",
+            "--max-examples",
+            str(EXAMPLES),
+            "--phases",
+            "examples,coverage,fuzzing",
+            "--checks",
+            "all",
+            "--exclude-checks",
+            "positive_data_acceptance",
+            "--no-color",
+            "--seed",
+            "1",
+        ]
         found = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=600)
         assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]
         assert "Tested: 13" in found.stdout

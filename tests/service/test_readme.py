@@ -33,9 +33,14 @@ def test_it_works_as_typed(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     clean = {key: value for key, value in os.environ.items() if not key.startswith("TREETOP_")}
     ended = subprocess.run(
-        ["bash", "-e", "-c", script + "\nkill %1; wait"], cwd=tmp_path, capture_output=True, text=True, timeout=300,
-        env={**clean, "PATH": path}, start_new_session=True,
-    )  # fmt: skip
+        ["bash", "-e", "-c", script + "\nkill %1; wait"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**clean, "PATH": path},
+        start_new_session=True,
+    )
     assert ended.returncode in (0, -signal.SIGTERM), ended.stderr
     for words in (
         '{"status":"ready"}',

@@ -9,14 +9,14 @@ from helpers.running import settings, small_bandit
 
 from treetop.bandit import config
 from treetop.bandit.bandit import Bandit
-from treetop.service.refit_scheduler import FAILED, Refits
+from treetop.service.refit_scheduler import FAILED, RefitScheduler
 
 X, Y = topics()
 
 
 @pytest.fixture
 def bandit(tmp_path: Path) -> Any:
-    chosen = settings(refit=config.Refitting(first=3, retry=100.0, retry_most=250.0))
+    chosen = settings(refit=config.RefitConfig(first=3, retry=100.0, retry_most=250.0))
     with Bandit.open(small_bandit(tmp_path / "shop", X, Y, config=chosen)) as opened:
         yield opened
 
@@ -28,7 +28,7 @@ def observe(bandit: Bandit, rounds: int, tag: str) -> None:
 
 
 def test_the_schedule_counts_observed_rounds(bandit: Bandit) -> None:
-    refits = Refits(bandit, None)
+    refits = RefitScheduler(bandit, None)
     for i in range(10):
         bandit.decide(X[i], event_id=f"silent{i}")
     assert refits._due() == ""
@@ -38,22 +38,22 @@ def test_the_schedule_counts_observed_rounds(bandit: Bandit) -> None:
     assert refits._due() == ""
     observe(bandit, 3, "b")
     assert refits._due() == "schedule"
-    with bandit.home.making_a_model():
+    with bandit.folder.model_lock():
         assert refits._due() == ""  # one at a time
 
 
 def test_pauses_grow_and_a_success_ends_them() -> None:
-    chosen = config.Refitting(retry=10, retry_most=100)
+    chosen = config.RefitConfig(retry=10, retry_most=100)
     assert [chosen.pause(n) for n in (1, 2, 3, 4, 5, 99)] == [10, 20, 40, 80, 100, 100]
 
 
 def test_failures_are_remembered_by_the_folder_and_without_it(bandit: Bandit, monkeypatch: pytest.MonkeyPatch) -> None:
     observe(bandit, 3, "a")
-    refits = Refits(bandit, None)
+    refits = RefitScheduler(bandit, None)
     refits._failed(FAILED, "no luck", 1.0)
     assert (refits.state().in_a_row, refits.state().error) == (1, "no luck")
     assert refits._due() == ""
-    assert Refits(bandit, None)._due() == ""  # another worker, or the same after a restart, waits too
+    assert RefitScheduler(bandit, None)._due() == ""  # another worker, or the same after a restart, waits too
 
     def full(*given: Any, **facts: Any) -> None:
         raise OSError(28, "No space left on device")

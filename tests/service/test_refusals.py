@@ -102,14 +102,16 @@ def test_a_page_of_another_site_cannot_ask(shop: Running) -> None:
 def tight(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A service with narrow limits, strict features and a reward that stands for silence."""
     folder = small_bandit(
-        tmp_path_factory.mktemp("tight") / "tight", X, Y,
+        tmp_path_factory.mktemp("tight") / "tight",
+        X,
+        Y,
         config=bandit_settings(
-            limits=config.Limits(
+            limits=config.LimitConfig(
                 body=2000, batch_body=5000, features=5, k=6, arms=10, batch=3, in_flight=2, seconds=0.5
             ),
-            features=config.Naming(strict_features=True),
+            features=config.FeatureConfig(strict_features=True),
         ),
-    )  # fmt: skip
+    )
     with running(folder) as service:
         yield service
 
@@ -183,8 +185,27 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=10,
 )
-FIELDS = st.sampled_from(["features", "event_id", "k", "explore", "eligible", "exclude", "rewards", "requests", "model",
-                          "top", "add", "remove", "vectors", "indices", "values", "dense", "f1"])  # fmt: skip
+FIELDS = st.sampled_from(
+    [
+        "features",
+        "event_id",
+        "k",
+        "explore",
+        "eligible",
+        "exclude",
+        "rewards",
+        "requests",
+        "model",
+        "top",
+        "add",
+        "remove",
+        "vectors",
+        "indices",
+        "values",
+        "dense",
+        "f1",
+    ]
+)
 NEARLY = st.dictionaries(
     FIELDS, JSON | st.dictionaries(FIELDS, JSON, max_size=3) | st.lists(JSON, max_size=3), max_size=5
 )

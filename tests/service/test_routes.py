@@ -110,8 +110,10 @@ def test_rewards(shop: Running) -> None:
     one, two, three, _ = (slot["arm"] for slot in d["slots"])
     event = d["event_id"]
     assert shop.post("/v1/reward", {"event_id": event, "rewards": {one: 1.0}}).json == {
-        "event_id": event, "stored": 1, "repeated": 0,
-    }  # fmt: skip
+        "event_id": event,
+        "stored": 1,
+        "repeated": 0,
+    }
     both = shop.post("/v1/reward", {"event_id": event, "rewards": {one: 1.0, two: 0.25}})
     assert both.json == {"event_id": event, "stored": 1, "repeated": 1}
     differs = shop.post("/v1/reward", {"event_id": event, "rewards": {three: 1.0, one: 0.5}})
@@ -146,11 +148,13 @@ def test_batches_answer_each_request_by_itself(shop: Running) -> None:
     a, b = fresh(), fresh()
     body = {
         "requests": [
-            {"event_id": a, "features": named(X, 0)}, {"event_id": b, "features": {"f1": 1}, "eligible": ["nothing"]},
-            {"event_id": b, "features": named(X, 1), "k": 2}, {"event_id": a, "features": named(X, 5)},
+            {"event_id": a, "features": named(X, 0)},
+            {"event_id": b, "features": {"f1": 1}, "eligible": ["nothing"]},
+            {"event_id": b, "features": named(X, 1), "k": 2},
+            {"event_id": a, "features": named(X, 5)},
             {"event_id": a, "features": named(X, 0)},
         ]
-    }  # fmt: skip
+    }
     results = shop.post("/v1/decide/batch", body).json["results"]
     assert [r["status"] for r in results] == [200, 422, 200, 409, 200]
     assert results[0]["decision"] == results[4]["decision"] == shop.post("/v1/decide", body["requests"][0]).json
@@ -159,10 +163,11 @@ def test_batches_answer_each_request_by_itself(shop: Running) -> None:
     arms = [slot["arm"] for slot in results[0]["decision"]["slots"]]
     rewards = {
         "requests": [
-            {"event_id": a, "rewards": {arms[0]: 1, arms[1]: 0}}, {"event_id": "nobody", "rewards": {"a1": 1}},
+            {"event_id": a, "rewards": {arms[0]: 1, arms[1]: 0}},
+            {"event_id": "nobody", "rewards": {"a1": 1}},
             {"event_id": b, "rewards": {"zzz": 1}},
         ]
-    }  # fmt: skip
+    }
     stored = shop.post("/v1/reward/batch", rewards).json["results"]
     assert [r["status"] for r in stored] == [200, 404, 422]
     assert stored[0]["reward"] == {"event_id": a, "stored": 2, "repeated": 0}
@@ -212,11 +217,23 @@ def test_model_health_and_metrics(shop: Running) -> None:
 def test_the_description_names_every_route(shop: Running) -> None:
     described = shop.get("/openapi.json").json
     assert described["openapi"].startswith("3.1")
-    wanted = {"/v1/decide", "/v1/reward", "/v1/decide/batch", "/v1/reward/batch", "/v1/events/{event_id}",
-              "/v1/explain", "/v1/model", "/v1/refit", "/v1/rollback", "/v1/arms", "/healthz", "/readyz",
-              "/metrics"}  # fmt: skip
+    wanted = {
+        "/v1/decide",
+        "/v1/reward",
+        "/v1/decide/batch",
+        "/v1/reward/batch",
+        "/v1/events/{event_id}",
+        "/v1/explain",
+        "/v1/model",
+        "/v1/refit",
+        "/v1/rollback",
+        "/v1/arms",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+    }
     assert set(described["paths"]) == wanted
-    assert "DecideAnswer" in json.dumps(described["components"])
+    assert "ServedDecision" in json.dumps(described["components"])
 
 
 def test_the_client_speaks_for_all_of_it(shop: Running) -> None:

@@ -20,12 +20,19 @@ def test_tokens_and_their_scopes(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     file.write_text("# ours\n" + "".join(f"{scope} {token}\n" for scope, token in tokens.items()))
     calls: list[tuple[str, str, Any]] = [
-        ("write", "/v1/decide", {"features": named(X, 0), "event_id": "t"}), ("write", "/v1/reward", {}),
-        ("write", "/v1/decide/batch", {}), ("write", "/v1/reward/batch", {}), ("read", "/v1/events/t", None),
-        ("read", "/v1/explain", {}), ("read", "/v1/model", None), ("admin", "/v1/refit", {}),
-        ("admin", "/v1/rollback", {}), ("admin", "/v1/arms", {}), ("read", "/metrics", None),
+        ("write", "/v1/decide", {"features": named(X, 0), "event_id": "t"}),
+        ("write", "/v1/reward", {}),
+        ("write", "/v1/decide/batch", {}),
+        ("write", "/v1/reward/batch", {}),
+        ("read", "/v1/events/t", None),
+        ("read", "/v1/explain", {}),
+        ("read", "/v1/model", None),
+        ("admin", "/v1/refit", {}),
+        ("admin", "/v1/rollback", {}),
+        ("admin", "/v1/arms", {}),
+        ("read", "/metrics", None),
         ("read", "/openapi.json", None),
-    ]  # fmt: skip
+    ]
     with running(folder, "--tokens", str(file), environment={"TREETOP_TOKEN": "everything" * 2}) as service:
         for scope, path, body in calls:
             method = "GET" if body is None else "POST"

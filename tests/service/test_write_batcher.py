@@ -11,9 +11,9 @@ import pytest
 from treetop.arrays import Ints
 from treetop.errors import LogError, UnknownArm
 from treetop.service import decide, service
-from treetop.service.http import Begun
-from treetop.service.worker import Joined
-from treetop.service.write_batcher import Together
+from treetop.service.http import StartedCoroutine
+from treetop.service.worker import BufferedTransport
+from treetop.service.write_batcher import WriteBatcher
 
 
 class Store:
@@ -35,12 +35,12 @@ class Store:
         return done
 
 
-def asked(store: Store, *requests: list[str], apart: bool = False) -> list[Any]:
+def asked(store: Store, *requests: list[str], separate: bool = False) -> list[Any]:
     """What requests of one turn hear."""
 
     async def turn() -> list[Any]:
-        together: Together[str, str] = Together(store.submit)
-        waiting = [together.add(items, apart=set(items) if apart else ()) for items in requests]
+        batcher: WriteBatcher[str, str] = WriteBatcher(store.submit)
+        waiting = [batcher.add(items, keys=set(items) if separate else ()) for items in requests]
         return await asyncio.gather(*waiting, return_exceptions=True)
 
     return asyncio.run(turn())
@@ -54,7 +54,7 @@ def test_requests_of_one_turn_are_one_job_and_hear_of_their_own() -> None:
 
 def test_requests_that_share_a_name_are_jobs_of_their_own() -> None:
     store = Store()
-    assert asked(store, ["a"], ["b"], ["b"], ["c"], apart=True) == [["A"], ["B"], ["B"], ["C"]]
+    assert asked(store, ["a"], ["b"], ["b"], ["c"], separate=True) == [["A"], ["B"], ["B"], ["C"]]
     assert store.jobs == [["a", "b"], ["b", "c"]]
 
 
@@ -75,8 +75,8 @@ def test_trouble_with_the_log_is_everybodys_and_not_tried_again(error: Exception
 
 def test_a_request_that_was_given_up_hears_nothing() -> None:
     async def turn() -> list[str]:
-        together: Together[str, str] = Together(Store().submit)
-        given_up, other = together.add(["a"]), together.add(["b"])
+        batcher: WriteBatcher[str, str] = WriteBatcher(Store().submit)
+        given_up, other = batcher.add(["a"]), batcher.add(["b"])
         given_up.cancel()
         return await other
 
@@ -93,11 +93,11 @@ def test_what_is_in_the_making_is_asked_for_when_the_turn_is_over_and_fails_alon
         return [item]
 
     async def turn() -> list[Any]:
-        together: Together[str, str] = Together(store.submit)
+        batcher: WriteBatcher[str, str] = WriteBatcher(store.submit)
         waiting = []
         for item in "abc":
             order.append(f"asked {item}")
-            waiting.append(together.add_coming(lambda item=item: make(item)))  # type: ignore[misc]
+            waiting.append(batcher.add_deferred(lambda item=item: make(item)))  # type: ignore[misc]
         return await asyncio.gather(*waiting, return_exceptions=True)
 
     first, second, third = asyncio.run(turn())
@@ -121,7 +121,7 @@ class Transport:
 
 def test_head_and_body_are_written_together() -> None:
     transport: Any = Transport()
-    joined = Joined(transport)
+    joined = BufferedTransport(transport)
     head = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
     for part in (head, b"{}", b"HTTP/1.1 100 Continue\r\n\r\n", head):
         joined.write(part)
@@ -146,7 +146,7 @@ def test_a_step_by_hand_is_waited_for_and_goes_on() -> None:
         return str(await asyncio.wait_for(begun(coming), seconds))
 
     async def begun(coming: Any) -> Any:
-        return await Begun(coming, coming.send(None))
+        return await StartedCoroutine(coming, coming.send(None))
 
     assert asyncio.run(wait(10)) == "come"
     with pytest.raises(asyncio.TimeoutError):
@@ -158,22 +158,22 @@ def test_an_arm_added_a_moment_ago_is_found_though_another_task_took_it_up(taken
     """The look at the folder finds nothing new, since the watch has just swapped; the work is done again."""
 
     class Service:
-        bandit = SimpleNamespace(live="old")
-        newer = service.Service.newer
+        bandit = SimpleNamespace(snapshot="old")
+        refreshed_since = service.Service.refreshed_since
 
         async def refresh(self) -> bool:
             if taken_up:
-                self.bandit.live = "new"
+                self.bandit.snapshot = "new"
             return False
 
     def work() -> str:
-        if here.bandit.live == "old":
+        if here.bandit.snapshot == "old":
             raise UnknownArm("tea")
         return "decided"
 
     here: Any = Service()
     if taken_up:
-        assert asyncio.run(decide.current(here, work)) == "decided"
+        assert asyncio.run(decide.with_new_arms(here, work)) == "decided"
     else:
         with pytest.raises(UnknownArm):
-            asyncio.run(decide.current(here, work))
+            asyncio.run(decide.with_new_arms(here, work))

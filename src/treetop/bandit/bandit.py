@@ -1,7 +1,7 @@
-"""Bandit: policy, model and log in a folder, in the user's own ids. The service is this behind HTTP.
+"""Bandit: policy, model and log in one folder, in the user's own ids. The service puts it behind HTTP.
 
-Any number of processes may have one folder open. Each decides with the model it has loaded; `refresh` takes up what
-another one made current.
+Any number of processes may have a folder open. Each decides with the snapshot that it has loaded; `refresh` loads what
+another process made current.
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
-from treetop.arrays import Matrix, Rows, real
-from treetop.bandit import config as settings
-from treetop.bandit.catalogue import ArmId, Catalogue, Vocabulary, line_added, line_removed
-from treetop.bandit.config import Config
-from treetop.bandit.creation import VOCABULARY, make_folder
-from treetop.bandit.folder import LOG, Home, State, name_of
+from treetop.arrays import Matrix, Rows, check_float
+from treetop.bandit.arm_index import ArmId, ArmIndex, line_added, line_removed
+from treetop.bandit.catalogue import Catalogue
+from treetop.bandit.config import CONFIG, Config, read_config
+from treetop.bandit.creation import VOCABULARY, create_folder
+from treetop.bandit.folder import LOG, BanditFolder, FolderState, model_name
 from treetop.bandit.growth import grow
-from treetop.bandit.promotion import checked, learned
-from treetop.bandit.results import Refit, Shown, Slot, raise_for, slots
-from treetop.bandit.snapshot import Live, decided_again, tree_id
+from treetop.bandit.promotion import next_fit, validate
+from treetop.bandit.results import RefitResult, ServedDecision, check_stored
+from treetop.bandit.snapshot import Snapshot, replayed_decision, tree_id
+from treetop.bandit.vocabulary import Vocabulary
 from treetop.errors import EventConflict, UnknownEvent
 from treetop.log.base import Log
 from treetop.log.open import open_log
@@ -36,23 +37,23 @@ from treetop.policy.draws import event_name
 from treetop.policy.policy import one_row
 from treetop.records import Decision, Explanation
 
-MOMENT = 1.0  # seconds for somebody who only looks whether the lock is held
-PATIENCE = 5.0  # seconds that new arms wait for a refit
+REFIT_LOCK_TIMEOUT = 1.0  # seconds that a refit waits for another one, which may only be looking whether it is locked
+ADD_LOCK_TIMEOUT = 5.0  # seconds that adding arms waits for a refit to end
 
 
 class Bandit:
-    """Decide, reward, refit, in a folder that outlives the process. Methods may be called from any thread.
+    """Decides, stores rewards and refits, in a folder that outlives the process. All methods are thread-safe.
 
     >>> import tempfile
     >>> X = Y = np.eye(4, dtype=np.float32)  # contexts, and which tea was right for each
     >>> folder = tempfile.TemporaryDirectory()
-    >>> bandit = Bandit.create(f"{folder.name}/tea", X, Y, arms=["mint", "rose", "oolong", "sencha"], max_leaf=2)
-    >>> shown = bandit.decide(X[0], event_id="visit-1", k=2)
-    >>> bandit.reward("visit-1", {shown.arms[0]: 1.0})
-    >>> bandit.refit().rounds, bandit.live.name
+    >>> bandit = Bandit.create(f"{folder.name}/tea", ["mint", "rose", "oolong", "sencha"], X, Y)
+    >>> served = bandit.decide(X[0], event_id="visit-1", k=2)
+    >>> bandit.reward("visit-1", {served.arms[0]: 1.0})
+    >>> bandit.refit().rounds, bandit.snapshot.name
     (1, '000001')
 
-    The catalogue may change, and every decision can be looked at and computed again:
+    Arms come and go, and every decision can be looked up and computed again:
 
     >>> bandit.add_arms(["matcha"], vectors=X[3])
     >>> bandit.remove_arms(["rose"])
@@ -61,7 +62,7 @@ class Bandit:
     >>> bandit.event("visit-1").rewards
     array([ 1., nan])
     >>> event, again = bandit.replay("visit-1")
-    >>> bandit.shown(event).arms == [bandit.live.catalogue.ids[i] for i in again.arms] == shown.arms
+    >>> bandit.served(event) == bandit.served(again) == served
     True
     >>> bandit.roll_back()
     '000001'
@@ -69,65 +70,61 @@ class Bandit:
     >>> folder.cleanup()
     """
 
-    def __init__(self, home: Home, config: Config, log: Log) -> None:
-        self.home, self.config, self.log = home, config, log
+    def __init__(self, folder: BanditFolder, config: Config, log: Log) -> None:
+        self.folder, self.config, self.log = folder, config, log
         self._loading = threading.Lock()
-        self._seen, self._state = home.signature(), home.state()
-        name, model, trouble = home.load(self._state)
-        self.live = Live(name, model, home.catalogue(self._state), config.policy, trouble).warm()
-        self.vocabulary = Vocabulary(model.n_features, _names(home), config.features.strict_features)
+        self._signature, self._state = folder.signature(), folder.state()
+        name, model, trouble = folder.load_model(self._state)
+        self.snapshot = Snapshot(name, model, folder.arm_index(self._state), config.policy, trouble).prepare()
+        self.vocabulary = Vocabulary(model.n_features, _feature_names(folder), config.features.strict_features)
 
     @classmethod
     def create(
         cls,
         folder: str | os.PathLike[str],
+        catalogue: Catalogue | Sequence[ArmId] | None = None,
         X: Matrix | None = None,
         Y: Matrix | None = None,
         *,
-        arms: Iterable[ArmId] | None = None,
         features: Iterable[str] | None = None,
-        vectors: Matrix | None = None,
         model: Model | None = None,
         config: Config | None = None,
-        max_leaf: int | None = None,
-        branching: int = 2,
-        seed: int = 0,
-        log: str | os.PathLike[str] | None = None,
     ) -> Bandit:
-        """A new folder, from labelled contexts X and Y, from one vector an arm, or from a model.
+        """Creates a folder and opens it. The bandit starts from labels, from vectors or from a model.
 
-        `arms` are the ids, 0, 1, 2, ... if not given; `features` the names of the columns. Labels are kept as samples
-        for every refit, and the first model has learned them, unless the settings' learner says otherwise; a model may
-        come with the X and Y that its tree was made from.
+        `catalogue` are the arms, or a plain list of their ids. Labels are contexts `X` (n, n_features) and `Y` (n,
+        n_arms), sparse or dense; unless the settings say otherwise the first model and every refit learn them. Vectors
+        are the catalogue's. `model` may come with the X and Y that its tree was built from. `features` are the names of
+        the columns. Raises FileExistsError if the folder is there and not empty.
 
         >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with Bandit.create(f"{folder}/tea", vectors=np.eye(3), arms=["mint", "rose", "oolong"]) as tea:
-        ...         len(tea.decide(np.ones(3), k=2).arms)
+        >>> arms = Catalogue(["mint", "rose", "oolong"], vectors=np.eye(3))
+        >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", arms) as tea:
+        ...     len(tea.decide(np.ones(3), k=2).arms)
         2
         """
-        config = config or Config(tree=settings.Leaves() if max_leaf is None else settings.Leaves(max_leaf))
-        make_folder(Path(folder), config, X, Y, vectors, model, arms, features, branching, seed)
-        return cls.open(folder, log)
+        create_folder(Path(folder), Catalogue.of(catalogue), X, Y, features, model, config)
+        return cls.open(folder)
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], log: str | os.PathLike[str] | None = None) -> Bandit:
-        """A folder that `create` or `treetop init` made; `log` is a path or postgresql://..., the folder's own if not
-        given.
+        """Opens a folder that `create` or `treetop init` made.
+
+        `log` is the path of a SQLite file or a postgresql:// address; without it, the folder's own file is the log.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     Bandit.create(f"{folder}/tea", vectors=np.eye(4)).close()
+        ...     Bandit.create(f"{folder}/tea", Catalogue(vectors=np.eye(4))).close()
         ...     with Bandit.open(f"{folder}/tea") as tea:
-        ...         len(tea.live.catalogue)
+        ...         len(tea.snapshot.arms)
         4
         """
-        home = Home(Path(folder))
-        home.state()
-        config = settings.read(home.path / settings.CONFIG)
-        opened = open_log(home.path / LOG if log is None else os.fspath(log))
+        found = BanditFolder(Path(folder))
+        found.state()
+        config = read_config(found.path / CONFIG)
+        opened = open_log(found.path / LOG if log is None else os.fspath(log))
         try:
-            return cls(home, config, opened)
+            return cls(found, config, opened)
         except BaseException:
             opened.close()
             raise
@@ -139,59 +136,62 @@ class Bandit:
         self.close()
 
     def close(self) -> None:
-        """Finishes what was begun. The folder can be opened again."""
+        """Commits what was submitted and closes the log. The folder can be opened again."""
         self.log.close()
 
     def __repr__(self) -> str:
-        return f"Bandit({self.home.path}, model {self.live.name}, {self.live.catalogue})"
+        return f"Bandit({self.folder.path}, model {self.snapshot.name}, {self.snapshot.arms})"
 
     def stale(self) -> bool:
-        """Whether `refresh` would have something to do; costs one call of the system.
+        """Whether `refresh` has something to do; costs one system call.
 
         >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", vectors=np.eye(4)) as here:
-        ...     with Bandit.open(f"{folder}/tea") as there:
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     here = Bandit.create(f"{place}/tea", Catalogue(vectors=np.eye(4)))
+        ...     with here, Bandit.open(f"{place}/tea") as there:
         ...         there.remove_arms([3])
-        ...     here.stale(), here.refresh(), here.stale()
+        ...         here.stale(), here.refresh(), here.stale()
         (True, True, False)
         """
-        return bool(self.live.trouble) or self.home.signature() != self._seen
+        return bool(self.snapshot.trouble) or self.folder.signature() != self._signature
 
     def refresh(self) -> bool:
-        """Takes up what another process made current; says whether there was anything. Decisions go on meanwhile."""
+        """Loads what another process made current; returns whether anything changed. Decisions go on meanwhile."""
         with self._loading:
-            signature = self.home.signature()
-            if signature == self._seen and not self.live.trouble:
+            signature = self.folder.signature()
+            if signature == self._signature and not self.snapshot.trouble:
                 return False
-            state, old = self.home.state(), self.live
-            live = self._loaded(state)
-            self.live = live  # one assignment: a decision has the old one or the new one
-            self._seen, self._state = signature, state
-            return live.name != old.name or live.catalogue is not old.catalogue
+            state, old = self.folder.state(), self.snapshot
+            new = self._load(state)
+            self.snapshot = new  # one assignment: a decision uses the old one or the new one
+            self._signature, self._state = signature, state
+            return new.name != old.name or new.arms is not old.arms
 
-    def _loaded(self, state: State) -> Live:
-        """What a state names, without reading again what is here already."""
-        old = self.live
-        same = state.catalogue == self._state.catalogue
-        catalogue = old.catalogue if same else self.home.catalogue(state)
+    def _load(self, state: FolderState) -> Snapshot:
+        """The snapshot of a state; reads only the parts that have changed."""
+        old = self.snapshot
+        arms = old.arms if state.catalogue == self._state.catalogue else self.folder.arm_index(state)
         if old.name == state.model and not old.trouble:
-            return Live(old.name, old.model, catalogue, old.deciding, policies=old.policies).warm()
-        name, model, trouble = self.home.load(state)
+            return replace(old, arms=arms).prepare()
+        name, model, trouble = self.folder.load_model(state)
         if trouble and name == old.name:
             model = old.model
-        return Live(name, model, catalogue, self.config.policy, trouble).warm()
+        return Snapshot(name, model, arms, self.config.policy, trouble).prepare()
 
     def row(self, x: Mapping[str, float] | Matrix) -> Rows:
-        """A context by feature names, or as a row of numbers.
+        """The row of a context, which is given by feature names or as numbers.
 
         >>> import tempfile
+        >>> arms = Catalogue(vectors=np.eye(2))
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with Bandit.create(f"{folder}/tea", vectors=np.eye(2), features=["fresh", "floral"]) as tea:
+        ...     with Bandit.create(f"{folder}/tea", arms, features=["fresh", "floral"]) as tea:
         ...         tea.row({"floral": 2.0}).csr().toarray().tolist()
         [[0.0, 2.0]]
         """
         if isinstance(x, Mapping):
-            return self.vocabulary.named({name: real(f"feature {name!r}", v, -np.inf) for name, v in x.items()})[0]
+            return self.vocabulary.named({name: check_float(f"feature {name!r}", v, -np.inf) for name, v in x.items()})[
+                0
+            ]
         return one_row(x, self.vocabulary.columns)
 
     def decide(
@@ -202,20 +202,25 @@ class Bandit:
         explore: int | None = None,
         eligible: Iterable[ArmId] | None = None,
         exclude: Iterable[ArmId] | None = None,
-    ) -> Shown:
-        """Decides and logs. The same event id again gives the logged decision, or an error if the request differs."""
-        live, row = self.live, self.row(x)
+    ) -> ServedDecision:
+        """Decides and logs; the decision is durable when this returns.
+
+        `x` is a context by feature names or as numbers. `k` and `explore` override the settings; `eligible` and
+        `exclude` are lists of arm ids. The same event id with the same request returns the logged decision again, with
+        another request it raises EventConflict. Raises NoEligibleArm if no arm is left.
+        """
+        snapshot, row = self.snapshot, self.row(x)
         name = None if event_id is None else event_name(event_id)
-        limits = live.restricted(eligible, exclude)
-        event = live.event(row, name, k, explore, limits)
-        answer = self.log.append([event], limits.sets())[0]
+        arm_filter = snapshot.arm_filter(eligible, exclude)
+        event = snapshot.decide(row, name, k, explore, arm_filter)
+        answer = self.log.append([event], arm_filter.sets())[0]
         if isinstance(answer, EventConflict):
             raise answer
-        return self.shown(answer)
+        return self.served(answer)
 
-    def shown(self, event: Event) -> Shown:
-        """A logged decision in the user's ids."""
-        return Shown(event.event_id, event.epoch, tuple(Slot(*slot) for slot in slots(event, self.live.catalogue)))
+    def served(self, decision: Decision) -> ServedDecision:
+        """A decision, such as one in the log, in the user's ids."""
+        return ServedDecision.of(decision, self.snapshot.arms)
 
     def explain(
         self,
@@ -223,123 +228,139 @@ class Bandit:
         eligible: Iterable[ArmId] | None = None,
         exclude: Iterable[ArmId] | None = None,
     ) -> Explanation:
-        """Every effective arm of a context, in dense indices: `bandit.live.catalogue.ids[i]` is arm i.
+        """Every effective arm of a context, in dense indices: arm i has the id `bandit.snapshot.arms.ids[i]`.
 
         >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", vectors=np.eye(4)) as tea:
+        >>> arms = Catalogue(vectors=np.eye(4))
+        >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", arms) as tea:
         ...     round(float(tea.explain(np.ones(4)).probability.sum()), 9)
         1.0
         """
-        live = self.live
-        return live.explain(self.row(x), live.restricted(eligible, exclude))
+        snapshot = self.snapshot
+        return snapshot.explain(self.row(x), snapshot.arm_filter(eligible, exclude))
 
     def reward(self, event_id: str | int, rewards: Mapping[ArmId, float]) -> None:
-        """What came of arms of an event, in [0, 1]: all of it is stored, or none. The same again changes nothing."""
-        name = event_name(event_id)
-        given = self.rewards(name, rewards)
-        raise_for(name, given, self.log.reward(given), self.live.catalogue)
+        """Stores rewards in [0, 1] for arms of an event: all of them or none. Sending the same again changes nothing.
 
-    def rewards(self, event_id: str, rewards: Mapping[ArmId, float]) -> list[Reward]:
-        """As the log takes them.
+        Raises UnknownEvent, UnknownArm, ArmNotShown, or RewardConflict if another reward is stored.
+        """
+        name = event_name(event_id)
+        records = self.reward_records(name, rewards)
+        check_stored(name, records, self.log.reward(records), self.snapshot.arms)
+
+    def reward_records(self, event_id: str, rewards: Mapping[ArmId, float]) -> list[Reward]:
+        """Rewards as the log takes them, checked, with the time of now.
 
         >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with Bandit.create(f"{folder}/tea", vectors=np.eye(2), arms=["mint", "rose"]) as tea:
-        ...         [(reward.arm, reward.value) for reward in tea.rewards("visit-1", {"rose": 1})]
+        >>> arms = Catalogue(["mint", "rose"], vectors=np.eye(2))
+        >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", arms) as tea:
+        ...     [(record.arm, record.value) for record in tea.reward_records("visit-1", {"rose": 1})]
         [(1, 1.0)]
         """
         if not rewards:
             raise ValueError("there are no rewards in it")
         now = time.time()
-        arms = self.live.catalogue.find(rewards).tolist()
-        values = [real(f"reward of arm {arm!r}", value, 0, 1) for arm, value in rewards.items()]
+        arms = self.snapshot.arms.find(rewards).tolist()
+        values = [check_float(f"reward of arm {arm!r}", value, 0, 1) for arm, value in rewards.items()]
         if len(set(arms)) < len(arms):
             raise ValueError("an arm is in it twice")
         return [Reward(event_id, arm, value, now) for arm, value in zip(arms, values, strict=True)]
 
     def event(self, event_id: str | int) -> Stored:
-        """What the log holds of an event: the decision, and the rewards so far."""
+        """An event as it is in the log, with its rewards so far. Raises UnknownEvent."""
         found = self.log.event(event_name(event_id))
         if found is None:
             raise UnknownEvent(f"there is no event {event_id!r} in the log")
         return found
 
     def replay(self, event_id: str | int) -> tuple[Event, Decision]:
-        """A logged decision, and the same computed anew from its model; `same` compares them."""
-        event = self.event(event_id).event
-        if event.model not in self.home.models():
-            kept = ", ".join(self.home.models())
-            raise ValueError(f"event {event.event_id!r} was decided by model {event.model}; kept are {kept}")
-        model = Model.load(self.home.model_path(event.model))
-        return event, decided_again(event, model, self.live.catalogue, self.log.eligible_set)
+        """A logged decision, and the same computed again from its model; `same_decision` compares them.
 
-    def refit(self) -> Refit:
-        """A new model from all feedback in the log, made current. Decisions go on meanwhile with the old one."""
-        with self.home.making_a_model(MOMENT):
+        Raises ValueError if the model is not kept any more.
+        """
+        event = self.event(event_id).event
+        if event.model not in self.folder.models():
+            kept = ", ".join(self.folder.models())
+            raise ValueError(f"event {event.event_id!r} was decided by model {event.model}; kept are {kept}")
+        model = Model.load(self.folder.model_path(event.model))
+        return event, replayed_decision(event, model, self.snapshot.arms, self.log.eligible_set)
+
+    def refit(self) -> RefitResult:
+        """Fits a new model on all feedback in the log and makes it current. Decisions go on with the old one meanwhile.
+
+        Raises FolderInUse if another refit runs, NothingToLearn, InvalidModel, or ModelSuperseded if a rollback came
+        in between; then nothing has changed.
+        """
+        with self.folder.model_lock(REFIT_LOCK_TIMEOUT):
             self.refresh()
-            began, live, state = time.perf_counter(), self.live, self.home.state()
-            base = live.model
-            if (missing := len(live.catalogue) - base.n_arms) > 0:  # after a rollback to before they were added
-                base = grow(base, missing, self.config.tree.max_leaf)
+            start, state = time.perf_counter(), self.folder.state()
+            arms, config = self.snapshot.arms, self.config
+            base = self._base()
             observed = self.log.counts().observed
-            mark = self.log.seal(f"refit {name_of(state.following)} {time.time():.6f}")
-            wait, default = self.config.rewards.reward_wait, self.config.rewards.default_reward
-            tree = tree_id(base.tree) if self.config.learner.name == "paper" else None  # where arms move, any tree's
+            mark = self.log.seal(f"refit {model_name(state.next_epoch)} {time.time():.6f}")
+            wait, default = config.rewards.reward_wait, config.rewards.default_reward
+            tree = tree_id(base.tree) if config.learner.name == "paper" else None  # only the paper's learner uses nodes
             chunks = self.log.samples(mark, wait=wait, default=default, tree=tree)
-            feedback = gather(chunks, base.n_features, live.catalogue.epochs())
-            known = self.home.labelled(base, live.catalogue.gone) if self.config.learner.takes_labels else None
-            model, heard = learned(base, feedback, self.config.learner.regressor(known), state.following)
-            checked(model, base, feedback, self.config.policy.policy())
-            keep = self.config.refit.keep
-            self.home.publish(model, state.model, keep, refit_observed=observed, refit_time=mark.time)
-            done = Refit(
-                name_of(model.epoch), len(feedback), int(feedback.observed.sum()), time.perf_counter() - began, heard
-            )
-            self.home.note("refit", base=state.model, **asdict(done))
+            feedback = gather(chunks, base.n_features, arms.epochs())
+            uses_labels = config.learner.uses_label_samples
+            samples = self.folder.label_samples(base, arms.is_removed) if uses_labels else None
+            model, caught = next_fit(base, feedback, config.learner.make_learner(samples), state.next_epoch)
+            validate(model, base, feedback, config.policy.make_policy())
+            self.folder.publish(model, state.model, config.refit.keep, refit_observed=observed, refit_time=mark.time)
+            rewards, seconds = int(feedback.observed.sum()), time.perf_counter() - start
+            result = RefitResult(model_name(model.epoch), len(feedback), rewards, seconds, caught)
+            self.folder.note("refit", base=state.model, **asdict(result))
         self.refresh()
-        return done
+        return result
+
+    def _base(self) -> Model:
+        """The current model, grown by the arms that it does not know: after a rollback to before they were added."""
+        model, missing = self.snapshot.model, len(self.snapshot.arms) - self.snapshot.model.n_arms
+        return grow(model, missing, self.config.tree.max_leaf) if missing > 0 else model
 
     def roll_back(self, model: str | None = None) -> str:
-        """Makes an older model current again: the one before, or the one named. The next refit goes on from there."""
-        before = self.live.name
-        state = self.home.roll_back(model)
-        self.home.note("rollback", model=state.model, base=before)
+        """Makes another kept model current, the one before or the one named; returns its name.
+
+        The next refit starts from there.
+        """
+        before = self.snapshot.name
+        state = self.folder.roll_back(model)
+        self.folder.note("rollback", model=state.model, base=before)
         self.refresh()
         return state.model
 
     def add_arms(self, arms: Iterable[ArmId], vectors: Matrix | None = None) -> None:
-        """New arms, each with a positive chance at once. A vector in the space of the contexts puts an arm among its
-        like; the others go where there is most room. Waits a little for a refit to end, which makes a model too."""
-        with self.home.making_a_model(PATIENCE):
+        """Adds arms; each has a positive chance of being shown at once.
+
+        An arm with a vector, in the space of the contexts, is put beside similar arms; one without goes to a leaf with
+        room. Makes a new model, and waits up to 5 seconds for a running refit; then it raises FolderInUse.
+        """
+        with self.folder.model_lock(ADD_LOCK_TIMEOUT):
             self.refresh()
-            live, state = self.live, self.home.state()
-            catalogue = live.catalogue.add(arms)
-            fresh = catalogue.ids[len(live.catalogue) :]
+            known, state = self.snapshot.arms, self.folder.state()
+            fresh = known.add(arms).ids[len(known) :]
             if not fresh:
                 return
-            base = live.model
-            if (missing := len(live.catalogue) - base.n_arms) > 0:
-                base = grow(base, missing, self.config.tree.max_leaf)
-            model = grow(base, len(fresh), self.config.tree.max_leaf, vectors)
-            model = replace(model, epoch=state.following)
-            self.home.publish(model, state.model, self.config.refit.keep, line_added(fresh, model.epoch))
-            self.home.note("arms added", model=name_of(model.epoch), base=state.model, count=len(fresh))
+            model = grow(self._base(), len(fresh), self.config.tree.max_leaf, vectors)
+            model = replace(model, epoch=state.next_epoch)
+            self.folder.publish(model, state.model, self.config.refit.keep, line_added(fresh, model.epoch))
+            self.folder.note("arms added", model=model_name(model.epoch), base=state.model, count=len(fresh))
         self.refresh()
 
     def remove_arms(self, arms: Iterable[ArmId]) -> None:
-        """Arms that are never shown again. Their ids stay taken, and rewards for what was shown are still accepted."""
+        """Removes arms: they are never shown again. Their ids stay taken; rewards for past decisions are accepted."""
         listed, removed = list(arms), list[int]()
 
-        def lines(now: Catalogue) -> bytes:
-            removed.extend(now.remove(listed).removed[len(now.removed) :])
+        def lines(known: ArmIndex) -> bytes:
+            removed.extend(known.remove(listed).removed[len(known.removed) :])
             return line_removed(removed) if removed else b""
 
-        self.home.extend(lines)
+        self.folder.extend_catalogue(lines)
         if removed:
-            self.home.note("arms removed", model=self.live.name, count=len(removed))
+            self.folder.note("arms removed", model=self.snapshot.name, count=len(removed))
         self.refresh()
 
 
-def _names(home: Home) -> tuple[str, ...] | None:
-    path = home.path / VOCABULARY
+def _feature_names(folder: BanditFolder) -> tuple[str, ...] | None:
+    path = folder.path / VOCABULARY
     return tuple(json.loads(path.read_bytes())) if path.exists() else None

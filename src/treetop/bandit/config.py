@@ -1,4 +1,4 @@
-"""The settings of a bandit folder, as config.toml says them. Knows what they may be, not what they do."""
+"""The settings of a bandit's folder, as config.toml has them. Checks values and makes policies and learners of them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from treetop.arrays import real, whole
+from treetop.arrays import check_float, check_int
 from treetop.learning.label_samples import LabelSamples
-from treetop.learning.linear import Linear
-from treetop.learning.pooled import Pooled
+from treetop.learning.learners import make_learner
 from treetop.learning.refit import Learner
 from treetop.learning.schedule import Epochs
 from treetop.policy.policy import MAX_SLOTS, Policy
-from treetop.policy.strategies import STRATEGIES, Strategy
+from treetop.policy.strategies import make_strategy
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -23,13 +22,19 @@ else:
     import tomli as tomllib
 
 CONFIG = "config.toml"
-YEAR = 366 * 86400.0
+YEAR = 366 * 86400.0  # seconds
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Deciding:
-    """What a request may leave out, and what it cannot say."""
+class PolicyConfig:
+    """How decisions are made. A request may override `k` and `explore`; the rest is the operator's choice.
+
+    `beta` replaces the beam by adaptive search; `parameters` are those of the strategy.
+
+    >>> PolicyConfig(k=3, explore=1, strategy="igw", parameters={"C": 0.5}).make_policy().strategy.C
+    0.5
+    """
 
     k: int = 5
     explore: int = 3
@@ -39,38 +44,47 @@ class Deciding:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.policy(self.k, self.explore)
+        self.make_policy(self.k, self.explore)
 
-    def made_strategy(self) -> Strategy:
-        if self.strategy not in STRATEGIES:
-            raise ValueError(f"strategy is {self.strategy!r}; it must be one of {', '.join(STRATEGIES)}")
-        kind = STRATEGIES[self.strategy]
-        known = [f.name for f in fields(kind)]
-        if wrong := [name for name in self.parameters if name not in known]:
-            raise ValueError(f"{self.strategy} has no {wrong[0]!r}; it has {', '.join(known) or 'no parameters'}")
-        made: Strategy = kind(**self.parameters)
-        return made
+    def make_policy(self, k: int | None = None, explore: int | None = None) -> Policy:
+        """The policy of a request. Without `explore`, at most the configured number of its k slots explore.
 
-    def policy(self, k: int | None = None, explore: int | None = None) -> Policy:
-        """The policy of a request; fewer slots than usual explore as many as there are, at most the usual number."""
+        >>> PolicyConfig(k=5, explore=3).make_policy(k=2).explore
+        2
+        """
         slots = self.k if k is None else k
-        drawn = min(self.explore, slots) if explore is None else explore
-        return Policy(slots, drawn, self.beam, self.made_strategy(), self.beta)
+        explored = min(self.explore, slots) if explore is None else explore
+        return Policy(slots, explored, self.beam, make_strategy(self.strategy, self.parameters), self.beta)
 
 
 @dataclass(frozen=True)
-class Leaves:
-    """What the tree was built with, and what new arms have to respect."""
+class TreeConfig:
+    """How the tree is built: at most `max_leaf` arms in a leaf, also after arms are added.
+
+    >>> TreeConfig(max_leaf=0)
+    Traceback (most recent call last):
+    ValueError: max_leaf is 0; it must lie in [1, 2147483647]
+    """
 
     max_leaf: int = 100
+    branching: int = 2
+    seed: int = 0
 
     def __post_init__(self) -> None:
-        whole("max_leaf", self.max_leaf, 1)
+        check_int("max_leaf", self.max_leaf, 1)
+        check_int("branching", self.branching, 2)
+        check_int("seed", self.seed, -(2**63), 2**63 - 1)
 
 
 @dataclass(frozen=True)
-class Naming:
-    strict_features: bool = False  # whether a feature that is not in the vocabulary is refused, or counted and ignored
+class FeatureConfig:
+    """`strict_features`: whether an unknown feature name is refused, or counted and ignored.
+
+    >>> Config(features=FeatureConfig(strict_features=True)).features.strict_features
+    True
+    """
+
+    strict_features: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.strict_features, bool):
@@ -78,80 +92,95 @@ class Naming:
 
 
 @dataclass(frozen=True)
-class Learning:
-    """`treetop` is the learner that shares strength (squared loss only), `paper` the faithful one.
+class LearnerConfig:
+    """`name` is `treetop`, which shares strength between arms (squared loss only), or `paper`, the faithful learner.
 
-    `warm`: the labels that the bandit was made from, if any were kept, are samples of every refit of `treetop`.
+    `label_samples`: whether every refit of `treetop` also learns the labels that the bandit was created from.
     """
 
     name: str = "treetop"
     loss: str = "squared"
     cost: float = 1.0
-    warm: bool = True
+    label_samples: bool = True
 
     def __post_init__(self) -> None:
-        if self.name not in ("paper", "treetop"):
-            raise ValueError(f"the learner's name is {self.name!r}; it must be paper or treetop")
-        if self.name == "treetop" and self.loss != "squared":
-            raise ValueError(f"loss={self.loss!r} is for the learner paper, not for treetop")
-        if not isinstance(self.warm, bool):
-            raise TypeError(f"warm must be true or false, not {self.warm!r}")
-        self.regressor()
+        if not isinstance(self.label_samples, bool):
+            raise TypeError(f"label_samples must be true or false, not {self.label_samples!r}")
+        self.make_learner()
 
     @property
-    def takes_labels(self) -> bool:
-        return self.warm and self.name == "treetop"
+    def uses_label_samples(self) -> bool:
+        """Whether the learner takes label samples at all, and the settings ask for them."""
+        return self.label_samples and self.name == "treetop"
 
-    def regressor(self, known: LabelSamples | None = None) -> Learner:
-        return Linear(self.loss, self.cost) if self.name == "paper" else Pooled(self.cost, label_samples=known)
+    def make_learner(self, samples: LabelSamples | None = None) -> Learner:
+        """The learner; `samples` are the label samples that it learns beside the feedback.
+
+        >>> type(LearnerConfig("paper").make_learner()).__name__
+        'Linear'
+        """
+        return make_learner(self.name, loss=self.loss, cost=self.cost, label_samples=samples)
 
 
 @dataclass(frozen=True)
-class Refitting:
-    """When to refit: after `first` rounds with an observed reward, then at every `factor` times as many; by the clock
-    `every` so many seconds if there is anything new (0: never by the clock)."""
+class RefitConfig:
+    """When to refit: after `first` rounds with an observed reward, then at every `factor` times as many; also `every`
+    so many seconds, if there are new rewards (0: never by the clock).
+
+    A failed refit is tried again after `retry` seconds, then after twice as many each time, up to `retry_most`. `keep`
+    is the number of models kept on disk.
+    """
 
     first: int = 1024
     factor: float = 1.2
     every: float = 0.0
-    retry: float = 10.0  # seconds after a failure; twice as many after the next
+    retry: float = 10.0
     retry_most: float = 3600.0
-    keep: int = 5  # models
+    keep: int = 5
 
     def __post_init__(self) -> None:
-        Epochs.geometric(self.first, real("factor", self.factor, 1.01, 1e6))
-        real("every", self.every, 0, YEAR)
-        real("retry", self.retry, 0.01, YEAR)
-        real("retry_most", self.retry_most, self.retry, YEAR)
-        whole("keep", self.keep, 2, 10_000)
+        Epochs.geometric(self.first, check_float("factor", self.factor, 1.01, 1e6))
+        check_float("every", self.every, 0, YEAR)
+        check_float("retry", self.retry, 0.01, YEAR)
+        check_float("retry_most", self.retry_most, self.retry, YEAR)
+        check_int("keep", self.keep, 2, 10_000)
 
     def due(self, then: int, now: int) -> bool:
-        """Whether the schedule asks for a refit, if the last one saw `then` observed rounds and there are `now`.
+        """Whether a refit is due, if the last one saw `then` observed rounds and there are `now`.
 
-        >>> Refitting(first=100).due(0, 99), Refitting(first=100).due(100, 119), Refitting(first=100).due(100, 120)
+        >>> schedule = RefitConfig(first=100)
+        >>> schedule.due(0, 99), schedule.due(100, 119), schedule.due(100, 120)
         (False, False, True)
         """
         return any(n > then for n in Epochs.geometric(self.first, self.factor).until(now + 1))
 
-    def following(self, then: int) -> int:
-        """How many observed rounds the schedule waits for, if the last refit saw `then`.
+    def next_at(self, then: int) -> int:
+        """The number of observed rounds at which the next refit is due, if the last one saw `then`.
 
-        >>> Refitting(first=100, factor=2).following(0), Refitting(first=100, factor=2).following(250)
+        >>> RefitConfig(first=100, factor=2).next_at(0), RefitConfig(first=100, factor=2).next_at(250)
         (100, 400)
         """
         reach = max(self.first, then + 1, int(then * self.factor) + 1) + 1
         return next(n for n in Epochs.geometric(self.first, self.factor).until(reach) if n > then)
 
     def pause(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row."""
+        """Seconds to wait after so many failures in a row.
+
+        >>> RefitConfig(retry=10).pause(1), RefitConfig(retry=10).pause(3)
+        (10.0, 40.0)
+        """
         return min(self.retry_most, self.retry * 2.0 ** min(60, max(0, failures - 1)))
 
 
 @dataclass(frozen=True)
-class Rewards:
-    """`default_reward` is what an unobserved slot counts as after `reward_wait` seconds; without it, it stays so.
+class RewardConfig:
+    """`default_reward` is the reward of a slot that has none `reward_wait` seconds after its decision; without it
+    such a slot stays unobserved.
 
-    Decisions older than `keep_days` are forgotten (0: never).
+    Decisions older than `keep_days` are deleted from the log (0: never).
+
+    >>> RewardConfig(reward_wait=3600, default_reward=0.0)  # no click within an hour is a reward of 0
+    RewardConfig(reward_wait=3600, default_reward=0.0, keep_days=0.0)
     """
 
     reward_wait: float = 0.0
@@ -159,43 +188,51 @@ class Rewards:
     keep_days: float = 0.0
 
     def __post_init__(self) -> None:
-        real("reward_wait", self.reward_wait, 0, YEAR)
-        real("keep_days", self.keep_days, 0, 1e6)
+        check_float("reward_wait", self.reward_wait, 0, YEAR)
+        check_float("keep_days", self.keep_days, 0, 1e6)
         if self.default_reward is not None:
-            real("default_reward", self.default_reward, 0, 1)
+            check_float("default_reward", self.default_reward, 0, 1)
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What the service accepts; everything above is refused with a status that says which limit it was."""
+class LimitConfig:
+    """What the service accepts. A request above a limit is refused with an error that names the limit.
 
-    body: int = 1 << 20  # bytes of a request; a batch may have `batch_body`
-    batch_body: int = 16 << 20
-    features: int = 10_000  # of one context
+    >>> LimitConfig(k=20).in_flight
+    256
+    """
+
+    body: int = 1 << 20  # bytes of a request's body
+    batch_body: int = 16 << 20  # the same for a batch
+    features: int = 10_000  # in one context
     k: int = 100
-    arms: int = 100_000  # listed as eligible or excluded
-    batch: int = 1000
+    arms: int = 100_000  # listed in one request as eligible or excluded
+    batch: int = 1000  # requests in a batch
     in_flight: int = 256  # requests at a time, per worker
-    seconds: float = 30.0  # for a request's body to arrive
+    seconds: float = 30.0  # until a request's body must have arrived
 
     def __post_init__(self) -> None:
         for name in ("body", "batch_body", "features", "arms", "batch", "in_flight"):
-            whole(name, getattr(self, name), 1, 2**40)
-        whole("k", self.k, 1, MAX_SLOTS)
-        real("seconds", self.seconds, 0.1, 3600)
+            check_int(name, getattr(self, name), 1, 2**40)
+        check_int("k", self.k, 1, MAX_SLOTS)
+        check_float("seconds", self.seconds, 0.1, 3600)
 
 
 @dataclass(frozen=True)
 class Config:
-    """All settings; by default those of a new folder. `Config.of("paper")` has the faithful algorithm's."""
+    """All settings of a bandit, one group for each table of config.toml.
 
-    policy: Deciding = field(default_factory=Deciding)
-    tree: Leaves = field(default_factory=Leaves)
-    features: Naming = field(default_factory=Naming)
-    learner: Learning = field(default_factory=Learning)
-    refit: Refitting = field(default_factory=Refitting)
-    rewards: Rewards = field(default_factory=Rewards)
-    limits: Limits = field(default_factory=Limits)
+    >>> Config(policy=PolicyConfig(k=3), tree=TreeConfig(max_leaf=50)).policy.k
+    3
+    """
+
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    tree: TreeConfig = field(default_factory=TreeConfig)
+    features: FeatureConfig = field(default_factory=FeatureConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    refit: RefitConfig = field(default_factory=RefitConfig)
+    rewards: RewardConfig = field(default_factory=RewardConfig)
+    limits: LimitConfig = field(default_factory=LimitConfig)
 
     def __post_init__(self) -> None:
         if self.limits.k < self.policy.k:
@@ -203,50 +240,56 @@ class Config:
 
     @classmethod
     def of(cls, learner: str) -> Config:
-        """The defaults that go with a learner: its strategy and its schedule.
+        """The defaults for a learner: `paper` has the faithful algorithm's strategy and refit schedule.
 
         >>> Config.of("paper").policy.strategy, Config.of("treetop").policy.strategy
         ('igw', 'cost-aware')
         """
         if learner != "paper":
-            return cls(learner=Learning(learner))
-        return cls(Deciding(strategy="igw"), learner=Learning("paper", warm=False), refit=Refitting(1000, 2.0))
+            return cls(learner=LearnerConfig(learner))
+        learner_config = LearnerConfig("paper", label_samples=False)
+        return cls(PolicyConfig(strategy="igw"), learner=learner_config, refit=RefitConfig(1000, 2.0))
 
 
 TABLES: dict[str, type[Any]] = {
-    "policy": Deciding, "tree": Leaves, "features": Naming, "learner": Learning, "refit": Refitting,
-    "rewards": Rewards, "limits": Limits,
-}  # fmt: skip
+    "policy": PolicyConfig,
+    "tree": TreeConfig,
+    "features": FeatureConfig,
+    "learner": LearnerConfig,
+    "refit": RefitConfig,
+    "rewards": RewardConfig,
+    "limits": LimitConfig,
+}
 
 
-def read(path: Path) -> Config:
-    """The settings of a file; what is not there has its default, what is not known is an error.
+def read_config(path: Path) -> Config:
+    """The settings in a file. A missing setting has its default; an unknown one is a ValueError.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     _ = Path(folder, CONFIG).write_text("[policy]\\nbeam = 30")
-    ...     read(Path(folder, CONFIG)).policy.beam
+    ...     read_config(Path(folder, CONFIG)).policy.beam
     30
     """
     try:
-        return parse(path.read_text(encoding="utf-8"))
+        return parse_config(path.read_text(encoding="utf-8"))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from None
 
 
-def parse(text: str) -> Config:
-    """The settings of a text.
+def parse_config(text: str) -> Config:
+    """The settings in a text.
 
-    >>> parse("[policy]\\nk = 3").policy.k
+    >>> parse_config("[policy]\\nk = 3").policy.k
     3
     """
     tables = tomllib.loads(text)
     if wrong := next((name for name in tables if name not in TABLES), None):
         raise ValueError(f"there is no table [{wrong}]; the tables are {', '.join(TABLES)}")
-    return Config(**{name: _made(kind, tables.get(name, {}), name) for name, kind in TABLES.items()})
+    return Config(**{name: _parse_table(kind, tables.get(name, {}), name) for name, kind in TABLES.items()})
 
 
-def _made(kind: type[T], table: object, name: str) -> T:
+def _parse_table(kind: type[T], table: object, name: str) -> T:
     if not isinstance(table, dict):
         raise ValueError(f"{name} is {table!r}; it must be a table, [{name}]")
     known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
@@ -258,23 +301,23 @@ def _made(kind: type[T], table: object, name: str) -> T:
         raise ValueError(f"[{name}] {error}") from None
 
 
-def text_of(config: Config) -> str:
-    """The settings as a file, with a word on each table.
+def config_text(config: Config) -> str:
+    """The settings as the text of config.toml, with a comment on each table.
 
-    >>> print(text_of(Config()).splitlines()[2])
+    >>> print(config_text(Config()).splitlines()[2])
     [policy]  # slots of a decision, how many of them explore, nodes that survive each level of the search
-    >>> parse(text_of(Config())) == Config()
+    >>> parse_config(config_text(Config())) == Config()
     True
     """
-    out = ["# The settings of this bandit; the service reads them when it starts. docs/service.md explains them.\n"]
+    out = ["# The settings of this bandit. The service reads them when it starts; docs/service.md explains them.\n"]
     about = {
         "policy": "slots of a decision, how many of them explore, nodes that survive each level of the search",
-        "tree": "arms in a leaf at most; new arms respect it",
+        "tree": "arms in a leaf at most; branching and seed are only used when the tree is built",
         "features": "strict_features = true refuses features that are not in the vocabulary",
-        "learner": 'name = "treetop" shares strength between arms, "paper" does not; warm = true: labels are samples',
-        "refit": "after `first` observed rounds, then at every `factor` times as many; `every` seconds; models kept",
+        "learner": 'name = "treetop" shares strength between arms, "paper" does not; label_samples: learn labels',
+        "refit": "after `first` observed rounds, then at `factor` times as many; `every` seconds; `keep` models",
         "rewards": "default_reward = 0.0 counts a slot without a reward as 0 after `reward_wait` seconds",
-        "limits": "what a request may ask for",
+        "limits": "the largest requests that are accepted",
     }
     for name in TABLES:
         table = getattr(config, name)

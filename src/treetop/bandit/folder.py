@@ -1,9 +1,9 @@
-"""A bandit's folder: which model and catalogue are current, the models kept, what happened to them. Decides nothing.
+"""A bandit's folder on disk: the current model and arm ids, the models kept, their history. Decides nothing.
 
-    config.toml  vocabulary.json  catalogue.jsonl  labelled/  models/000007/  current  history.jsonl  log.sqlite
+    config.toml  vocabulary.json  catalogue.jsonl  label_samples/  models/000007/  current  history.jsonl  log.sqlite
 
-`current` is the one file that says what serves. It is replaced in one step, so a reader sees one state or the next. The
-catalogue only grows, and `current` says how much of it counts.
+Only the file `current` says what serves. It is replaced in one step, so a reader sees the old state or the new one.
+catalogue.jsonl only grows; `current` says how many of its bytes count.
 """
 
 from __future__ import annotations
@@ -19,45 +19,47 @@ from pathlib import Path
 from typing import Any
 
 from treetop.arrays import Bools
-from treetop.bandit.catalogue import Catalogue
+from treetop.bandit.arm_index import ArmIndex
 from treetop.errors import ModelFileError, ModelSuperseded
 from treetop.files import append, cut_unfinished_line, locked, put
 from treetop.learning.label_samples import LabelSamples, load_label_samples
 from treetop.model.model import Model
 
 CURRENT, CATALOGUE, HISTORY, MODELS, LOG = "current", "catalogue.jsonl", "history.jsonl", "models", "log.sqlite"
-LABELLED = "labelled"
-PATIENCE = 60.0  # seconds for another process to finish a change
+LABEL_SAMPLES = "label_samples"
+LOCK_TIMEOUT = 60.0  # seconds that another process may take to finish a change
 
 
 @dataclass(frozen=True)
-class State:
-    """What `current` says. A model's name is its epoch, and no name is used twice."""
+class FolderState:
+    """The content of `current`. A model's name is its epoch; no name is used twice."""
 
     model: str
-    catalogue: int  # bytes of catalogue.jsonl
-    following: int  # the epoch of the next model
+    catalogue: int  # bytes of catalogue.jsonl that count
+    next_epoch: int  # of the next model
     refit_observed: int = 0  # rounds with an observed reward that the last refit saw; a rollback does not change it
     refit_time: float = 0.0
     format: int = 1
 
 
 @dataclass(frozen=True)
-class Home:
+class BanditFolder:
+    """Reads and changes a bandit's folder. Any number of processes may do so at once: changes take turns by locks."""
+
     path: Path
 
     def model_path(self, name: str) -> Path:
         return self.path / MODELS / name
 
     def signature(self) -> tuple[int, ...]:
-        """Changes when `current` is replaced; costs one call of the system."""
-        facts = os.stat(self.path / CURRENT)
-        return facts.st_ino, facts.st_mtime_ns, facts.st_size
+        """A value that changes when `current` is replaced; costs one system call."""
+        found = os.stat(self.path / CURRENT)
+        return found.st_ino, found.st_mtime_ns, found.st_size
 
-    def state(self) -> State:
+    def state(self) -> FolderState:
+        """What serves now. Raises FileNotFoundError or ValueError if this is not a bandit's folder."""
         try:
-            said = json.loads((self.path / CURRENT).read_bytes())
-            state = State(**said)
+            state = FolderState(**json.loads((self.path / CURRENT).read_bytes()))
         except FileNotFoundError:
             raise FileNotFoundError(f"{self.path} is not a bandit's folder: there is no {CURRENT!r} in it") from None
         except (ValueError, TypeError) as error:
@@ -66,85 +68,93 @@ class Home:
             raise ValueError(f"{self.path / CURRENT} has format {state.format}; this software reads 1")
         return state
 
-    def catalogue(self, state: State) -> Catalogue:
+    def arm_index(self, state: FolderState) -> ArmIndex:
+        """The arm ids of a state."""
         with (self.path / CATALOGUE).open("rb") as file:
             lines = file.read(state.catalogue)
         if len(lines) != state.catalogue:
             raise ValueError(f"{self.path / CATALOGUE} has {len(lines)} bytes; {state.catalogue} were written")
-        return Catalogue.read(lines)
+        return ArmIndex.read(lines)
 
-    def labelled(self, model: Model, gone: Bools) -> LabelSamples:
-        """The labels that the bandit was made from, without those of arms that are gone."""
-        return load_label_samples(self.path / LABELLED, model.n_arms, model.n_features).without(gone)
+    def label_samples(self, model: Model, is_removed: Bools) -> LabelSamples:
+        """The labels that the bandit was created from, as samples, without those of removed arms."""
+        return load_label_samples(self.path / LABEL_SAMPLES, model.n_arms, model.n_features).without(is_removed)
 
     def models(self) -> list[str]:
         """The models kept, oldest first."""
         return sorted((path.name for path in (self.path / MODELS).iterdir() if path.name.isdecimal()), key=int)
 
-    def load(self, state: State) -> tuple[str, Model, str]:
-        """The current model, or if it cannot be read the newest that can, and then why."""
+    def load_model(self, state: FolderState) -> tuple[str, Model, str]:
+        """Name and model that are current, and "". If that model cannot be read: the newest that can, and the reason.
+
+        Raises ModelFileError if no model can be read.
+        """
         trouble = ""
         older = [name for name in reversed(self.models()) if name != state.model]
         for name in [state.model, *older]:
-            model, why = _opened(self.model_path(name))
+            model, why = _try_load(self.model_path(name))
             trouble = trouble or why
             if model is not None:
                 return name, model, trouble
         raise ModelFileError(f"no model of {self.path} can be read; {trouble}")
 
     @contextmanager
-    def changing(self) -> Iterator[State]:
-        """The state, while no other process changes it."""
-        with locked(self.path / ".lock", PATIENCE):
+    def locked_state(self) -> Iterator[FolderState]:
+        """The state, which no other process can change meanwhile."""
+        with locked(self.path / ".lock", LOCK_TIMEOUT):
             yield self.state()
 
     @contextmanager
-    def making_a_model(self, patience: float = 0.0) -> Iterator[None]:
-        """Refits and new arms come one after the other. What a killed one left half-written is cleared away."""
-        with locked(self.path / ".refit.lock", patience):
-            for left in (self.path / MODELS).glob(".*"):
-                shutil.rmtree(left, ignore_errors=True)
+    def model_lock(self, timeout: float = 0.0) -> Iterator[None]:
+        """Held while a model is made, by a refit or by adding arms. Deletes what a killed process left half-written.
+
+        Raises FolderInUse if another process holds it for longer than `timeout` seconds.
+        """
+        with locked(self.path / ".refit.lock", timeout):
+            for leftover in (self.path / MODELS).glob(".*"):
+                shutil.rmtree(leftover, ignore_errors=True)
             yield
 
-    def publish(self, model: Model, base: str, keep: int, catalogue: bytes = b"", **facts: Any) -> State:
-        """Saves a model made from the model `base` and makes it current, with lines for the catalogue.
+    def publish(self, model: Model, base: str, keep: int, catalogue: bytes = b"", **changes: Any) -> FolderState:
+        """Saves a model that was made from the model `base`, and makes it current.
 
-        Nothing changes if another model became current meanwhile, or if anything fails.
+        `catalogue` are lines to add to catalogue.jsonl, `changes` further fields of the state; `keep` models stay.
+        Raises ModelSuperseded if another model became current meanwhile. Nothing changes if anything fails.
         """
-        name = name_of(model.epoch)
+        name = model_name(model.epoch)
         model.save(self.model_path(name))
-        Model.load(self.model_path(name))  # what was written can be read
+        Model.load(self.model_path(name))  # raises if what was written cannot be read
         try:
-            with self.changing() as state:
+            with self.locked_state() as state:
                 if state.model != base:
                     raise ModelSuperseded(f"model {state.model} became current while one was made from {base}")
-                following = max(state.following, model.epoch + 1)
-                state = self._written(state, catalogue, **facts, model=name, following=following)
+                next_epoch = max(state.next_epoch, model.epoch + 1)
+                state = self._write_state(state, catalogue, **changes, model=name, next_epoch=next_epoch)
         except BaseException:
             shutil.rmtree(self.model_path(name), ignore_errors=True)
             raise
-        self._tidy(state, keep)
+        self._delete_old_models(state, keep)
         return state
 
-    def _written(self, state: State, catalogue: bytes, **facts: Any) -> State:
-        if not catalogue and not facts:
+    def _write_state(self, state: FolderState, catalogue: bytes, **changes: Any) -> FolderState:
+        if not catalogue and not changes:
             return state
         if catalogue:
             path = self.path / CATALOGUE
-            os.truncate(path, state.catalogue)  # what a crash left behind was never part of it
+            os.truncate(path, state.catalogue)  # lines that a crash left behind do not count
             append(path, catalogue)
-        state = replace(state, catalogue=state.catalogue + len(catalogue), **facts)
+        state = replace(state, catalogue=state.catalogue + len(catalogue), **changes)
         put(self.path / CURRENT, lambda file: file.write(json.dumps(asdict(state)).encode() + b"\n"))
         return state
 
-    def extend(self, lines: Callable[[Catalogue], bytes]) -> State:
-        """Adds lines to the catalogue, made from what it is at that moment; the model stays."""
-        with self.changing() as state:
-            return self._written(state, lines(self.catalogue(state)))
+    def extend_catalogue(self, lines: Callable[[ArmIndex], bytes]) -> FolderState:
+        """Adds to catalogue.jsonl the lines that `lines` returns for the current arm index; the model stays."""
+        with self.locked_state() as state:
+            return self._write_state(state, lines(self.arm_index(state)))
 
-    def roll_back(self, name: str | None = None) -> State:
-        """Makes an older model current: the one before the current one, or the one named."""
-        with self.changing() as state:
+    def roll_back(self, name: str | None = None) -> FolderState:
+        """Makes another kept model current: the one before the current one, or the one named."""
+        with self.locked_state() as state:
             kept = self.models()
             older = [model for model in kept if int(model) < int(state.model)]
             wanted = name if name is not None else older[-1] if older else None
@@ -153,28 +163,28 @@ class Home:
             if wanted not in kept:
                 raise ValueError(f"there is no model {wanted!r}; kept are {', '.join(kept)}")
             Model.load(self.model_path(wanted))
-            return self._written(state, b"", model=wanted)
+            return self._write_state(state, b"", model=wanted)
 
-    def _tidy(self, state: State, keep: int) -> None:
-        """Keeps the newest models and the current one. Processes that still read a deleted one keep its pages."""
+    def _delete_old_models(self, state: FolderState, keep: int) -> None:
+        """Keeps the newest models and the current one. A process that still maps a deleted model keeps its pages."""
         for name in self.models()[:-keep]:
             if name != state.model:
                 shutil.rmtree(self.model_path(name), ignore_errors=True)
 
     def note(self, kind: str, **facts: Any) -> dict[str, Any]:
-        """Adds to the history of models."""
+        """Adds an entry to history.jsonl and returns it."""
         entry = {"time": round(time.time(), 3), "kind": kind, **facts}
-        with locked(self.path / ".history.lock", PATIENCE):
+        with locked(self.path / ".history.lock", LOCK_TIMEOUT):
             cut_unfinished_line(self.path / HISTORY)
             append(self.path / HISTORY, json.dumps(entry).encode() + b"\n")
         return entry
 
     def history(self) -> list[dict[str, Any]]:
-        """What happened to the models, oldest first."""
+        """All entries of history.jsonl, oldest first."""
         path = self.path / HISTORY
         return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
 
-    def latest(self, count: int, reach: int = 65_536) -> list[dict[str, Any]]:
+    def recent_history(self, count: int, reach: int = 65_536) -> list[dict[str, Any]]:
         """The last entries of the history, newest first; reads no more than its last `reach` bytes."""
         path = self.path / HISTORY
         if not path.exists():
@@ -186,17 +196,17 @@ class Home:
         return [json.loads(line) for line in reversed(lines[-count:])]
 
 
-def _opened(path: Path) -> tuple[Model | None, str]:
+def _try_load(path: Path) -> tuple[Model | None, str]:
     try:
         return Model.load(path), ""
     except (ModelFileError, OSError) as error:
         return None, str(error)
 
 
-def name_of(epoch: int) -> str:
-    """The folder of an epoch's model.
+def model_name(epoch: int) -> str:
+    """The name of an epoch's model, which is also that of its folder.
 
-    >>> name_of(12)
+    >>> model_name(12)
     '000012'
     """
     return f"{epoch:06d}"

@@ -1,7 +1,7 @@
-"""New arms for a model that is in use: a place in a leaf each, and a split where there is none. Learns nothing.
+"""Adds arms to a model that is in use: each gets a place in a leaf, and a full leaf is split. Learns nothing.
 
-The new model decides as the old one did until the new arms are drawn: they begin with the score 0, or with the mean
-reward at their routing score if the model has it, and, like every effective arm, with a positive chance.
+Until the new arms are drawn, the new model decides as the old one did. They start with the score 0, or with the mean
+reward at their routing score if the model has it, and with a positive chance, like every effective arm.
 """
 
 from __future__ import annotations
@@ -11,30 +11,31 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from treetop.arrays import Ints, Matrix, Rows, as_rows, whole
+from treetop.arrays import Ints, Matrix, Rows, as_rows, check_int
 from treetop.effort import Effort
 from treetop.model.model import Model
 from treetop.policy.eligibility import EVERY_ARM
 from treetop.policy.search import search
 from treetop.tree.tree import Tree
 
-NEAR = 10  # leaves considered near an arm's vector
-FAR = 1e30  # a radius that takes in every context
+NEAR = 10  # beam of the search for leaves near an arm's vector
+FAR = 1e30  # a radius that includes every context
 
 
 def grow(model: Model, count: int, max_leaf: int, vectors: Matrix | None = None) -> Model:
     """The model with `count` more arms, numbered on from the old ones.
 
-    An arm with a vector (in the space of the contexts; one row per arm, an empty one for "unknown") goes to the leaf
-    where a context like it would be routed, or to the next best with room; the others to the leaves with most room. If
-    these are full, the first of them is split. No leaf gets more than `max_leaf` arms.
+    `vectors` has one row per new arm, in the space of the contexts; an empty row means that nothing is known of the
+    arm. An arm with a vector goes to the leaf that such a context is routed to, or to the next best one with room; the
+    others go to the leaves with most room. If there is no room, the first of these leaves is split. No leaf gets more
+    than `max_leaf` arms.
 
     >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
     >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
     >>> grow(model, 3, max_leaf=2).tree.sizes.tolist()
     [7, 4, 3, 2, 2, 2, 1]
     """
-    count, max_leaf = whole("count", count, 1), whole("max_leaf", max_leaf, 1)
+    count, max_leaf = check_int("count", count, 1), check_int("max_leaf", max_leaf, 1)
     rows = None if vectors is None else as_rows(vectors, model.n_features, "arm vectors")
     if rows is not None and len(rows) != count:
         raise ValueError(f"there are {len(rows)} vectors for {count} new arms")
@@ -46,7 +47,7 @@ def grow(model: Model, count: int, max_leaf: int, vectors: Matrix | None = None)
 
 @dataclass(eq=False)
 class _Places:
-    """The leaves while arms are being put into them."""
+    """The tree while arms are being added to it."""
 
     model: Model
     max_leaf: int
@@ -55,8 +56,8 @@ class _Places:
     leaf_of: list[int]
     size: dict[int, int]
     room: list[tuple[int, int]]  # a heap of (-room, leaf); an entry may be out of date
-    parts: dict[int, tuple[int, int]] = field(default_factory=dict)  # a leaf that was split, and what became of it
-    joined: dict[int, list[int]] = field(default_factory=dict)  # the arms of a leaf that the old tree has not there
+    parts: dict[int, tuple[int, int]] = field(default_factory=dict)  # the two leaves of each leaf that was split
+    joined: dict[int, list[int]] = field(default_factory=dict)  # arms of each leaf that are not there in the old tree
 
     @classmethod
     def of(cls, model: Model, max_leaf: int, vectors: Rows | None) -> _Places:
@@ -86,7 +87,7 @@ class _Places:
         return self.vectors.row(at) if self.vectors is not None and at >= 0 else None
 
     def _near(self, row: Rows) -> list[int]:
-        """Leaves by how well a context like the arm is routed to them, best first."""
+        """Leaves by how well such a context is routed to them, best first."""
         found = search(self.model, row, NEAR, None, 1, EVERY_ARM)
         single = ~found.is_node
         order = np.argsort(-found.route[single], kind="stable")
@@ -97,7 +98,7 @@ class _Places:
         return [part for child in self.parts[leaf] for part in self._current(child)] if leaf in self.parts else [leaf]
 
     def _roomiest(self) -> int:
-        while self.size.get(self.room[0][1]) != self.room[0][0] + self.max_leaf:  # as it was, or split since
+        while self.size.get(self.room[0][1]) != self.room[0][0] + self.max_leaf:  # the entry is out of date
             heapq.heappop(self.room)
         return self.room[0][1]
 
@@ -125,7 +126,7 @@ class _Places:
         return old + self.joined.get(leaf, [])
 
     def _halves(self, arms: list[int]) -> list[bool]:
-        """Which arms go to the right: arms with like reward models stay together, and neither half is larger by two."""
+        """Which arms go to the right half: arms with similar reward models stay together, and the halves are equal."""
         half = (len(arms) + 1) // 2
         if half < 2:
             return [i >= half for i in range(len(arms))]
@@ -133,7 +134,7 @@ class _Places:
         return [leaf == 2 for leaf in halves.leaf_of.tolist()]
 
     def _descriptions(self, arms: list[int]) -> Matrix:
-        """What is known of arms in the space of contexts: the weights of their reward models, or the vector given."""
+        """A vector for each arm in the space of contexts: the weights of its reward model, or the vector given."""
         n, nodes = self.model.n_arms, self.model.tree.n_nodes
         dense = np.zeros((len(arms), self.model.n_features), np.float32)
         for i, arm in enumerate(arms):
@@ -168,7 +169,7 @@ class _Places:
 
 
 def _with_open_nodes(model: Model, count: int) -> Rows:
-    """Routing with `count` more nodes that let every context pass (score 1): a part is as likely as the whole was."""
+    """Routing with `count` more nodes whose score is 1 for every context: both parts of a split leaf keep its score."""
     rows = model.route_rows
     last: Ints = np.full(count, rows.columns - 1, np.int32)
     value = np.full(count, FAR if model.geometric else 1.0, np.float32)
@@ -177,7 +178,7 @@ def _with_open_nodes(model: Model, count: int) -> Rows:
 
 
 def _with_empty_rows(model: Model, nodes: int, arms: int) -> Rows:
-    """Reward models with empty ones for new nodes (behind the old nodes) and new arms (behind the old arms)."""
+    """Reward models, with empty ones for new nodes (after the old nodes) and new arms (after the old arms)."""
     rows, n = model.reward_rows, model.tree.n_nodes
     start = np.concatenate(
         [rows.start[: n + 1], np.full(nodes, rows.start[n]), rows.start[n + 1 :], np.full(arms, rows.start[-1])]

@@ -1,4 +1,4 @@
-"""Feedback to the next model of a bandit: the one call of `refit`, and the checks before a model may serve."""
+"""From feedback to the next model of a bandit: the fit, and the checks that a model must pass before it serves."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from treetop.model.model import Model
 from treetop.policy.policy import Policy
 from treetop.records import Feedback
 
-CHECKED = 256  # contexts that a new model decides before it may serve
+VALIDATION_CONTEXTS = 256  # decided by a new model before it serves
 
 
-def learned(base: Model, feedback: Feedback, learner: Learner, epoch: int) -> tuple[Model, tuple[str, ...]]:
-    """The model that follows `base`, and what the learner warned of.
+def next_fit(base: Model, feedback: Feedback, learner: Learner, epoch: int) -> tuple[Model, tuple[str, ...]]:
+    """The model that follows `base`, with the given epoch, and the learner's warnings. Raises NothingToLearn.
 
     >>> from treetop.learning.linear import Linear
     >>> from treetop.tree.tree import Tree
@@ -26,20 +26,20 @@ def learned(base: Model, feedback: Feedback, learner: Learner, epoch: int) -> tu
     >>> base = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X)
     >>> shown = Policy(k=2, explore=1).decide_batch(base, X, seed=0)
     >>> feedback = Feedback.of(X, shown, X[np.arange(4)[:, None], shown.arms])
-    >>> model, warned = learned(base, feedback, Linear(), epoch=7)
+    >>> model, warned = next_fit(base, feedback, Linear(), epoch=7)
     >>> model.epoch, model.n_seen, warned
     (7, 4, ())
     """
     if len(feedback) == 0:
         raise NothingToLearn("there is no decision in the log to learn from")
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = refit(base, feedback, learner)
-    return replace(model, epoch=epoch), tuple(str(warning.message) for warning in heard)
+    return replace(model, epoch=epoch), tuple(str(warning.message) for warning in caught)
 
 
-def checked(model: Model, base: Model, feedback: Feedback, policy: Policy) -> None:
-    """Refuses a model of another shape, or one that cannot decide contexts that it was made from.
+def validate(model: Model, base: Model, feedback: Feedback, policy: Policy) -> None:
+    """Raises InvalidModel unless a new model has the shape of `base` and decides contexts of the feedback properly.
 
     >>> from treetop.learning.linear import Linear
     >>> from treetop.tree.tree import Tree
@@ -47,10 +47,10 @@ def checked(model: Model, base: Model, feedback: Feedback, policy: Policy) -> No
     >>> base = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X)
     >>> shown = Policy(k=2, explore=1).decide_batch(base, X, seed=0)
     >>> feedback = Feedback.of(X, shown, X[np.arange(4)[:, None], shown.arms])
-    >>> model, _ = learned(base, feedback, Linear(), epoch=7)
-    >>> checked(model, base, feedback, Policy(k=2, explore=1))
+    >>> model, _ = next_fit(base, feedback, Linear(), epoch=7)
+    >>> validate(model, base, feedback, Policy(k=2, explore=1))
     >>> smaller = Model.initial(Tree.from_labels(X, X[:, :3], max_leaf=2), X, X[:, :3])
-    >>> checked(smaller, base, feedback, Policy(k=2, explore=1))
+    >>> validate(smaller, base, feedback, Policy(k=2, explore=1))
     Traceback (most recent call last):
     treetop.errors.InvalidModel: the new model has 3 arms and 4 features; 4 and 4 are needed
     """
@@ -59,7 +59,7 @@ def checked(model: Model, base: Model, feedback: Feedback, policy: Policy) -> No
             f"the new model has {model.n_arms} arms and {model.n_features} features; "
             f"{base.n_arms} and {base.n_features} are needed"
         )
-    rows = np.unique(np.linspace(0, len(feedback) - 1, CHECKED).astype(int))
+    rows = np.unique(np.linspace(0, len(feedback) - 1, VALIDATION_CONTEXTS).astype(int))
     shown = policy.decide_batch(model, as_rows(feedback.contexts.csr()[rows]), seed=0)
     filled = shown.arms >= 0
     propensities: Floats = shown.propensities[filled]

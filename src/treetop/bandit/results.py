@@ -1,4 +1,7 @@
-"""What a bandit answers, in the user's own ids: decisions, refits, and errors that say what was wrong."""
+"""What a bandit returns, in the user's own ids: decisions, refits, and errors that say what was wrong.
+
+`ServedDecision` and `ServedSlot` are also what the service sends and what `Client` returns.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from treetop.bandit.catalogue import ArmId, Catalogue
+from treetop.bandit.arm_index import ArmId, ArmIndex
 from treetop.errors import ArmNotShown, RewardConflict, UnknownEvent
-from treetop.log.records import Event, Outcome, Reward, Status
+from treetop.log.records import Outcome, Reward, Status
 from treetop.records import Decision
 
 
 @dataclass(frozen=True)
-class Slot:
-    """One arm shown: its exact propensity given the slots before it, its score, whether it was drawn, and the node it
-    was drawn through (None for an arm chosen by itself)."""
+class ServedSlot:
+    """One arm of a decision.
+
+    `propensity` is exact, given the slots before it; `explored` says whether the strategy drew it; `via` is the node
+    that it was drawn through, None (null) for an arm chosen by itself.
+
+    >>> ServedSlot("mint", propensity=0.5, score=0.2, explored=True, via=None).arm
+    'mint'
+    """
 
     arm: ArmId
     propensity: float
@@ -26,21 +35,46 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A decision in the user's own ids."""
+class ServedDecision:
+    """A decision in the user's own ids; `epoch` is that of the model that decided.
+
+    >>> ServedDecision("visit-1", 0, (ServedSlot("mint", 1.0, 0.2, False, None),)).arms
+    ['mint']
+    """
 
     event_id: str
     epoch: int
-    slots: tuple[Slot, ...]
+    slots: tuple[ServedSlot, ...]
 
     @property
     def arms(self) -> list[ArmId]:
+        """The arms to show, in the order of the slots."""
         return [slot.arm for slot in self.slots]
+
+    @classmethod
+    def of(cls, decision: Decision, arms: ArmIndex) -> ServedDecision:
+        """A decision in dense indices, by the ids of its arms.
+
+        >>> indexed = Decision("visit-1", 0, *(np.array([i]) for i in (1, 0.5, 0.2, True, -1)))
+        >>> ServedDecision.of(indexed, ArmIndex.of(["mint", "rose"])).arms
+        ['rose']
+        """
+        ids, d = arms.ids, decision
+        columns = (d.arms.tolist(), d.propensities.tolist(), d.scores.tolist(), d.explored.tolist(), d.nodes.tolist())
+        slots = [
+            ServedSlot(ids[arm], propensity, score, explored, None if node < 0 else node)
+            for arm, propensity, score, explored, node in zip(*columns, strict=True)
+        ]
+        return cls(d.event_id, d.model_epoch, tuple(slots))
 
 
 @dataclass(frozen=True)
-class Refit:
-    """What a refit did: the new model's name, what it learned from, and how long that took."""
+class RefitResult:
+    """What a refit did: the new model's name, what it was fitted on, and the seconds that took.
+
+    >>> RefitResult("000001", rounds=100, rewards=250, seconds=0.5).model
+    '000001'
+    """
 
     model: str
     rounds: int
@@ -49,48 +83,31 @@ class Refit:
     warnings: tuple[str, ...] = ()
 
 
-def slots(event: Event, catalogue: Catalogue) -> Iterable[tuple[ArmId, float, float, bool, int | None]]:
-    """(arm, propensity, score, explored, via) of every slot, in the user's ids.
+def same_decision(one: Decision, other: Decision) -> bool:
+    """Whether two decisions have the same slots, to the last bit; checks a replay against the log.
 
     >>> import tempfile
     >>> from treetop.bandit.bandit import Bandit
     >>> X = np.eye(4, dtype=np.float32)
-    >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", X, X, max_leaf=2) as bandit:
-    ...     shown = bandit.decide(X[0], event_id="visit-1", k=2)
-    ...     [arm for arm, *_ in slots(bandit.event("visit-1").event, bandit.live.catalogue)] == shown.arms
-    True
-    """
-    ids = catalogue.ids
-    columns = (event.arms, event.propensities, event.scores, event.explored, event.nodes)
-    for arm, propensity, score, explored, node in zip(*(column.tolist() for column in columns), strict=True):
-        yield ids[arm], propensity, score, explored, (None if node < 0 else node)
-
-
-def same(event: Event, decision: Decision) -> bool:
-    """Whether a decision computed anew is the logged one, to the last bit.
-
-    >>> import tempfile
-    >>> from treetop.bandit.bandit import Bandit
-    >>> X = np.eye(4, dtype=np.float32)
-    >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", X, X, max_leaf=2) as bandit:
+    >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", X=X, Y=X) as bandit:
     ...     _ = bandit.decide(X[0], event_id="visit-1")
-    ...     same(*bandit.replay("visit-1"))
+    ...     same_decision(*bandit.replay("visit-1"))
     True
     """
     fields = ("arms", "nodes", "propensities", "scores", "explored")
-    return all(np.array_equal(getattr(event, name), getattr(decision, name)) for name in fields)
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in fields)
 
 
-def raise_for(event_id: str, rewards: list[Reward], outcomes: list[Outcome], catalogue: Catalogue) -> None:
-    """An error for rewards that were not stored; nothing if all of them are in the log now.
+def check_stored(event_id: str, rewards: Iterable[Reward], outcomes: Iterable[Outcome], arms: ArmIndex) -> None:
+    """Raises for rewards of one event that the log did not store; returns if all of them are in it.
 
-    >>> given, shop = [Reward("visit-1", 0, 1.0, 0.0)], Catalogue.of(["mint", "rose"])
-    >>> raise_for("visit-1", given, [Outcome(Status.STORED)], shop)
-    >>> raise_for("visit-1", given, [Outcome(Status.NOT_SHOWN)], shop)
+    >>> given, arms = [Reward("visit-1", 0, 1.0, 0.0)], ArmIndex.of(["mint", "rose"])
+    >>> check_stored("visit-1", given, [Outcome(Status.STORED)], arms)
+    >>> check_stored("visit-1", given, [Outcome(Status.NOT_SHOWN)], arms)
     Traceback (most recent call last):
     treetop.errors.ArmNotShown: event 'visit-1' did not show arm 'mint'
     """
-    named = [(str(catalogue.ids[r.arm]), r, o) for r, o in zip(rewards, outcomes, strict=True)]
+    named = [(str(arms.ids[r.arm]), r, o) for r, o in zip(rewards, outcomes, strict=True)]
     if any(o.status is Status.UNKNOWN for _, _, o in named):
         raise UnknownEvent(f"there is no event {event_id!r} in the log")
     if wrong := next((arm for arm, _, o in named if o.status is Status.NOT_SHOWN), None):

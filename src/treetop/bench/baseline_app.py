@@ -17,7 +17,7 @@ import numpy as np
 from starlette.applications import Starlette
 
 from treetop.arrays import Rows
-from treetop.service import decide, schema
+from treetop.service import schema
 from treetop.service.app import App
 from treetop.service.http import ENCODE, Endpoint, Raw
 from treetop.service.service import Service
@@ -27,13 +27,13 @@ FEATURES = 40  # of the context in the row, evenly over all columns
 
 
 def create(service: Service) -> App:
-    live, columns = service.bandit.live, service.bandit.vocabulary.columns
+    snapshot, columns = service.bandit.snapshot, service.bandit.vocabulary.columns
     at = np.unique(np.linspace(0, columns - 1, min(FEATURES, columns)).astype(np.int32))
     row = Rows(np.array([0, len(at)], np.int64), at, np.ones(len(at), np.float32), columns)
-    event = live.event(row, "0" * 32, None, None, live.gone)
-    answer = Raw(ENCODE(decide.answer_of(service, event)))
+    event = snapshot.decide(row, "0" * 32, None, None, snapshot.default_filter)
+    answer = Raw(ENCODE(service.bandit.served(event)))
 
-    async def fixed(service: Service, ask: schema.DecideRequest) -> Raw:
+    async def fixed(service: Service, request: schema.DecideRequest) -> Raw:
         await service.append([replace(event, event_id=os.urandom(16).hex())], {})
         return answer
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from treetop.arrays import Longs, Rows
+from treetop.arrays import Int64s, Rows
 from treetop.bench.peers import Peer, save_rows, take
 from treetop.bench.reference import check_ridge
 from treetop.bench.setting import Contestant, Result, Setting, contest
@@ -86,7 +86,7 @@ def _problem(contexts: Rows, arms: int, low: int, high: int) -> tuple[Model, Fee
     return model, Feedback(x, shown, None, rewards)
 
 
-def _rounds(arms: Longs) -> Longs:
+def _rounds(arms: Int64s) -> Int64s:
     """The arms five a round, the last round filled up with slots that show nothing."""
     return np.append(arms, np.full(-len(arms) % K, -1)).reshape(-1, K)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from treetop.arrays import Longs, Rows
+from treetop.arrays import Int64s, Rows
 from treetop.bench.timing import Taken
 from treetop.errors import PeerError
 from treetop.model.model import Model
@@ -103,7 +103,7 @@ def to_pecos(model: Model, folder: Path) -> bool:
     return True
 
 
-def _levels(model: Model) -> list[Longs] | None:
+def _levels(model: Model) -> list[Int64s] | None:
     """The nodes of each level in order of their arms; None unless all leaves are on the last one."""
     level, nodes = model.tree.levels(), np.arange(model.tree.n_nodes)
     leaf = np.ones(len(nodes), bool)
@@ -117,7 +117,7 @@ def _levels(model: Model) -> list[Longs] | None:
     ]
 
 
-def take(rows: Rows, ids: Longs) -> Rows:
+def take(rows: Rows, ids: Int64s) -> Rows:
     """rows[ids], copied."""
     sizes = np.diff(rows.start)[ids]
     start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -132,7 +132,7 @@ def take(rows: Rows, ids: Longs) -> Rows:
     return Rows(start, index, value, rows.columns)
 
 
-def _layer(folder: Path, weights: Rows, d: int, parent: Longs, parents: int, processor: str) -> None:
+def _layer(folder: Path, weights: Rows, d: int, parent: Int64s, parents: int, processor: str) -> None:
     folder.mkdir(parents=True)
     n = len(weights)
     _csc(folder / "W.npz", weights.index, weights.start, weights.value, (d, n))

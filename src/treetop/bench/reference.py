@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import minimize
 
-from treetop.arrays import Floats, Longs, Rows
+from treetop.arrays import Floats, Int64s, Rows
 from treetop.bench.peers import take
 from treetop.errors import Disagreement
 from treetop.model.model import Model
@@ -31,13 +31,13 @@ def dense(x: Rows) -> Floats:
     return out
 
 
-def dots(rows: Rows, ids: Longs, x: Floats) -> Floats:
+def dots(rows: Rows, ids: Int64s, x: Floats) -> Floats:
     """rows[ids] @ x, row by row."""
     sums = [np.dot(rows.value[a:b].astype(np.float64), x[rows.index[a:b]]) for a, b in _spans(rows, ids)]
     return np.array(sums, np.float64)
 
 
-def _spans(rows: Rows, ids: Longs) -> list[tuple[int, int]]:
+def _spans(rows: Rows, ids: Int64s) -> list[tuple[int, int]]:
     return list(zip(rows.start[ids].tolist(), rows.start[np.asarray(ids) + 1].tolist(), strict=True))
 
 
@@ -53,11 +53,11 @@ class SlowSearch:
         self._child = order + 1
         self._first = np.searchsorted(parents[order], np.arange(model.tree.n_nodes + 1))
 
-    def __call__(self, x: Rows, beam: int) -> tuple[Longs, Longs, float]:
+    def __call__(self, x: Rows, beam: int) -> tuple[Int64s, Int64s, float]:
         """Surviving leaves, pruned nodes, and the smallest gap in log route between the last to stay and the first
         to go, which says how near the result is to another one."""
         vector, codes, route = dense(x), np.zeros(1, np.int64), np.zeros(1)
-        pruned: list[Longs] = []
+        pruned: list[Int64s] = []
         nearest = np.inf
         while not (leaf := self._first[codes] == self._first[codes + 1]).all():
             below = [self._child[self._first[c] : self._first[c + 1]] for c in codes[~leaf]]
@@ -72,7 +72,7 @@ class SlowSearch:
             pruned.append(labels[order[beam:]])
         return np.sort(codes), np.sort(np.concatenate(pruned or [np.zeros(0, np.int64)])), nearest
 
-    def effective(self, x: Rows, beam: int) -> tuple[Longs, Longs, Floats, float]:
+    def effective(self, x: Rows, beam: int) -> tuple[Int64s, Int64s, Floats, float]:
         """Ids of single arms, ids of nodes, the scores of both in that order, and the gap as above."""
         tree = self.model.tree
         leaves, nodes, nearest = self(x, beam)
@@ -110,7 +110,7 @@ def check_ranking(found: Any, wanted: Floats) -> None:
         raise Disagreement(f"the ranking differs: a score {rise:.3g} higher comes after a lower one")
 
 
-def ridge(X: Rows, rows: Longs, y: Floats, cost: float) -> tuple[Longs, Floats]:
+def ridge(X: Rows, rows: Int64s, y: Floats, cost: float) -> tuple[Int64s, Floats]:
     """min 1/2 |w|^2 + cost * sum (w.[x; 1] - y)^2 over some rows, by the normal equations: features and weights."""
     spans = _spans(X, rows)
     features = np.unique(np.concatenate([X.index[a:b] for a, b in spans])).astype(np.int64)

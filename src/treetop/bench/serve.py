@@ -25,7 +25,7 @@ import numpy as np
 from treetop.arrays import Rows
 from treetop.bandit import config
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.results import same
+from treetop.bandit.results import same_decision
 from treetop.bench import http_load
 from treetop.bench.setting import Result, Setting, model_of_dataset
 from treetop.bench.shape import SHAPES, BenchModel
@@ -124,7 +124,7 @@ def _started(
     setting.cache.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=setting.cache, prefix="serve-")))
-        never = config.Config(refit=config.Refitting(first=10**9))
+        never = config.Config(refit=config.RefitConfig(first=10**9))
         Bandit.create(folder / "bandit", model=subject.model, features=names, config=never).close()
         requests = folder / "requests"
         http_load.write_requests(requests, _bodies(subject.contexts.head(setting.contexts), names))
@@ -207,6 +207,6 @@ def check_log(app: App) -> dict[str, int]:
         for answer in again:
             stored, decision = bandit.replay(answer["event_id"])
             shown = [slot["arm"] for slot in answer["slots"]]
-            if not same(stored, decision) or shown != [bandit.live.catalogue.ids[arm] for arm in stored.arms.tolist()]:
+            if not same_decision(stored, decision) or shown != bandit.served(stored).arms:
                 raise Disagreement(f"event {answer['event_id']} is not what was answered")
     return {"answered": answered, "decided_again": len(again)}

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from treetop.arrays import whole
+from treetop.arrays import check_int
 from treetop.bench.peers import SETUP, Peer, save_rows, take, to_pecos
 from treetop.bench.shape import BenchModel, Say, Shape, cached_model, default_cache, silent, weights
 from treetop.bench.timing import Row, Taken, spread, turns
@@ -40,9 +40,9 @@ class Setting:
     say: Say = silent
 
     def __post_init__(self) -> None:
-        whole("contexts", self.contexts, 10, 10_000)
+        check_int("contexts", self.contexts, 10, 10_000)
         for beam in self.beams:
-            whole("beam", beam, 1)
+            check_int("beam", beam, 1)
         if not self.beams:
             raise ValueError("there are 0 beams; at least 1 is needed")
 

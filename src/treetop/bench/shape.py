@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from treetop.arrays import Ints, Rows, whole
+from treetop.arrays import Ints, Rows, check_int
 from treetop.data.synthetic import ARMS_A_TOPIC, Spec, generate
 from treetop.errors import ModelFileError
 from treetop.learning.refit import refit
@@ -50,9 +50,9 @@ class Shape:
 
     def __post_init__(self) -> None:
         self.spec(1)
-        whole("arms", self.arms, 10)
-        whole("rounds", self.rounds, 1)
-        whole("max_leaf", self.max_leaf, 2)
+        check_int("arms", self.arms, 10)
+        check_int("rounds", self.rounds, 1)
+        check_int("max_leaf", self.max_leaf, 2)
 
     def spec(self, rows: int) -> Spec:
         labels = min(self.labels, self.arms)
@@ -84,7 +84,7 @@ def shape_of(name: str, arms: int | None, sizes: dict[str, Any]) -> Shape:
     """
     if name not in SHAPES:
         raise ValueError(f"shape is {name!r}; it must be one of {', '.join(SHAPES)}")
-    shape = SHAPES[name] if arms is None else SHAPES[name].sized(whole("arms", arms, 10))
+    shape = SHAPES[name] if arms is None else SHAPES[name].sized(check_int("arms", arms, 10))
     return replace(shape, **{key: value for key, value in sizes.items() if value is not None})
 
 

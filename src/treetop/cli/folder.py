@@ -6,17 +6,18 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from rich.console import Console
 
-from treetop.bandit import config
 from treetop.bandit.bandit import Bandit
+from treetop.bandit.config import CONFIG, Config, PolicyConfig, TreeConfig
 from treetop.bandit.creation import check_new
-from treetop.bandit.results import same, slots
+from treetop.bandit.results import same_decision
 from treetop.data.datasets import Dataset, Stream, load
 
 console = Console()
@@ -26,15 +27,13 @@ LogAt = Annotated[str | None, typer.Option("--log", help="postgresql://... or a 
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(help="The folder to make.")],
+    folder: Annotated[Path, typer.Argument(help="The folder to create.")],
     data: Annotated[str, typer.Argument(help="debian, synthetic:..., or a file or folder as for simulate.")],
     k: Annotated[int, typer.Option(help="Arms shown in a decision.")] = 5,
     explore: Annotated[int, typer.Option(help="How many of them are drawn by the strategy.")] = 3,
     beam: Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")] = 10,
     learner: Annotated[str, typer.Option(help="treetop: shares strength between arms; paper: faithful.")] = "treetop",
-    warm: Annotated[
-        bool, typer.Option("--warm/--cold", help="Whether treetop learns the labels of these rows too.")
-    ] = True,
+    cold: Annotated[bool, typer.Option("--cold", help="Leave the labels out of the learner.")] = False,
     strategy: Annotated[
         str | None,
         typer.Option(help="cost-aware, igw, greedy, boltzmann or epsilon; cost-aware, or igw for paper, if none."),
@@ -51,44 +50,48 @@ def init(
     data_dir: Annotated[Path | None, typer.Option(help="Where the files of a set of the paper lie.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Makes a bandit's folder: settings, catalogue, vocabulary, tree, routing, first model.
+    """Creates a bandit's folder: settings, catalogue, vocabulary, tree, routing, first model.
 
     Example: treetop init shop debian
     """
-    began = time.perf_counter()
+    start = time.perf_counter()
     check_new(folder)
     dataset = load(data, data_dir=data_dir)
     usually, _, leaf = dataset.sizes(rows, 1, max_leaf)
     count = min(usually, dataset.init_rows) if rows is None else rows
-    usual = config.Config.of(learner)
-    settings = replace(
+    usual = Config.of(learner)
+    config = replace(
         usual,
-        policy=config.Deciding(k, explore, beam, strategy=strategy or usual.policy.strategy),
-        tree=config.Leaves(leaf),
-        learner=replace(usual.learner, warm=warm),
+        policy=PolicyConfig(k, explore, beam, strategy=strategy or usual.policy.strategy),
+        tree=TreeConfig(leaf, seed=int(np.random.SeedSequence(seed).generate_state(1)[0])),  # as simulate seeds it
+        learner=replace(usual.learner, label_samples=not cold),
         refit=usual.refit if first is None else replace(usual.refit, first=first),
     )
-    names = _named(dataset, arms, features)
+    names = _with_names(dataset, arms, features)
     stream = Stream.draw(dataset, count, 1, seed)
     with Bandit.create(
-        folder, stream.X_init, stream.Y_init, arms=names.arm_names, features=names.feature_names, config=settings,
-        seed=seed,
-    ) as made:  # fmt: skip
-        model = made.live.model
+        folder, names.arm_names, stream.X_init, stream.Y_init, features=names.feature_names, config=config
+    ) as made:
+        model = made.snapshot.model
         facts = {
-            "folder": str(folder), "arms": model.n_arms, "features": model.n_features, "nodes": model.tree.n_nodes,
-            "model": made.live.name, "learner": learner, "warm": made.config.learner.warm,
-            "seconds": round(time.perf_counter() - began, 2),
-        }  # fmt: skip
+            "folder": str(folder),
+            "arms": model.n_arms,
+            "features": model.n_features,
+            "nodes": model.tree.n_nodes,
+            "model": made.snapshot.name,
+            "learner": learner,
+            "label_samples": made.config.learner.label_samples,
+            "seconds": round(time.perf_counter() - start, 2),
+        }
     if as_json:
         print(json.dumps(facts))
         return
     console.print(f"{folder}: {model.tree} from {count:,} rows in {facts['seconds']} s", highlight=False)
-    console.print(f"Settings: {folder / config.CONFIG}. Serve it: treetop serve {folder}", highlight=False)
+    console.print(f"Settings: {folder / CONFIG}. Serve it: treetop serve {folder}", highlight=False)
 
 
-def _named(dataset: Dataset, arms: Path | None, features: Path | None) -> Dataset:
-    """The dataset with the names in files, where there are any."""
+def _with_names(dataset: Dataset, arms: Path | None, features: Path | None) -> Dataset:
+    """The dataset with the names that the files have, where files are given."""
     given = {"arm_names": arms, "feature_names": features}
     lines = {key: tuple(path.read_text(encoding="utf-8").splitlines()) for key, path in given.items() if path}
     return replace(dataset, **lines)  # type: ignore[arg-type]
@@ -120,7 +123,7 @@ def serve(
 
 @contextmanager
 def _extra() -> Iterator[None]:
-    """Around the imports of what not every installation has."""
+    """Turns a failed import of the extra `serve` into an error that says how to install it."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -128,17 +131,17 @@ def _extra() -> Iterator[None]:
 
 
 def serve_demo(folder: Path, rounds: int, seed: int, port: int, rate: float, as_json: bool) -> None:
-    """`treetop demo --serve`: says where the dashboard is, as JSON or as text."""
+    """`treetop demo --serve`: prints the address of the dashboard, as JSON or as text, and serves."""
     with _extra():
         from treetop.service import demo_traffic
 
-    def told(url: str) -> None:
+    def announce(url: str) -> None:
         if as_json:
             print(json.dumps({"url": url, "folder": str(folder)}), flush=True)
         else:
             console.print(f"Dashboard: [bold]{url}[/]   folder: {folder}   Ctrl-C ends it.", highlight=False)
 
-    demo_traffic.serve_demo(folder, rounds, seed, port, rate, told)
+    demo_traffic.serve_demo(folder, rounds, seed, port, rate, announce)
 
 
 def replay(
@@ -147,30 +150,24 @@ def replay(
     log: LogAt = None,
     as_json: Json = False,
 ) -> None:
-    """Computes a logged decision anew from its model, and shows that it is the same. Exit code 1 if it is not.
+    """Computes a logged decision again from its model and compares the two. Exit code 1 if they differ.
 
     Example: treetop replay shop visit-1
     """
     with Bandit.open(folder, log) as bandit:
         logged, again = bandit.replay(event)
-        agrees = same(logged, again)
-        shown = [
-            dict(zip(("arm", "propensity", "score", "explored", "via"), slot, strict=True))
-            for slot in slots(logged, bandit.live.catalogue)
-        ]
-        facts = {"event_id": event, "model": logged.model, "epoch": logged.epoch, "same": agrees, "slots": shown}
+        agrees, served = same_decision(logged, again), bandit.served(logged)
+        facts = {"event_id": event, "model": logged.model, "epoch": served.epoch, "same": agrees}
     if as_json:
-        print(json.dumps(facts))
+        print(json.dumps({**facts, "slots": [asdict(slot) for slot in served.slots]}))
     else:
-        console.print(f"{event}: model {logged.model}, epoch {logged.epoch}, decided again: ", end="")
+        console.print(f"{event}: model {logged.model}, epoch {served.epoch}, decided again: ", end="")
         console.print("[green]the same[/]" if agrees else "[red]not the same[/]")
-        for place, slot in enumerate(shown, 1):
-            via = "" if slot["via"] is None else f" via node {slot['via']}"
-            how = ("explored" if slot["explored"] else "greedy") + via
-            numbers = f"score {slot['score']:+.4f}  propensity {slot['propensity']:.3g}"
-            console.print(
-                f"  {place}. {slot['arm']!s:<24} {numbers}  {how}",
-                highlight=False, markup=False, soft_wrap=True,
-            )  # fmt: skip
+        for place, slot in enumerate(served.slots, 1):
+            via = "" if slot.via is None else f" via node {slot.via}"
+            how = ("explored" if slot.explored else "greedy") + via
+            numbers = f"score {slot.score:+.4f}  propensity {slot.propensity:.3g}"
+            line = f"  {place}. {slot.arm!s:<24} {numbers}  {how}"
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
     if not agrees:
         raise typer.Exit(1)

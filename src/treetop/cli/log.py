@@ -1,4 +1,4 @@
-"""The commands that move logs: parse, call, print. They join the others in cli.py."""
+"""The commands that move logs, export and import: parse, call, print."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
+from treetop.bandit.folder import LOG
 from treetop.errors import LogError
 from treetop.log.open import open_log
 from treetop.log.transfer import export_log, form, import_log
 
 console, errors = Console(), Console(stderr=True)
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of words for people.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text for people.")]
 Where = Annotated[str, typer.Argument(help="A bandit's folder, a log file, or a postgresql:// address.")]
 FILE = "name.jsonl (JSON lines) or name.parquet (needs pyarrow)."
-FOLDERS_LOG = "log.sqlite"  # the log of a bandit's folder
 
 
 def export(
@@ -32,7 +32,7 @@ def export(
     Example: treetop export shop decisions.parquet
     """
     form(file)
-    where = _place(log)
+    where = _address(log)
     if isinstance(where, Path) and not where.is_file():
         raise LogError(f"there is no log {where}")
     with open_log(where) as opened, _progress(as_json, "exported") as progress:
@@ -51,7 +51,7 @@ def import_(
     Example: treetop import postgresql://shop@127.0.0.1/shop decisions.parquet
     """
     form(file)
-    with open_log(_place(log)) as opened, _progress(as_json, "imported") as progress:
+    with open_log(_address(log)) as opened, _progress(as_json, "imported") as progress:
         found = import_log(opened, file, progress)
     if as_json:
         print(json.dumps(asdict(found)))
@@ -60,10 +60,10 @@ def import_(
         console.print(words, highlight=False, soft_wrap=True)
 
 
-def _place(log: str) -> str | Path:
+def _address(log: str) -> str | Path:
     if log.startswith(("postgresql://", "postgres://")):
         return log
-    return Path(log) / FOLDERS_LOG if Path(log).is_dir() else Path(log)
+    return Path(log) / LOG if Path(log).is_dir() else Path(log)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from treetop.arrays import Longs, Rows, as_rows, whole
+from treetop.arrays import Int64s, Rows, as_rows, check_int
 from treetop.data import debian, layouts, readers, synthetic
 from treetop.data.presets import PRESETS, Preset
 
@@ -176,7 +176,7 @@ class Stream:
     dataset: Dataset
     X_init: Rows
     Y_init: Rows
-    rows: Longs
+    rows: Int64s
     X: Rows  # the contexts of the rounds
 
     @classmethod
@@ -190,14 +190,14 @@ class Stream:
         >>> sorted(stream.rows.tolist()), len(stream.X_init)
         ([0, 1, 2, 3, 4], 2)
         """
-        whole("horizon", horizon, 1)
-        rng = np.random.default_rng(whole("seed", seed, 0, 2**64 - 1))
+        check_int("horizon", horizon, 1)
+        rng = np.random.default_rng(check_int("seed", seed, 0, 2**64 - 1))
         if len(dataset.X) == 0:
             raise ValueError(f"{dataset.name}: the stream has 0 rows; at least 1 is needed")
         X_pool, Y_pool = dataset.X, dataset.Y
         if dataset.X_init is not None and dataset.Y_init is not None:
             X_pool, Y_pool = dataset.X_init, dataset.Y_init
-        whole("init", init, 1, dataset.init_rows)
+        check_int("init", init, 1, dataset.init_rows)
         chosen = rng.permutation(len(X_pool))[:init]
         left = np.arange(len(dataset.X))
         if dataset.X_init is None:

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from treetop import _core
-from treetop.arrays import Ints, Longs, Rows, Singles, as_rows, whole
+from treetop.arrays import Float32s, Int64s, Ints, Rows, as_rows, check_int
 from treetop.data.layouts import DatasetFiles, file_names
 
 LabelledRows: TypeAlias = tuple[Rows, Rows]  # contexts, labels
@@ -29,10 +29,10 @@ BLOCK, HEAD = 1 << 20, 1 << 16  # bytes read at once; bytes that must hold the f
 class Text:
     """What the core makes of a text file; labels have no values."""
 
-    start: Longs
+    start: Int64s
     index: Ints
-    value: Singles
-    label_start: Longs
+    value: Float32s
+    label_start: Int64s
     label: Ints
     columns: int
     labels: int
@@ -150,7 +150,7 @@ def read_matrix(path: Path) -> Rows:
     return as_rows(loaded, what=str(path))
 
 
-def split_rows(path: Path, column: int, n: int) -> Longs:
+def split_rows(path: Path, column: int, n: int) -> Int64s:
     """The rows, from 0, that a column (from 0) of a split file lists from 1.
 
     >>> from tempfile import TemporaryDirectory
@@ -166,7 +166,7 @@ def split_rows(path: Path, column: int, n: int) -> Longs:
         table = np.loadtxt(path, np.int64, comments=None, ndmin=2)
     except ValueError as error:
         raise ValueError(f"{path} is not a table of row numbers: {error}") from None
-    rows: Longs = table[:, whole("split", column, 0, table.shape[1] - 1)]
+    rows: Int64s = table[:, check_int("split", column, 0, table.shape[1] - 1)]
     if wrong := rows[(rows < 1) | (rows > n)].tolist():
         raise ValueError(f"{path} lists row {wrong[0]}; the data has rows 1 to {n}")
     return rows - 1
@@ -196,5 +196,5 @@ def read_split(
     return (X, Y), (X_test, Y_test)
 
 
-def _take(X: Rows, Y: Rows, rows: Longs) -> LabelledRows:
+def _take(X: Rows, Y: Rows, rows: Int64s) -> LabelledRows:
     return as_rows(X.csr()[rows]), as_rows(Y.csr()[rows], what="labels")

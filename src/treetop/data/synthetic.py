@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from treetop import _core
-from treetop.arrays import Rows, real, whole
+from treetop.arrays import Rows
 
 PREFIX = "synthetic:"
 MAX_ENTRIES = 2**33  # of 8 bytes
@@ -51,7 +51,7 @@ class Spec:
 
     def __post_init__(self) -> None:
         for name, (kind, low, high) in self._limits().items():
-            check: Callable[..., float] = whole if kind is int else real
+            check: Callable[..., float] = check_int if kind is int else check_float
             try:
                 check(name, getattr(self, name), low, high)
             except (TypeError, ValueError) as error:

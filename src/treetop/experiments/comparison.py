@@ -17,7 +17,7 @@ import numpy as np
 import scipy  # its parts are loaded when they are first used, which most commands never do
 from numpy.typing import ArrayLike
 
-from treetop.arrays import Floats, real, whole
+from treetop.arrays import Floats, check_float, check_int
 
 LEVEL = 0.05
 LAWS: dict[str, Callable[[float], float]] = {
@@ -35,8 +35,8 @@ def bakeoff(p_a: float, p_b: float, n: int, law: str = "normal") -> float:
     if law not in LAWS:
         raise ValueError(f"law is {law!r}; it must be one of {', '.join(LAWS)}")
     for name, p in (("p_a", p_a), ("p_b", p_b)):
-        real(name, p, 0, 1)
-    error = math.sqrt((p_a * (1 - p_a) + p_b * (1 - p_b)) / whole("n", n, 1, 2**62))
+        check_float(name, p, 0, 1)
+    error = math.sqrt((p_a * (1 - p_a) + p_b * (1 - p_b)) / check_int("n", n, 1, 2**62))
     if error == 0:
         return 0.0 if p_a > p_b else 1.0
     return 1 - float(LAWS[law]((p_a - p_b) / error))
@@ -159,7 +159,7 @@ def half_width(values: ArrayLike, confidence: float = 0.95) -> Floats:
     array = np.asarray(values, np.float64)
     if (n := len(array)) < 2:
         return np.zeros(array.shape[1:])
-    quantile = scipy.special.stdtrit(n - 1, (1 + real("confidence", confidence, 0, 1)) / 2)
+    quantile = scipy.special.stdtrit(n - 1, (1 + check_float("confidence", confidence, 0, 1)) / 2)
     return np.asarray(quantile * array.std(axis=0, ddof=1) / math.sqrt(n))[()]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import scipy  # linalg is loaded when it is first used
 import scipy.sparse as sp
 
-from treetop.arrays import whole
+from treetop.arrays import check_int
 from treetop.data.datasets import Dataset
 
 MAX_FEATURES, TEST_ROWS, PIECE = 10_000, 5_000, 512
@@ -25,7 +25,7 @@ def full_information(dataset: Dataset, k: int = 5, cost: float = 1.0, seed: int 
     """
     if dataset.X.columns > MAX_FEATURES:
         raise ValueError(f"the ceiling is for at most {MAX_FEATURES} features; {dataset.name} has {dataset.X.columns}")
-    whole("k", k, 1, dataset.n_arms)
+    check_int("k", k, 1, dataset.n_arms)
     train, test = np.arange(len(dataset.X)), np.zeros(0, np.int64)
     rng = np.random.default_rng(seed)
     if dataset.X_init is not None and dataset.Y_init is not None:

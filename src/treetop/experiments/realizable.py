@@ -19,7 +19,7 @@ import numpy as np
 import scipy  # linalg and special are loaded when they are first used
 import scipy.sparse as sp
 
-from treetop.arrays import Floats, Ints, Longs, Rows, Singles, real, whole
+from treetop.arrays import Float32s, Floats, Int64s, Ints, Rows, check_float, check_int
 from treetop.data.datasets import Dataset, load
 from treetop.experiments import run_folder
 from treetop.experiments.execute import ProgressBars, execute
@@ -51,7 +51,7 @@ class DenseTruth:
     @classmethod
     def fit(cls, dataset: Dataset, ridge: float = 0.5) -> DenseTruth:
         """The truth nearest to the labels of the dataset; ridge 0.5 is what `Linear(cost=1)` has."""
-        real("ridge", ridge, 1e-12)
+        check_float("ridge", ridge, 1e-12)
         d, A = dataset.X.columns + 1, dataset.n_arms
         if (needed := dense_bytes(dataset)) > LARGEST_FIT:
             raise ValueError(
@@ -65,12 +65,12 @@ class DenseTruth:
         target = (Z.T @ dataset.Y.csr().astype(np.float64)).toarray()
         return cls(dataset, np.ascontiguousarray(scipy.linalg.cho_solve(factor, target, overwrite_b=True)))
 
-    def means(self, rows: Longs, arms: Ints) -> Floats:
+    def means(self, rows: Int64s, arms: Ints) -> Floats:
         """(n, k): the mean rewards of arms for rows of the dataset; NaN where there is no arm."""
         parts = [self._some_means(rows[a : a + BLOCK], arms[a : a + BLOCK]) for a in range(0, len(rows), BLOCK)]
         return np.concatenate([np.zeros((0, arms.shape[1])), *parts])
 
-    def _some_means(self, rows: Longs, arms: Ints) -> Floats:
+    def _some_means(self, rows: Int64s, arms: Ints) -> Floats:
         """Only the weights that meet a feature of the row are read."""
         x = self.dataset.X.csr()[rows].astype(np.float64)
         row = np.repeat(np.arange(len(rows)), np.diff(x.indptr))
@@ -78,14 +78,14 @@ class DenseTruth:
         every = sp.csr_matrix((x.data, np.arange(len(met)), x.indptr), shape=(len(rows), len(met)))
         return np.where(arms >= 0, every @ met + self.weights[-1, arms], np.nan)
 
-    def best_arms(self, rows: Longs, k: int) -> Ints:
+    def best_arms(self, rows: Int64s, k: int) -> Ints:
         """(n, k): the arms with the highest mean rewards, the best first."""
-        whole("k", k, 1, self.dataset.n_arms)
+        check_int("k", k, 1, self.dataset.n_arms)
         return np.concatenate(
             [np.zeros((0, k), np.int32), *(self._some_best(rows[a : a + BLOCK], k) for a in range(0, len(rows), BLOCK))]
         )
 
-    def _some_best(self, rows: Longs, k: int) -> Ints:
+    def _some_best(self, rows: Int64s, k: int) -> Ints:
         means = self.dataset.X.csr()[rows].astype(np.float64) @ self.weights[:-1] + self.weights[-1]
         top = np.argpartition(-means, k - 1, axis=1)[:, :k]
         order = np.argsort(-np.take_along_axis(means, top, axis=1), axis=1, kind="stable")
@@ -130,13 +130,13 @@ class NoisyRewards:
     reward_range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        real("sigma", self.sigma, 0)
+        check_float("sigma", self.sigma, 0)
 
-    def rewards(self, rows: Longs, arms: Ints, first: int) -> Singles:
+    def rewards(self, rows: Int64s, arms: Ints, first: int) -> Float32s:
         noise = self.sigma * scipy.special.ndtri(uniforms("noise", self.seed, first, arms))
         return (self.truth.means(rows, arms) + noise).astype(np.float32)
 
-    def regret(self, rows: Longs, arms: Ints) -> Floats | None:
+    def regret(self, rows: Int64s, arms: Ints) -> Floats | None:
         """By mean rewards, not by those that came: never negative but for rounding."""
         return np.asarray(self.best[rows] - np.nansum(self.truth.means(rows, arms), axis=1))
 
@@ -162,7 +162,7 @@ def play_realizable(
     >>> rounds, regret > 0
     (200, True)
     """
-    real("sigma", sigma, 0)
+    check_float("sigma", sigma, 0)
     if len(slots := {settings.k for settings in plan.settings}) > 1:
         raise ValueError(f"the settings have k of {sorted(slots)}; regret is measured against the best k, one for all")
     found = dataset or load(plan.data)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from treetop.arrays import whole
+from treetop.arrays import check_int
 from treetop.data.datasets import Dataset
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.learners import DEFAULT_STRATEGY, make_learner
@@ -131,7 +131,7 @@ class Plan:
         if not self.settings or not self.seeds:
             raise ValueError(f"a plan needs settings and seeds; it has {len(self.settings)} and {len(self.seeds)}")
         for seed in self.seeds:
-            whole("seed", seed, 0, 2**64 - 1)
+            check_int("seed", seed, 0, 2**64 - 1)
 
     @classmethod
     def of(cls, data: str, strategies: Sequence[str], seeds: Sequence[int] = (0,), **common: Any) -> Plan:

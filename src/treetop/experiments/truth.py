@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from treetop import _core
-from treetop.arrays import Floats, Ints, Longs, Rows, as_rows, real, whole
+from treetop.arrays import Floats, Int64s, Ints, Rows, as_rows, check_float, check_int
 from treetop.data.datasets import Dataset
 from treetop.simulation.worlds import Labels
 
@@ -32,11 +32,11 @@ class Truth(Protocol):
     @property
     def dataset(self) -> Dataset: ...
 
-    def means(self, rows: Longs, arms: Ints) -> Floats:
+    def means(self, rows: Int64s, arms: Ints) -> Floats:
         """(n, k): the mean rewards of arms for rows of the dataset; NaN where there is no arm."""
         ...
 
-    def best_arms(self, rows: Longs, k: int) -> Ints:
+    def best_arms(self, rows: Int64s, k: int) -> Ints:
         """(n, k): the arms with the highest mean rewards, the best first."""
         ...
 
@@ -73,8 +73,8 @@ class SparseTruth:
         progress: Callable[[int, int], object] | None = None,
     ) -> SparseTruth:
         """The truth nearest to the labels on `kept` features an arm. An arm without labels has no weights."""
-        real("ridge", ridge, 1e-12)
-        whole("kept", kept, 1, 4096)
+        check_float("ridge", ridge, 1e-12)
+        check_int("kept", kept, 1, 4096)
         if (needed := 8 * dataset.n_arms * (kept + 1)) > LARGEST_FIT:
             raise ValueError(
                 f"{dataset.n_arms} arms of {kept} weights and a bias are {needed:,} bytes; at most {LARGEST_FIT:,} are "
@@ -99,19 +99,19 @@ class SparseTruth:
         )
         return cls(dataset, Rows(*found, X.columns + 1))
 
-    def means(self, rows: Longs, arms: Ints) -> Floats:
+    def means(self, rows: Int64s, arms: Ints) -> Floats:
         X, w = self.dataset.X, self.weights
         asked = np.ascontiguousarray(rows, np.int64), np.ascontiguousarray(arms, np.int32).ravel()
         found = _core.means(X.start, X.index, X.value, X.columns, w.start, w.index, w.value, *asked, 0)
         return found.reshape(arms.shape)
 
-    def best_arms(self, rows: Longs, k: int) -> Ints:
+    def best_arms(self, rows: Int64s, k: int) -> Ints:
         """Ranked by scores in float32: arms that differ by rounding alone may come in either order."""
-        whole("k", k, 1, self.dataset.n_arms)
+        check_int("k", k, 1, self.dataset.n_arms)
         parts = [self._some_best(rows[a : a + BLOCK], k) for a in range(0, len(rows), BLOCK)]
         return np.concatenate([np.zeros((0, k), np.int32), *parts])
 
-    def _some_best(self, rows: Longs, k: int) -> Ints:
+    def _some_best(self, rows: Int64s, k: int) -> Ints:
         x = as_rows(self.dataset.X.csr()[rows])
         arms, *_ = self._by_feature.top(x.start, x.index, x.value, k)
         return np.asarray(arms)

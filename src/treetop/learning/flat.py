@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from treetop.arrays import Floats, Ints, Matrix, Rows, Singles, as_indices, as_numbers, as_rows, as_singles, whole
+from treetop.arrays import Float32s, Floats, Ints, Matrix, Rows, as_float32s, as_indices, as_numbers, as_rows, check_int
 from treetop.learning.linear import Linear
 from treetop.records import Feedback
 
@@ -36,15 +36,15 @@ class FlatModel:
     n_seen: int = 0
 
     def __post_init__(self) -> None:
-        whole("n_arms", self.n_arms, 1)
-        whole("n_features", self.n_features, 1)
-        whole("epoch", self.epoch, 0, 2**62)
-        whole("n_seen", self.n_seen, 0, 2**62)
+        check_int("n_arms", self.n_arms, 1)
+        check_int("n_features", self.n_features, 1)
+        check_int("epoch", self.epoch, 0, 2**62)
+        check_int("n_seen", self.n_seen, 0, 2**62)
         for name, given in (("oracle", self.oracle), ("joint", self.joint or Linear)):
             if not callable(given):
                 raise TypeError(f"{name} must be a function or a class, not {given!r}")
 
-    def scores(self, x: Rows) -> Singles:
+    def scores(self, x: Rows) -> Float32s:
         """The estimated reward of every arm for every context: (n, n_arms)."""
         out = np.zeros((len(x), self.n_arms), np.float32)
         matrix = x.csr()
@@ -90,10 +90,10 @@ def _fit(oracle: Any, X: sp.csr_matrix, y: Floats) -> Any:
     return fitted
 
 
-def _predict(oracle: Any, X: sp.csr_matrix, n: int) -> Singles:
+def _predict(oracle: Any, X: sp.csr_matrix, n: int) -> Float32s:
     found = as_numbers(oracle.predict(X), "the oracle's predictions")
     if found.shape not in ((n,), (n, 1)):
         raise ValueError(f"the oracle predicted an array of shape {found.shape} for {n} rows")
     if not np.isfinite(found).all():
         raise ValueError(f"the oracle predicted {found[~np.isfinite(found)][0]}; predictions must be finite")
-    return as_singles(found.ravel(), "the oracle's predictions")
+    return as_float32s(found.ravel(), "the oracle's predictions")

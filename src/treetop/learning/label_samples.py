@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from treetop import _core
-from treetop.arrays import Bools, Floats, Ints, Matrix, Rows, as_rows, whole
+from treetop.arrays import Bools, Floats, Ints, Matrix, Rows, as_rows, check_int
 from treetop.errors import ModelFileError
 from treetop.learning.samples import Samples
 from treetop.model.model import Model
@@ -48,8 +48,8 @@ class LabelSamples(Samples):
         """From the rows that a tree was made of, as a search with this beam and leaf factor finds their arms."""
         contexts, labels = check_labelled(X, Y)
         beam = int(beam * leaf_factor + 1e-9)
-        whole("folds", folds, 2, max(2, labels.shape[0]))
-        rng = np.random.default_rng(whole("seed", seed, 0))
+        check_int("folds", folds, 2, max(2, labels.shape[0]))
+        rng = np.random.default_rng(check_int("seed", seed, 0))
         fold = rng.permutation(labels.shape[0]) % folds
         rows = contexts.csr()
         found = [np.zeros((5, 0))]
@@ -156,7 +156,7 @@ def load_label_samples(folder: Path, arms: int, features: int) -> LabelSamples:
             for name, kind in (CONTEXT_FILES | SAMPLE_FILES).items()
         }
         start, index, value = (found.pop(name) for name in CONTEXT_FILES)
-        samples = LabelSamples(Rows(start, index, value, whole("columns", manifest["columns"], 0)), **found)
+        samples = LabelSamples(Rows(start, index, value, check_int("columns", manifest["columns"], 0)), **found)
         _check(samples, arms, features)
         return samples
     except ModelFileError:

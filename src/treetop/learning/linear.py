@@ -9,7 +9,19 @@ from typing import Any
 import numpy as np
 
 from treetop import _core
-from treetop.arrays import Fitted, Floats, Ints, Longs, Matrix, Rows, Singles, as_rows, as_singles, real, whole
+from treetop.arrays import (
+    Fitted,
+    Float32s,
+    Floats,
+    Int64s,
+    Ints,
+    Matrix,
+    Rows,
+    as_float32s,
+    as_rows,
+    check_float,
+    check_int,
+)
 from treetop.effort import Progress
 from treetop.learning.samples import paper_samples
 from treetop.model.model import Model
@@ -41,12 +53,12 @@ class Linear:
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
             raise ValueError(f"loss is {self.loss!r}; it must be one of {', '.join(LOSSES)}")
-        real("cost", self.cost, 1e-12, 1e12)
-        real("tolerance", self.tolerance, 1e-12, 1e3)
-        whole("threads", self.threads, 0, 4096)
+        check_float("cost", self.cost, 1e-12, 1e12)
+        check_float("tolerance", self.tolerance, 1e-12, 1e3)
+        check_int("threads", self.threads, 0, 4096)
 
     def solve(
-        self, contexts: Rows, start: Longs, rows: Ints, target: Singles, before: Rows | None = None,
+        self, contexts: Rows, start: Int64s, rows: Ints, target: Float32s, before: Rows | None = None,
         progress: Progress | None = None,
     ) -> Fitted:  # fmt: skip
         """One regressor per group: samples start[g]:start[g + 1] are contexts `rows` with their targets.
@@ -59,12 +71,12 @@ class Linear:
         (2, 2)
         """
         X = contexts.start, contexts.index, contexts.value, contexts.columns
-        prints = _core.fingerprints(*X, start, rows, target, self._key(), self.threads)
+        fingerprints = _core.fingerprints(*X, start, rows, target, self._key(), self.threads)
         found = _core.fit(
             *X, start, rows, target, LOSSES[self.loss], self.cost, self.tolerance, PASSES, EXACT_UP_TO, 0.0, 0,
-            self.threads, progress, **_known(before, prints),
+            self.threads, progress, **_known(before, fingerprints),
         )  # fmt: skip
-        return Fitted(*found, contexts.columns + 1, prints)
+        return Fitted(*found, contexts.columns + 1, fingerprints)
 
     def _key(self) -> int:
         """What decides the weights beside samples and row, as a number."""
@@ -87,7 +99,7 @@ class Linear:
     def fit(self, X: Matrix, y: Any) -> Linear:
         """The same with weights: one regressor for all rows."""
         contexts = as_rows(X)
-        target = as_singles(y, "targets")
+        target = as_float32s(y, "targets")
         if target.shape != (len(contexts),):
             raise ValueError(f"{len(contexts)} contexts, but targets of shape {target.shape}")
         if not np.isfinite(target).all():
@@ -105,9 +117,9 @@ class Linear:
         return np.asarray(contexts.csr().astype(np.float64) @ w[:-1] + w[-1])
 
 
-def _known(before: Rows | None, prints: Longs) -> dict[str, Any]:
-    """Which rows of `before` were fitted from what has these prints, and all its rows; nothing if they are others'."""
-    if not isinstance(before, Fitted) or len(before) != len(prints):
+def _known(before: Rows | None, fingerprints: Int64s) -> dict[str, Any]:
+    """Which rows of `before` have these fingerprints, and all its rows; nothing if it was not fitted or is another's."""
+    if not isinstance(before, Fitted) or len(before) != len(fingerprints):
         return {}
-    same = before.prints == prints
+    same = before.fingerprints == fingerprints
     return {"keep": same, "known_start": before.start, "known_index": before.index, "known_value": before.value}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from treetop.arrays import Bools, Floats, Ints, Longs, as_rows
+from treetop.arrays import Bools, Floats, Int64s, Ints, as_rows
 from treetop.learning.samples import by_group
 from treetop.model.model import Model
 from treetop.policy.eligibility import Eligible
@@ -22,7 +22,7 @@ VOTES = 16  # rewards of an arm, the first ones, that say where it belongs
 BEAM = 5  # of the search that finds the leaf of each
 
 
-def rewarded_unlabelled(feedback: Feedback, labelled: Bools) -> tuple[Ints, Longs]:
+def rewarded_unlabelled(feedback: Feedback, labelled: Bools) -> tuple[Ints, Int64s]:
     """Arms without labels and the rounds of their rewards.
 
     >>> X, shown = np.ones((3, 1), np.float32), np.array([[0], [1], [1]])
@@ -77,7 +77,7 @@ def _voted_leaves(model: Model, tree: Tree, feedback: Feedback, labelled: Bools)
     return found
 
 
-def _best_leaves(routing: Model, feedback: Feedback, rounds: Longs, labelled: Bools) -> Ints:
+def _best_leaves(routing: Model, feedback: Feedback, rounds: Int64s, labelled: Bools) -> Ints:
     """The leaf with the best route of each round's context, among those with labelled arms: the others move."""
     contexts = as_rows(feedback.contexts.csr()[rounds])
     found = search_batch(routing, contexts, BEAM, None, 1, Eligible.of(routing.tree, labelled))

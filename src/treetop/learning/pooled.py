@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from treetop.arrays import Bools, Ints, Longs, Singles, real, whole
+from treetop.arrays import Bools, Float32s, Int64s, Ints, check_float, check_int
 from treetop.effort import Progress
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.linear import Linear
@@ -50,8 +50,8 @@ class Mechanisms:
     leaf_factor: float = LEAF_FACTOR
 
     def __post_init__(self) -> None:
-        real("growth", self.growth, 1, 1000)
-        real("leaf_factor", self.leaf_factor, 1, 1000)
+        check_float("growth", self.growth, 1, 1000)
+        check_float("leaf_factor", self.leaf_factor, 1, 1000)
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ class Pooled:
     route_cache: RouteCache | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        real("cost", self.cost, 1e-12, 1e12)
-        real("tolerance", self.tolerance, 1e-12, 1e3)
-        whole("window", self.window, 1)
+        check_float("cost", self.cost, 1e-12, 1e12)
+        check_float("tolerance", self.tolerance, 1e-12, 1e3)
+        check_int("window", self.window, 1)
         if not (self.label_samples is None or isinstance(self.label_samples, LabelSamples)):
             raise TypeError(f"label_samples must be LabelSamples, not {type(self.label_samples).__name__}")
         self._solver()  # which refuses what it cannot take
@@ -159,7 +159,9 @@ class Pooled:
         rounds = Samples(feedback.contexts, t.astype(np.int32), arm, reward, route, weight)
         return rounds if self.label_samples is None else self.label_samples + rounds
 
-    def _problems(self, model: Model, samples: Samples, residual: Singles, found: Ints) -> tuple[Longs, Ints, Singles]:
+    def _problems(
+        self, model: Model, samples: Samples, residual: Float32s, found: Ints
+    ) -> tuple[Int64s, Ints, Float32s]:
         """The regressions as the solver takes them: where each begins, rows of contexts, targets."""
         tree, labels = model.tree, self.label_samples
         anchor_row, anchor_arm = _anchors(labels, model, found) if labels is not None else (found, found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from treetop.arrays import Floats, Singles
+from treetop.arrays import Float32s, Floats
 
 KNOTS, WIDEST = 65, 4.0  # places of the means over the slack of a route; the core interpolates the same way
 
@@ -27,7 +27,7 @@ def interpolate(means: Floats, slacks: Floats) -> Floats:
     return np.interp(slacks, np.linspace(0, WIDEST, len(means)), means)
 
 
-def pooled_means(slacks: Floats, reward: Floats | Singles, weight: Floats) -> Floats:
+def pooled_means(slacks: Floats, reward: Floats | Float32s, weight: Floats) -> Floats:
     """Mean reward at KNOTS places: each sample counts for the two places around it; the means never rise.
 
     >>> pooled_means(np.array([0.0, 0.0, 4.0]), np.array([1.0, 0.0, 0.0]), np.ones(3))[[0, -1]]

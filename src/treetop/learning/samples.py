@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from treetop.arrays import Bools, Floats, Ints, Longs, Rows, Singles, as_rows
+from treetop.arrays import Bools, Float32s, Floats, Int64s, Ints, Rows, as_rows
 from treetop.model.model import Model
 from treetop.records import Feedback
 
@@ -27,7 +27,7 @@ class Samples:
     contexts: Rows
     row: Ints
     arm: Ints
-    reward: Singles
+    reward: Float32s
     route: Floats
     weight: Floats
 
@@ -45,7 +45,7 @@ class Samples:
         )
 
 
-def by_group(group: Ints, groups: int) -> tuple[Longs, Ints]:
+def by_group(group: Ints, groups: int) -> tuple[Int64s, Ints]:
     """Where each group begins, and the samples group by group, each in its order: a counting sort, as scipy does it.
 
     >>> by_group(np.array([2, 0, 2], np.int32), 3)
@@ -57,7 +57,7 @@ def by_group(group: Ints, groups: int) -> tuple[Longs, Ints]:
     return sorted_.indptr.astype(np.int64), sorted_.indices.astype(np.int32)
 
 
-def latest_step(start: Longs, order: Ints, new: Bools, growth: float) -> tuple[Longs, Ints]:
+def latest_step(start: Int64s, order: Ints, new: Bools, growth: float) -> tuple[Int64s, Ints]:
     """Of the new samples of every group the first ones, as many as there were when it last grew by `growth`.
 
     A group that has not grown by as much is what it was before and need not be solved again, however often there is a
@@ -81,7 +81,7 @@ def latest_step(start: Longs, order: Ints, new: Bools, growth: float) -> tuple[L
     return np.concatenate([[0], np.cumsum(keep)])[start].astype(np.int64), order[keep]
 
 
-def latest(start: Longs, order: Ints, window: int) -> tuple[Longs, Ints]:
+def latest(start: Int64s, order: Ints, window: int) -> tuple[Int64s, Ints]:
     """At most the last `window` samples of every group.
 
     >>> latest(np.array([0, 3, 4]), np.arange(4, dtype=np.int32), window=2)
@@ -96,7 +96,7 @@ def latest(start: Longs, order: Ints, window: int) -> tuple[Longs, Ints]:
     return begin, order[first + np.arange(len(first)) - np.repeat(begin[:-1], kept)]
 
 
-def paper_samples(feedback: Feedback, model: Model) -> tuple[Longs, Ints, Singles]:
+def paper_samples(feedback: Feedback, model: Model) -> tuple[Int64s, Ints, Float32s]:
     """Observed rewards by reward model, as (start, contexts, rewards): a node's own choices, every showing of an arm.
 
     Row g of the model's `rewards` owns samples start[g]:start[g + 1].

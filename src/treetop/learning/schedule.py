@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from treetop.arrays import real, whole
+from treetop.arrays import check_float, check_int
 
 
 @dataclass(frozen=True)
@@ -33,26 +33,26 @@ class Epochs:
     @classmethod
     def geometric(cls, first: int, factor: float) -> Epochs:
         """After first, first factor, first factor^2, ... rounds, rounded up."""
-        factor = real("factor", factor, 1 + 1e-9, 1e100)
-        return cls(whole("first", first, 1, 2**62), lambda n: max(n + 1, math.ceil(n * factor)))
+        factor = check_float("factor", factor, 1 + 1e-9, 1e100)
+        return cls(check_int("first", first, 1, 2**62), lambda n: max(n + 1, math.ceil(n * factor)))
 
     @classmethod
     def linear(cls, every: int) -> Epochs:
         """After so many rounds again and again."""
-        every = whole("every", every, 1, 2**62)
+        every = check_int("every", every, 1, 2**62)
         return cls(every, lambda n: n + every)
 
     @classmethod
     def explicit(cls, rounds: Sequence[int]) -> Epochs:
         """After exactly these rounds."""
-        chosen = [whole("round", n, 1, 2**62) for n in rounds]
+        chosen = [check_int("round", n, 1, 2**62) for n in rounds]
         if not chosen or any(b <= a for a, b in pairwise(chosen)):
             raise ValueError(f"rounds must rise strictly and not be empty: {list(rounds)[:10]}")
         return cls(chosen[0], lambda n: next((c for c in chosen if c > n), math.inf))
 
     def until(self, horizon: int) -> list[int]:
         """The refits that come before round `horizon` is over."""
-        whole("horizon", horizon, 0, 2**62)
+        check_int("horizon", horizon, 0, 2**62)
         found: list[int] = []
         n = float(self.first)
         while n < horizon:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from treetop.arrays import Bools, Floats, Longs
+from treetop.arrays import Bools, Floats, Int64s
 from treetop.records import Feedback
 
 DRAWS = 3000  # the first guess counts as if so many draws had shown it
@@ -65,23 +65,23 @@ class _OldArms:
     """New arms as if each were one of the old ones: rates of reward, and how many arms have each."""
 
     rate: Floats
-    count: Longs
+    count: Int64s
 
     @classmethod
     def of(cls, rates: Floats) -> _OldArms:
         return cls(*np.unique(np.minimum(rates, 1), return_counts=True))
 
-    def _left(self, draws: Longs) -> Floats:
+    def _left(self, draws: Int64s) -> Floats:
         """(draws, rates): how many arms of each rate have no reward after so many draws."""
         return np.asarray(self.count * (1 - self.rate) ** draws[:, None])
 
-    def mean_square(self, draws: Longs) -> Floats:
+    def mean_square(self, draws: Int64s) -> Floats:
         """Of the rate, after so many draws without a reward."""
         some, place = np.unique(draws, return_inverse=True)
         left = self._left(some)
         return np.asarray((left @ self.rate**2 / np.maximum(left.sum(axis=1), 1e-9))[place])
 
-    def expected_finds(self, draws: Longs) -> float:
+    def expected_finds(self, draws: Int64s) -> float:
         """How many arms should have been found by so many draws of each."""
         some, counts = np.unique(draws, return_counts=True)
         return float(counts @ (1 - self._left(some).sum(axis=1) / max(1, self.count.sum())))

@@ -1,7 +1,9 @@
 """What was acknowledged?
 
-Decisions and rewards, durable before anybody is answered, in SQLite or PostgreSQL. Reading order: records, base (the
-interface), open, group (many writers, one commit), sql (the log in SQL), sqlite and postgres (what the two databases do
-differently), sample (rounds for the learner), series (figures for the dashboard), transfer (export and import). Imports
-`records` and `arrays`; knows nothing of models, policies or learners.
+Decisions and rewards, durable before a request is answered, in SQLite or PostgreSQL. Reading order: records (what a log
+holds), base (the interface), open (which log an address means), group (one commit for many writers), connection (what
+is needed of a database), schema (its tables), pack (arrays as bytes), write (what one transaction writes), sql (the log
+in SQL), sqlite and postgres (the two databases), sample (rounds for the learner), entries and transfer (export and
+import), series (figures for the dashboard). Imports `records` and `arrays`; knows nothing of models, policies or
+learners.
 """

@@ -1,4 +1,4 @@
-"""The log's interface: what the bandit, the service and the commands may ask of any log."""
+"""The interface of a log, which the bandit, the service and the commands use."""
 
 from __future__ import annotations
 
@@ -9,49 +9,40 @@ from types import TracebackType
 
 from treetop.arrays import Ints
 from treetop.errors import EventConflict
-from treetop.log.records import (  # fmt: skip
-    Counts,
-    Entry,
-    Event,
-    Mark,
-    Outcome,
-    Restored,
-    Reward,
-    Samples,
-    Snapshot,
-    Stored,
-)
+from treetop.log.records import Counts, Entry, Event, LogSummary, Mark, Outcome, Restored, Reward, Samples, Stored
 
 NO_SETS: Mapping[str, Ints] = {}
 
 
 class Log(ABC):
-    """Decisions and rewards that outlive crashes. Every method may be called from any thread.
+    """Decisions and rewards that survive crashes. Thread-safe.
 
-    What a write returns, or its future resolves to, is durable. A write that raises `LogError` may or may not be in
-    the log: send it again, the ids make that safe.
+    A write is durable when it returns or when its future is done. A write that raises `LogError` may or may not be in
+    the log: write it again, the ids make that safe.
     """
 
     @abstractmethod
     def submit_append(
         self, events: Sequence[Event], sets: Mapping[str, Ints] = NO_SETS
     ) -> Future[list[Event | EventConflict]]:
-        """Writes decisions, and the eligible sets that they name by fingerprint.
+        """Writes decisions, and the eligible sets that they name.
 
-        An answer for each: the event itself (`is`) if it was written now; the one in the log if its id was known with
-        the same request; a Conflict if with another. A bad argument raises before anything is written.
+        The future has an answer for each event: the event itself (the same object) if it was written now, the logged
+        one if its id is in the log with the same request, or an EventConflict if with another request. A bad argument
+        raises before anything is written.
         """
 
     @abstractmethod
     def submit_reward(self, rewards: Sequence[Reward]) -> Future[list[Outcome]]:
-        """Writes rewards: all of an event's in one call, or none of them. A differing second reward is a conflict."""
+        """Writes rewards; those of one event in one call all or not at all. The future has their outcomes."""
 
     @abstractmethod
     def seal(self, name: str) -> Mark:
-        """A boundary after all that is committed now; a name that was sealed before gives its mark again."""
+        """Sets a mark after everything committed so far; a name that is in use returns its mark."""
 
     @abstractmethod
-    def mark(self, name: str) -> Mark | None: ...
+    def mark(self, name: str) -> Mark | None:
+        """The mark of a name."""
 
     @abstractmethod
     def marks(self) -> list[Mark]:
@@ -59,70 +50,81 @@ class Log(ABC):
 
     @abstractmethod
     def samples(
-        self, until: Mark, since: Mark | None = None, *, wait: float = 0.0, default: float | None = None,
-        tree: str | None = None, size: int = 4096,
-    ) -> Iterator[Samples]:  # fmt: skip
-        """Each decision up to a mark once, with the rewards known there, in chunks of at most `size`.
+        self,
+        until: Mark,
+        since: Mark | None = None,
+        *,
+        wait: float = 0.0,
+        default: float | None = None,
+        tree: str | None = None,
+        size: int = 4096,
+    ) -> Iterator[Samples]:
+        """Every decision up to a mark, with the rewards known at it, in chunks of at most `size`.
 
-        `default` is what a slot without a reward counts as when its decision is `wait` seconds older than the mark.
+        `default` is the reward of a slot without one, if its decision is at least `wait` seconds older than the mark.
         With `tree`, nodes of other trees become -1. With `since`, only what is new after that mark: newer decisions,
-        and older ones with newer rewards, these rewards only; so readings from mark to mark have each reward once
-        (and cannot be combined with `default`, which later rewards replace).
+        and older ones that got rewards since, with these rewards only. Reading from mark to mark thus gives each reward
+        once; it cannot be combined with `default`, which a later reward would replace.
         """
 
     @abstractmethod
-    def event(self, event_id: str) -> Stored | None: ...
+    def event(self, event_id: str) -> Stored | None:
+        """A logged decision with its rewards."""
 
     @abstractmethod
     def recent(self, n: int) -> list[Stored]:
         """The newest decisions, newest first."""
 
     @abstractmethod
-    def eligible_set(self, fingerprint: str) -> Ints | None: ...
+    def eligible_set(self, fingerprint: str) -> Ints | None:
+        """The listed arms of an eligible set, by its name."""
 
     @abstractmethod
     def counts(self) -> Counts:
-        """Kept up to date by the writers, so that asking is cheap."""
+        """How much is in the log. The writers keep the counts, so this is cheap."""
 
     @abstractmethod
     def forget(self, before: float) -> int:
-        """Deletes decisions older than a time, with their rewards and the eligible sets that nothing names any more.
+        """Deletes decisions older than a time, with their rewards and the eligible sets that are not used any more.
 
-        Returns how many. Marks stay, and from then on give less; the ids of what is gone can be used anew.
+        Returns how many. Marks stay, but samples up to them then have less; the deleted ids can be used again.
         """
 
     @abstractmethod
     def keep(self, name: str, data: bytes) -> None:
-        """Stores bytes under a name, in the place of what was there."""
+        """Stores bytes under a name; replaces what was there."""
 
     @abstractmethod
-    def kept(self, name: str) -> bytes | None: ...
+    def kept(self, name: str) -> bytes | None:
+        """The bytes that `keep` stored."""
 
     @abstractmethod
-    def snapshot(self) -> Snapshot: ...
+    def summary(self) -> LogSummary:
+        """The counts and marks of now."""
 
     @abstractmethod
-    def entries(self, snapshot: Snapshot, size: int = 1024) -> Iterator[list[Entry]]:
-        """All that was in the log at a snapshot, in order; an eligible set comes with the first that names it."""
+    def entries(self, summary: LogSummary, size: int = 1024) -> Iterator[list[Entry]]:
+        """Everything in the log up to a summary, in order; an eligible set comes with the first entry that names it."""
 
     @abstractmethod
-    def restore(self, snapshot: Snapshot, chunks: Iterable[list[Entry]]) -> Restored:
-        """Writes all entries of another log, or none, as if their calls were repeated here.
+    def restore(self, summary: LogSummary, chunks: Iterable[list[Entry]]) -> Restored:
+        """Writes all entries of another log, or none.
 
-        An empty log becomes the same as the other, marks and counts included. Otherwise marks stay behind: they are
-        boundaries of the other log. A decision or a reward that contradicts this log is a ValueError.
+        An empty log becomes equal to the other, with its marks and counts. Otherwise the entries are added behind those
+        of this log, and the other log's marks are left out. Raises ValueError for a decision or a reward that
+        contradicts this log.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Finishes what was submitted, and lets go of files and connections."""
+        """Commits what was submitted, and closes files and connections."""
 
     def append(self, events: Sequence[Event], sets: Mapping[str, Ints] = NO_SETS) -> list[Event | EventConflict]:
-        """`submit_append`, waited for."""
+        """`submit_append`, and waits for the answers."""
         return self.submit_append(events, sets).result()
 
     def reward(self, rewards: Sequence[Reward]) -> list[Outcome]:
-        """`submit_reward`, waited for."""
+        """`submit_reward`, and waits for the outcomes."""
         return self.submit_reward(rewards).result()
 
     def __enter__(self) -> Log:

@@ -1,4 +1,4 @@
-"""What the log needs of a database connection, whatever the database."""
+"""The interface of a database connection, which SQLite and PostgreSQL implement."""
 
 from __future__ import annotations
 
@@ -9,40 +9,42 @@ from typing import Any
 
 
 class Connection(ABC):
-    """One connection, used by one thread at a time. Parameters are written `?`; trouble comes out as LogError."""
+    """One connection, used by one thread at a time. Parameters are written `?`; database errors become LogError."""
 
     where: str
-    types: Mapping[str, str]  # names of column types, for the tables
-    among: str  # "= ANY(?)": the value is one of those that `several` packs into one parameter
-    lock: str = ""  # what a SELECT of the state adds in order to be alone until the end of the transaction
+    types: Mapping[str, str]  # column types of this database, for the tables
+    among: str  # such as "= ANY(?)": the value is one of those that `several` packs into one parameter
+    lock: str = ""  # added to the SELECT of the state, to lock it until the end of the transaction
 
     @abstractmethod
-    def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]: ...
+    def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
 
     @abstractmethod
     def run(self, sql: str, *values: Any) -> int:
-        """How many rows it changed."""
+        """Runs a statement; returns how many rows it changed."""
 
     @abstractmethod
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]], known: str = "") -> int:
-        """Adds rows and returns how many; with `known`, rows with a value of that column that is there are left out."""
+        """Adds rows and returns how many; with `known`, rows whose value of that column exists already are left out."""
 
     @abstractmethod
     def bulk(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
-        """Adds very many rows, none of which is there."""
+        """Adds many rows, none of which is in the table yet."""
 
     @abstractmethod
-    def several(self, values: Sequence[Any]) -> Any: ...
+    def several(self, values: Sequence[Any]) -> Any:
+        """Values as one parameter for `among`."""
 
     @abstractmethod
     def has_table(self, name: str) -> bool: ...
 
     @abstractmethod
     def begin(self, write: bool) -> None:
-        """Starts a transaction; one that only reads sees the log as it was at its first look."""
+        """Starts a transaction; one that only reads sees the log as it was at its first query."""
 
     def run_last(self, sql: str, *values: Any) -> None:
-        """Runs a statement at the end of the transaction, together with the commit where that saves a journey."""
+        """Runs a statement at the end of the transaction, in one round trip with the commit where possible."""
         self.run(sql, *values)
 
     @abstractmethod
@@ -50,28 +52,28 @@ class Connection(ABC):
 
     @abstractmethod
     def rollback(self) -> None:
-        """Gives up the transaction, if the connection still lives."""
+        """Ends the transaction without its changes, if the connection still works."""
 
     def alive(self) -> bool:
-        """False if the other end is known to have hung up while the connection was idle."""
+        """False if the other end is known to have closed the connection while it was idle."""
         return True
 
     @abstractmethod
     def alone(self) -> None:
-        """Inside a transaction: waits until no other process makes tables."""
+        """Inside a transaction: waits until no other process creates tables."""
 
     @abstractmethod
     def close(self) -> None: ...
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """All of it, durable at the end, or nothing."""
+        """A transaction that writes: everything is durable at the end, or nothing is."""
         with self._transaction(write=True):
             yield
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Several questions about one moment."""
+        """A transaction that reads: all its queries see the same moment."""
         with self._transaction(write=False):
             yield
 

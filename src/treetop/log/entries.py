@@ -1,4 +1,4 @@
-"""Whole entries of a log: read with all that belongs to them, and written again into another log."""
+"""Entries of a log for export and import: read with all that belongs to them, and written into another log."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from treetop.log.connection import Connection
 from treetop.log.pack import pack_context, pack_slots, unpack_set
-from treetop.log.records import Entry, Event, Mark, Restored, Snapshot, Stored
-from treetop.log.write import (  # fmt: skip
+from treetop.log.records import Entry, Event, LogSummary, Mark, Restored, Stored
+from treetop.log.write import (
     DECISION,
     EVENT,
     FROM_DECISIONS,
@@ -25,7 +25,7 @@ from treetop.log.write import (  # fmt: skip
     store_sets,
 )
 
-INFINITE = 2**62  # a position that no log reaches
+MAX_POSITION = 2**62  # no log reaches it
 
 
 def read_marks(connection: Connection) -> list[Mark]:
@@ -38,10 +38,10 @@ def read_entries(connection: Connection, until: int, which: str, *values: Any) -
     found = {row[0]: _without_rewards(event_of(row[1:]), row[0]) for row in rows}
     if rows:
         sql = f"SELECT decision, slot, value, time, position FROM treetop_rewards WHERE decision {connection.among}"
-        for decision, slot, value, heard, position in connection.rows(sql, connection.several(list(found))):
+        for decision, slot, value, time, position in connection.rows(sql, connection.several(list(found))):
             if position <= until:
                 entry = found[decision]
-                entry.stored.rewards[slot], entry.stored.times[slot] = value, heard
+                entry.stored.rewards[slot], entry.stored.times[slot] = value, time
                 entry.reward_positions[slot] = position
     return list(found.values())
 
@@ -55,7 +55,7 @@ def all_entries(
     reading: Callable[[], AbstractContextManager[Connection]], until: int, size: int
 ) -> Iterator[list[Entry]]:
     """Every entry up to a position, in chunks; an eligible set with the first entry that names it."""
-    at, told = 0, {""}
+    at, sent = 0, {""}
     while True:
         with reading() as connection:
             which = "WHERE d.position > ? AND d.position <= ? ORDER BY d.position LIMIT ?"
@@ -63,52 +63,52 @@ def all_entries(
             if not chunk:
                 return
             at = chunk[-1].stored.position
-            chunk = [_with_set(connection, entry, told) for entry in chunk]
+            chunk = [_with_set(connection, entry, sent) for entry in chunk]
         yield chunk
 
 
-def _with_set(connection: Connection, entry: Entry, told: set[str]) -> Entry:
+def _with_set(connection: Connection, entry: Entry, sent: set[str]) -> Entry:
     name = entry.stored.event.eligible
-    if name in told:
+    if name in sent:
         return entry
-    told.add(name)
+    sent.add(name)
     rows = connection.rows("SELECT arms FROM treetop_eligible WHERE fingerprint = ?", name)
     return replace(entry, arms=unpack_set(rows[0][0]))
 
 
-def restore(connection: Connection, state: State, snapshot: Snapshot, chunks: Iterable[list[Entry]]) -> Restored:
+def restore(connection: Connection, state: State, summary: LogSummary, chunks: Iterable[list[Entry]]) -> Restored:
     """Writes the entries of another log behind those of this one; see `Log.restore`."""
     empty = state.position == 0
-    restoring = _Restoring(connection, state, shift=state.position, until=snapshot.counts.position)
+    restoring = _Restoring(connection, state, shift=state.position, until=summary.counts.position)
     for chunk in chunks:
         restoring.add(chunk)
     if restoring.decisions + restoring.rewards:
-        state.position += snapshot.counts.position
+        state.position += summary.counts.position
     if empty:
-        _become(connection, state, snapshot)
+        _take_over(connection, state, summary)
     return Restored(restoring.decisions, restoring.rewards, restoring.known)
 
 
-def _become(connection: Connection, state: State, snapshot: Snapshot) -> None:
-    """Takes over counts and marks; what the other log counted and no longer had, it had forgotten."""
+def _take_over(connection: Connection, state: State, summary: LogSummary) -> None:
+    """Copies counts and marks into an empty log; decisions that were counted but not sent had been forgotten."""
     there = state.decisions
-    if there > snapshot.counts.decisions or state.rewards > snapshot.counts.rewards:
+    if there > summary.counts.decisions or state.rewards > summary.counts.rewards:
         raise ValueError(
             f"{there} decisions and {state.rewards} rewards came from a log that says it has had "
-            f"{snapshot.counts.decisions} and {snapshot.counts.rewards}"
+            f"{summary.counts.decisions} and {summary.counts.rewards}"
         )
     pending = state.pending
-    for field in fields(snapshot.counts):
-        setattr(state, field.name, getattr(snapshot.counts, field.name))
-    state.forgotten, state.pending = snapshot.counts.decisions - there, pending
-    if snapshot.marks:
+    for field in fields(summary.counts):
+        setattr(state, field.name, getattr(summary.counts, field.name))
+    state.forgotten, state.pending = summary.counts.decisions - there, pending
+    if summary.marks:
         columns = ("name", "position", "time")
-        connection.bulk("treetop_marks", columns, [(m.name, m.position, m.time) for m in snapshot.marks])
-        state.sealed = max(m.position for m in snapshot.marks)
+        connection.bulk("treetop_marks", columns, [(m.name, m.position, m.time) for m in summary.marks])
+        state.sealed = max(m.position for m in summary.marks)
 
 
 class _Restoring:
-    """Entries on their way into a log, chunk by chunk within one transaction."""
+    """Writes entries into a log, chunk by chunk within one transaction; counts what it wrote."""
 
     def __init__(self, connection: Connection, state: State, shift: int, until: int) -> None:
         self.connection, self.state, self.shift, self.until = connection, state, shift, until
@@ -153,7 +153,7 @@ class _Restoring:
 
     def _there(self, chunk: list[Entry]) -> dict[str, Entry]:
         names = self.connection.several([entry.stored.event.event_id for entry in chunk])
-        found = read_entries(self.connection, INFINITE, f"WHERE d.event_id {self.connection.among}", names)
+        found = read_entries(self.connection, MAX_POSITION, f"WHERE d.event_id {self.connection.among}", names)
         there = {entry.stored.event.event_id: entry for entry in found}
         for entry in chunk:
             event = entry.stored.event
@@ -165,12 +165,18 @@ class _Restoring:
         event = entry.stored.event
         number = number_of(self.connection, settings_of(event), self.numbers)
         return (
-            entry.stored.position + self.shift, event.event_id, event.time, event.request, number, event.eligible,
-            pack_context(event), pack_slots(event),
-        )  # fmt: skip
+            entry.stored.position + self.shift,
+            event.event_id,
+            event.time,
+            event.request,
+            number,
+            event.eligible,
+            pack_context(event),
+            pack_slots(event),
+        )
 
     def _rewards(self, entry: Entry, there: Entry | None) -> list[tuple[Any, ...]]:
-        """The rows of rewards that are not there yet."""
+        """The rows of rewards that are not in the log yet."""
         slots = np.nonzero(entry.reward_positions)[0].tolist()
         if there is not None:
             slots = [slot for slot in slots if self._is_new(entry, there, slot)]
@@ -180,10 +186,15 @@ class _Restoring:
         self.state.late += len(slots) * (position <= self.state.sealed)
         stored = entry.stored
         return [
-            (position, slot, float(stored.rewards[slot]), float(stored.times[slot]),
-             int(entry.reward_positions[slot]) + self.shift)
+            (
+                position,
+                slot,
+                float(stored.rewards[slot]),
+                float(stored.times[slot]),
+                int(entry.reward_positions[slot]) + self.shift,
+            )
             for slot in slots
-        ]  # fmt: skip
+        ]
 
     def _is_new(self, entry: Entry, there: Entry, slot: int) -> bool:
         event, stored, value = entry.stored.event, there.stored, entry.stored.rewards[slot]

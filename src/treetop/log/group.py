@@ -1,6 +1,6 @@
-"""Group commit: many threads submit, one writes, and one commit serves all that came in the meantime.
+"""Group commit: many threads submit jobs, one thread writes them, one commit for all that arrived during the last one.
 
-Knows nothing of databases: `commit` takes jobs and returns their answers, which are then durable.
+Knows nothing of databases: the function `commit` takes jobs and returns their answers when they are durable.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, Protocol
 
 from treetop.errors import LogError
 
-GROUP = 1024  # items in one commit, or one job if that has more, so that the first of them need not wait for ever
-LINGER = 0.25  # of the time that a commit takes: how long the next one waits for callers who have just been answered
+MAX_GROUP = 1024  # items in one commit, or one job if it has more; keeps the first of them from waiting too long
+LINGER = 0.25  # of a commit's time: how long the next one waits for callers that have just been answered
 
 
 class Job(Protocol):
-    """Something to write, of so many items; one that is `alone` shares its commit with no other."""
+    """Something to write, of `size` items. A job that is `alone` gets a commit of its own."""
 
     @property
     def alone(self) -> bool: ...
@@ -30,7 +30,7 @@ class Job(Protocol):
 
 
 class Group:
-    """One thread that writes what other threads submit."""
+    """The thread that writes, and the queue of jobs."""
 
     def __init__(self, commit: Callable[[Sequence[Any]], Sequence[Any]]) -> None:
         self._commit = commit
@@ -44,7 +44,7 @@ class Group:
         self._thread.start()
 
     def submit(self, job: Job) -> Future[Any]:
-        """The answer to a job, once it is durable."""
+        """Queues a job; the future has its answer once it is durable."""
         future: Future[Any] = Future()
         with self._changed:
             if self._closed:
@@ -75,13 +75,13 @@ class Group:
 
     def _take(self) -> list[tuple[Any, Future[Any]]]:
         with self._changed:
-            # Callers who wait for each answer come back a moment after a commit. Without lingering for them the first
-            # to come would be written alone, and every other commit would be nearly empty.
-            self._wait(min(self._expected, GROUP), self._until)
+            # Callers that wait for each answer come back just after a commit. Without lingering for them, the first one
+            # would be written alone, and every other commit would be nearly empty.
+            self._wait(min(self._expected, MAX_GROUP), self._until)
             self._wait(1)
             taken: list[tuple[Any, Future[Any]]] = []
             size = 0
-            while self._waiting and size < GROUP:
+            while self._waiting and size < MAX_GROUP:
                 job = self._waiting[0][0]
                 if taken and (job.alone or taken[0][0].alone):
                     break
@@ -105,7 +105,7 @@ class Group:
         except BaseException as error:
             if len(running) == 1:
                 running[0][1].set_exception(error)
-            else:  # one job is at fault: the others must not fail with it
+            else:  # one job is at fault, and the others must not fail with it
                 for one in running:
                     self._write([one])
         else:

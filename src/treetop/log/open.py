@@ -1,4 +1,4 @@
-"""The one door to a log: a path is SQLite, an address PostgreSQL."""
+"""Opens a log: a path is SQLite, a postgresql:// address PostgreSQL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from treetop.log.base import Log
 
 
 def open_log(where: str | Path) -> Log:
-    """The log at a path (SQLite) or a postgresql:// address; made if there is none yet.
+    """The log at a path (SQLite) or a postgresql:// address; created if there is none.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder, open_log(f"{folder}/log.sqlite") as log:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treetop.arrays import Bools, Floats, Ints, Longs, Singles
+from treetop.arrays import Bools, Float32s, Floats, Int64s, Ints
 from treetop.log.records import Event
 
-# Interleaved and little-endian, so that the bytes of many rows, put together, are the arrays of all of them.
+# Interleaved and little-endian: the concatenated bytes of many rows are the array of all of them.
 PAIR = np.dtype([("index", "<i4"), ("value", "<f4")])
 SLOT = np.dtype([("arm", "<i4"), ("node", "<i4"), ("score", "<f4"), ("propensity", "<f8"), ("explored", "u1")])
 
@@ -31,14 +31,14 @@ def pack_slots(event: Event) -> bytes:
     return slots.tobytes()
 
 
-def shown(slots: bytes) -> list[int]:
+def shown_arms(slots: bytes) -> list[int]:
     """The arms of a decision, slot by slot."""
     arms: list[int] = np.frombuffer(slots, SLOT)["arm"].tolist()
     return arms
 
 
 def pack_set(arms: Ints) -> bytes:
-    """A set of arms: differences of the sorted ids, compressed; a million neighbours take a few KB."""
+    """A set of arms: differences of the sorted indices, compressed. A million consecutive arms take a few KB."""
     ordered = np.unique(np.asarray(arms, "<i4"))
     return zlib.compress(np.diff(ordered, prepend=ordered.dtype.type(0)).tobytes(), 1)
 
@@ -48,15 +48,33 @@ def unpack_set(packed: bytes) -> Ints:
 
 
 def unpack_event(
-    event_id: str, time: float, request: bytes, context: bytes, slots: bytes, settings: tuple[int, str, str, str],
+    event_id: str,
+    time: float,
+    request: bytes,
+    context: bytes,
+    slots: bytes,
+    settings: tuple[int, str, str, str],
     eligible: str,
-) -> Event:  # fmt: skip
+) -> Event:
     pairs, s = np.frombuffer(context, PAIR), np.frombuffer(slots, SLOT)
+    epoch, model, tree, policy = settings
     return Event(
-        event_id, time, bytes(request), _copy(pairs["index"], np.int32), _copy(pairs["value"], np.float32),
-        _copy(s["arm"], np.int32), _copy(s["node"], np.int32), _copy(s["propensity"], np.float64),
-        _copy(s["score"], np.float32), _copy(s["explored"], np.bool_), *settings, eligible,
-    )  # fmt: skip
+        event_id,
+        epoch,
+        arms=_copy(s["arm"], np.int32),
+        propensities=_copy(s["propensity"], np.float64),
+        scores=_copy(s["score"], np.float32),
+        explored=_copy(s["explored"], np.bool_),
+        nodes=_copy(s["node"], np.int32),
+        time=time,
+        request=bytes(request),
+        index=_copy(pairs["index"], np.int32),
+        value=_copy(pairs["value"], np.float32),
+        model=model,
+        tree=tree,
+        policy=policy,
+        eligible=eligible,
+    )
 
 
 def _copy(field: NDArray[Any], kind: type) -> Any:
@@ -67,9 +85,9 @@ def _copy(field: NDArray[Any], kind: type) -> Any:
 class Contexts:
     """The contexts of many decisions as compressed sparse rows."""
 
-    start: Longs
+    start: Int64s
     index: Ints
-    value: Singles
+    value: Float32s
 
 
 def unpack_contexts(packed: Sequence[bytes]) -> Contexts:
@@ -86,7 +104,7 @@ class Slots:
     arms: Ints
     nodes: Ints
     propensities: Floats
-    scores: Singles
+    scores: Float32s
     explored: Bools
 
 
@@ -99,7 +117,9 @@ def unpack_slots(packed: Sequence[bytes]) -> Slots:
     table["arm"] = table["node"] = -1
     table[row, column] = flat
     return Slots(
-        np.ascontiguousarray(table["arm"], np.int32), np.ascontiguousarray(table["node"], np.int32),
-        np.ascontiguousarray(table["propensity"], np.float64), np.ascontiguousarray(table["score"], np.float32),
+        np.ascontiguousarray(table["arm"], np.int32),
+        np.ascontiguousarray(table["node"], np.int32),
+        np.ascontiguousarray(table["propensity"], np.float64),
+        np.ascontiguousarray(table["score"], np.float32),
         np.ascontiguousarray(table["explored"], np.bool_),
-    )  # fmt: skip
+    )

@@ -1,4 +1,4 @@
-"""The log in PostgreSQL, by psycopg 3. Several machines may use one database; one that went away is found again."""
+"""The log in PostgreSQL, by psycopg 3. Several machines may use one database; lost connections are opened again."""
 
 from __future__ import annotations
 
@@ -19,20 +19,40 @@ try:
 except ModuleNotFoundError:
     raise LogError("a log in PostgreSQL needs psycopg: pip install 'treetop[postgres]'") from None
 
-# A server that is cut off is noticed within about half a minute, unless the address says otherwise.
+# A lost server is noticed within about half a minute, unless the address says otherwise.
 NETWORK = {
-    "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
-}  # fmt: skip
-TABLES_LOCK = 0x7472_6565_746F_70  # "treetop": held while tables are made or changed
+}
+TABLES_LOCK = 0x7472_6565_746F_70  # "treetop": held while tables are created
 KINDS = MappingProxyType(
     {
-        "position": "int8", "event_id": "text", "time": "float8", "request": "bytea", "settings": "int8",
-        "eligible": "text", "context": "bytea", "slots": "bytea", "decision": "int8", "slot": "int8",
-        "value": "float8", "name": "text", "fingerprint": "text", "arms": "bytea", "id": "int8", "digest": "bytea",
-        "epoch": "int8", "model": "text", "tree": "text", "policy": "text", "data": "bytea",
+        "position": "int8",
+        "event_id": "text",
+        "time": "float8",
+        "request": "bytea",
+        "settings": "int8",
+        "eligible": "text",
+        "context": "bytea",
+        "slots": "bytea",
+        "decision": "int8",
+        "slot": "int8",
+        "value": "float8",
+        "name": "text",
+        "fingerprint": "text",
+        "arms": "bytea",
+        "id": "int8",
+        "digest": "bytea",
+        "epoch": "int8",
+        "model": "text",
+        "tree": "text",
+        "policy": "text",
+        "data": "bytea",
     }
-)  # fmt: skip
+)
 
 
 class PostgresLog(SqlLog):
@@ -45,7 +65,7 @@ class PostgresLog(SqlLog):
             raise ValueError(f"the log's address is not one that PostgreSQL understands: {error}") from None
         self._parts: dict[str, Any] = NETWORK | parts
         host, port = parts.get("host") or "localhost", parts.get("port") or 5432
-        super().__init__(f"postgresql://{host}:{port}/{parts.get('dbname') or ''}")  # a password is nobody's business
+        super().__init__(f"postgresql://{host}:{port}/{parts.get('dbname') or ''}")  # without user and password
 
     def connect(self) -> Connection:
         return _Connection(self.where, self._parts)
@@ -58,9 +78,9 @@ class _Connection(Connection):
 
     def __init__(self, where: str, parts: dict[str, Any]) -> None:
         self.where = where
-        self._unsent = ""  # the beginning of a transaction travels with its first question
+        self._unsent = ""  # BEGIN is sent with the first query of a transaction
         self._last: tuple[str, tuple[Any, ...]] | None = None
-        with self._trouble():
+        with self._errors():
             self._db = psycopg.connect(autocommit=True, prepare_threshold=2, **parts)
         try:
             self.run("SET synchronous_commit = on")
@@ -69,7 +89,7 @@ class _Connection(Connection):
             raise
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        with self._trouble():
+        with self._errors():
             if self._unsent and not values:
                 both, self._unsent = f"{self._unsent}; {sql}", ""
                 cursor = self._db.execute(both.encode())
@@ -79,7 +99,7 @@ class _Connection(Connection):
             return self._db.execute(_own(sql), values, binary=True).fetchall()
 
     def run(self, sql: str, *values: Any) -> int:
-        with self._trouble():
+        with self._errors():
             self._send()
             return self._db.execute(_own(sql), values).rowcount
 
@@ -93,13 +113,13 @@ class _Connection(Connection):
         sql = f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({arrays})"
         if known:
             sql += f" ON CONFLICT ({known}) DO NOTHING"
-        with self._trouble():
+        with self._errors():
             self._send()
             return self._db.execute(sql.encode(), [list(column) for column in zip(*rows, strict=True)]).rowcount
 
     def bulk(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
         sql = f"COPY {table} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
-        with self._trouble():
+        with self._errors():
             self._send()
             with self._db.cursor() as cursor, cursor.copy(sql.encode()) as copy:
                 copy.set_types([KINDS[column] for column in columns])
@@ -110,7 +130,7 @@ class _Connection(Connection):
         return list(values)
 
     def has_table(self, name: str) -> bool:
-        # Not to_regclass: it may remember a name as unknown while another process makes the table.
+        # Not to_regclass: it may cache a name as unknown while another process creates the table.
         return bool(self.rows("SELECT 1 FROM pg_tables WHERE tablename = ? AND schemaname = current_schema()", name))
 
     def begin(self, write: bool) -> None:
@@ -121,7 +141,7 @@ class _Connection(Connection):
 
     def commit(self) -> None:
         last, self._last = self._last, None
-        with self._trouble():
+        with self._errors():
             self._send()
             if last is None:
                 self._db.execute("COMMIT")
@@ -136,7 +156,7 @@ class _Connection(Connection):
             self._db.execute("ROLLBACK")
 
     def alive(self) -> bool:
-        """The server says nothing to an idle connection but its farewell."""
+        """The only thing that a server sends to an idle connection is that it closes it."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._db.fileno(), selectors.EVENT_READ)
             return not selector.select(0)
@@ -149,7 +169,7 @@ class _Connection(Connection):
             self._db.close()
 
     @contextmanager
-    def _trouble(self) -> Iterator[None]:
+    def _errors(self) -> Iterator[None]:
         try:
             yield
         except (psycopg.DataError, psycopg.IntegrityError):
@@ -160,5 +180,5 @@ class _Connection(Connection):
 
 @lru_cache(maxsize=256)
 def _own(sql: str) -> bytes:
-    """PostgreSQL's driver writes %s where SQLite's writes ?."""
+    """With psycopg's placeholders, %s instead of ?."""
     return sql.replace("?", "%s").encode()

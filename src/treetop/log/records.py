@@ -1,4 +1,4 @@
-"""What a log holds and answers: decisions, rewards, marks, samples. Knows nothing of files, servers or threads."""
+"""What a log holds and returns: decisions, rewards, marks, samples. Knows nothing of files, servers or threads."""
 
 from __future__ import annotations
 
@@ -9,50 +9,45 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from treetop.arrays import Bools, Floats, Ints, Longs, Rows, Singles, real
-from treetop.records import Feedback
+from treetop.arrays import Bools, Float32s, Floats, Int64s, Ints, Rows, check_float
+from treetop.records import Decision, Feedback
 
-REQUEST = 16  # bytes of a request's digest
-ARRAYS = [
-    ("index", np.dtype(np.int32)), ("value", np.dtype(np.float32)), ("arms", np.dtype(np.int32)),
-    ("nodes", np.dtype(np.int32)), ("propensities", np.dtype(np.float64)), ("scores", np.dtype(np.float32)),
-    ("explored", np.dtype(np.bool_)),
-]  # fmt: skip
-ID_BYTES = 512  # an event id in UTF-8 is at most this long
+REQUEST_BYTES = 16  # length of a request's digest
+DTYPES = {
+    "index": np.dtype(np.int32),
+    "value": np.dtype(np.float32),
+    "arms": np.dtype(np.int32),
+    "nodes": np.dtype(np.int32),
+    "propensities": np.dtype(np.float64),
+    "scores": np.dtype(np.float32),
+    "explored": np.dtype(np.bool_),
+}
+ID_BYTES = 512  # longest event id, in UTF-8
 
 
-@dataclass(frozen=True, eq=False)
-class Event:
-    """One decision as it is logged, in dense indices of the catalogue.
+@dataclass(frozen=True, eq=False, repr=False)
+class Event(Decision):
+    """A decision as it is logged: its slots in dense indices, and what it was decided from.
 
-    `request` is a digest of what was asked: the same id with another request is a conflict. Node numbers belong to
-    `tree`; `model` is the saved model that decided; `policy` is JSON; `eligible` is the fingerprint of the eligible
-    set, empty for all arms.
+    `time` is in seconds since 1970. `request` is a digest of the request: the same event id with another request is a
+    conflict. `index` and `value` are the context, as a sparse row. `model` is the name of the saved model that decided,
+    `tree` the id of the tree that the nodes belong to, `policy` its settings as JSON. `eligible` is the name of the
+    eligible set, empty for all arms.
     """
 
-    event_id: str
     time: float
     request: bytes
     index: Ints
-    value: Singles
-    arms: Ints
-    nodes: Ints
-    propensities: Floats
-    scores: Singles
-    explored: Bools
-    epoch: int
+    value: Float32s
     model: str
     tree: str
     policy: str
     eligible: str = ""
 
-    def __len__(self) -> int:
-        return len(self.arms)
-
 
 @dataclass(frozen=True)
 class Reward:
-    """What came of one arm of an event: a value in [0, 1], and when it was heard of."""
+    """The reward of one arm of an event, in [0, 1], and when it arrived."""
 
     event_id: str
     arm: int
@@ -62,7 +57,7 @@ class Reward:
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A logged decision with what is known of its slots: NaN where no reward has come yet."""
+    """A logged decision with the rewards of its slots and when they arrived: NaN where there is none yet."""
 
     event: Event
     rewards: Floats
@@ -72,16 +67,16 @@ class Stored:
 
 class Status(Enum):
     STORED = "stored"
-    SAME = "same"  # there already, with this value
-    CONFLICT = "conflict"  # there already, with another value
+    SAME = "same"  # was stored before, with this value
+    CONFLICT = "conflict"  # was stored before, with another value
     UNKNOWN = "unknown"  # no such event
     NOT_SHOWN = "not_shown"  # the event did not show this arm
-    WITHHELD = "withheld"  # nothing wrong with it, but with another reward of the same event in the same call
+    WITHHELD = "withheld"  # not stored because another reward of the event in the same call was refused
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one reward; `stored` is the value that the log holds for its slot, if it holds one."""
+    """What happened to one reward; `stored` is the value in the log for its slot, if there is one."""
 
     status: Status
     stored: float | None = None
@@ -93,7 +88,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Mark:
-    """A boundary in the log: all decisions and rewards up to `position`, and none after, for ever."""
+    """A boundary in the log: everything up to `position` lies before it, everything later after it, for ever."""
 
     name: str
     position: int
@@ -102,10 +97,10 @@ class Mark:
 
 @dataclass(frozen=True)
 class Counts:
-    """How much was ever logged, and how much of it retention took away again (`forgotten` decisions).
+    """How much was ever logged; `forgotten` decisions of it were deleted by retention.
 
-    `observed` decisions have a reward; `pending` slots of the decisions still there have none; `late` rewards came
-    after a mark that their decision was before. `position` is that of the newest entry.
+    `observed` decisions have a reward; `pending` slots of the remaining decisions have none; `late` rewards arrived
+    after a mark, for a decision before it. `position` is that of the newest entry.
     """
 
     position: int = 0
@@ -119,8 +114,8 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """What a whole log is at one moment, besides its entries."""
+class LogSummary:
+    """The counts and marks of a log at one moment: all of it but its entries."""
 
     counts: Counts
     marks: tuple[Mark, ...]
@@ -128,16 +123,16 @@ class Snapshot:
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """One decision on its way from log to log: with the positions of its rewards (0: none), and its eligible set."""
+    """One decision for export and import, with the positions of its rewards (0: none) and its eligible set."""
 
     stored: Stored
-    reward_positions: Longs
+    reward_positions: Int64s
     arms: Ints | None = None
 
 
 @dataclass(frozen=True)
 class Restored:
-    """What an import wrote, and how many decisions were there already."""
+    """How much an import wrote; `known` decisions were in the log before."""
 
     decisions: int
     rewards: int
@@ -146,22 +141,23 @@ class Restored:
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Some decisions, in the order in which they were committed, with the rewards known at a mark.
+    """A chunk of n decisions, in the order of their commits, with the rewards known at a mark.
 
-    Contexts are compressed sparse rows; slots are (n, k) arrays, padded with arm -1; a reward is NaN where none was
-    known. `new` is False for a decision that an earlier reading has had, and that comes again with newer rewards.
+    Contexts are compressed sparse rows (start, index, value). Slots are (n, k) arrays, padded with arm -1; a reward is
+    NaN where none was known. `new` is False for a decision that an earlier reading returned and that appears again
+    because it got rewards since.
     """
 
-    positions: Longs
+    positions: Int64s
     times: Floats
-    epochs: Longs
-    start: Longs
+    epochs: Int64s
+    start: Int64s
     index: Ints
-    value: Singles
+    value: Float32s
     arms: Ints
     nodes: Ints
     propensities: Floats
-    scores: Singles
+    scores: Float32s
     explored: Bools
     rewards: Floats
     new: Bools
@@ -170,16 +166,16 @@ class Samples:
         return len(self.positions)
 
     def feedback(self, columns: int) -> Feedback:
-        """The same for `refit`, with the number of features that the log does not know."""
+        """As Feedback for `refit`; the log does not know the number of features, `columns`."""
         return Feedback(Rows(self.start, self.index, self.value, columns), self.arms, self.nodes, self.rewards)
 
 
-def gather(chunks: Iterable[Samples], columns: int, since: Longs | None = None) -> Feedback:
-    """All chunks as one Feedback, each copied once. `since` has the epoch of the first model that had each arm.
+def gather(chunks: Iterable[Samples], columns: int, since: Int64s | None = None) -> Feedback:
+    """All chunks as one Feedback, each copied once. `since` is the epoch of the first model that knew each arm.
 
     >>> import tempfile
     >>> from treetop.bandit.bandit import Bandit
-    >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", vectors=np.eye(4)) as tea:
+    >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
     ...     for visit in ("visit-1", "visit-2"):
     ...         tea.reward(visit, {tea.decide(np.ones(4), visit, k=2).arms[0]: 1.0})
     ...     gather(tea.log.samples(tea.log.seal("today")), columns=4).rewards
@@ -214,11 +210,22 @@ def _stacked(parts: list[NDArray[np.generic]], k: int, empty: float, kind: type)
 
 
 def check_event(event: Event) -> None:
-    """Refuses what the log could not give back as it is: lengths, types and names. Values are the decider's own."""
+    """Raises for an event that the log could not return as it is: wrong lengths, types or text.
+
+    >>> from dataclasses import replace
+    >>> two = {name: np.zeros(2, dtype) for name, dtype in DTYPES.items()}
+    >>> event = Event("visit-1", 0, **two, time=0.0, request=bytes(16), model="000000", tree="", policy="{}")
+    >>> check_event(event)
+    >>> check_event(replace(event, nodes=np.zeros(1, np.int32)))
+    Traceback (most recent call last):
+    ValueError: event 'visit-1' has 2 arms and 1 nodes
+    """
     check_id(event.event_id)
-    if len(event.request) != REQUEST:
-        raise ValueError(f"request of event {event.event_id!r} has {len(event.request)} bytes; {REQUEST} are needed")
-    for name, kind in ARRAYS:
+    if len(event.request) != REQUEST_BYTES:
+        raise ValueError(
+            f"request of event {event.event_id!r} has {len(event.request)} bytes; {REQUEST_BYTES} are needed"
+        )
+    for name, kind in DTYPES.items():
         if getattr(event, name).dtype != kind:
             raise TypeError(f"{name} of event {event.event_id!r} hold {getattr(event, name).dtype}; {kind} is needed")
     if len(event.index) != len(event.value):
@@ -230,11 +237,16 @@ def check_event(event: Event) -> None:
     for name in ("model", "tree", "policy", "eligible"):
         if "\0" in getattr(event, name):
             raise ValueError(f"{name} of event {event.event_id!r} holds a zero character")
-    real("time", event.time, -1e15, 1e15)
+    check_float("time", event.time, -1e15, 1e15)
 
 
 def check_id(event_id: str) -> None:
-    """An event id is text of 1 to 512 bytes, without a zero character."""
+    """Raises unless an event id is text of 1 to 512 bytes without a zero character.
+
+    >>> check_id("")
+    Traceback (most recent call last):
+    ValueError: event id '' has 0 bytes; 1 to 512 are needed, none of them zero
+    """
     if not isinstance(event_id, str):
         raise TypeError(f"event id must be text, not {event_id!r}")
     try:

@@ -1,4 +1,4 @@
-"""Decisions and their rewards as arrays, chunk by chunk. Knows the tables, not who writes to them."""
+"""Reads decisions and their rewards as arrays, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from treetop.log.records import Samples
 
 _DECISIONS = "SELECT position, time, settings, context, slots FROM treetop_decisions WHERE position"
 _REWARDS = "SELECT decision, slot, value FROM treetop_rewards WHERE position > ? AND position <= ? AND decision"
-# By position alone: asked for decisions too, SQLite would read the rewards of every older decision to find these few.
+# By position alone: with a condition on decisions, SQLite would read the rewards of every older decision.
 NEWER_REWARDS = "SELECT decision FROM treetop_rewards WHERE position > ? AND position <= ?"
 
 
 @dataclass(frozen=True)
 class View:
-    """What to read: rewards after position `low` up to `high`; see `Log.samples` for the rest."""
+    """What to read: rewards at positions in (low, high]; `Log.samples` explains the rest."""
 
     low: int
     high: int
@@ -33,7 +33,7 @@ class View:
     overdue: float = -np.inf  # unobserved slots of decisions made up to this time count as `default`
 
     def chunks(self, reading: Callable[[], AbstractContextManager[Connection]]) -> Iterator[Samples]:
-        """Older decisions with newer rewards first, then newer decisions: the order of their positions."""
+        """First older decisions with newer rewards, then newer decisions, each in the order of their positions."""
         if self.low:
             older = iter(self._older(reading))
             while positions := list(islice(older, self.size)):
@@ -59,7 +59,7 @@ class View:
         chosen = connection.several(positions)
         rows = connection.rows(f"{_DECISIONS} {connection.among} ORDER BY position", chosen)
         rewards = connection.rows(f"{_REWARDS} {connection.among}", self.low, self.high, chosen)
-        return self._assembled(connection, rows, rewards, new=False)
+        return self._assemble(connection, rows, rewards, new=False)
 
     def _after(self, connection: Connection, at: int) -> Samples:
         rows = connection.rows(
@@ -67,9 +67,9 @@ class View:
         )
         ends = (rows[0][0], rows[-1][0]) if rows else (0, 0)
         rewards = connection.rows(f"{_REWARDS} BETWEEN ? AND ?", self.low, self.high, *ends)
-        return self._assembled(connection, rows, rewards, new=True)
+        return self._assemble(connection, rows, rewards, new=True)
 
-    def _assembled(
+    def _assemble(
         self, connection: Connection, rows: list[tuple[Any, ...]], rewards: list[tuple[Any, ...]], new: bool
     ) -> Samples:
         positions = np.array([row[0] for row in rows], np.int64)
@@ -80,13 +80,24 @@ class View:
         if self.default is not None:
             known[(slots.arms >= 0) & np.isnan(known) & (times <= self.overdue)[:, None]] = self.default
         found = Samples(
-            positions, times, epochs, contexts.start, contexts.index, contexts.value, slots.arms, slots.nodes,
-            slots.propensities, slots.scores, slots.explored, known, np.full(len(rows), new),
-        )  # fmt: skip
+            positions,
+            times,
+            epochs,
+            contexts.start,
+            contexts.index,
+            contexts.value,
+            slots.arms,
+            slots.nodes,
+            slots.propensities,
+            slots.scores,
+            slots.explored,
+            known,
+            np.full(len(rows), new),
+        )
         return found if same_tree.all() else replace(found, nodes=np.where(same_tree[:, None], slots.nodes, -1))
 
     def _settings(self, connection: Connection, numbers: list[int]) -> tuple[Any, Any]:
-        """Epoch of each decision, and whether it was made with the tree that is asked for."""
+        """The epoch of each decision, and whether it was made with the requested tree."""
         sql = f"SELECT id, epoch, tree FROM treetop_settings WHERE id {connection.among}"
         found = {row[0]: row[1:] for row in connection.rows(sql, connection.several(sorted(set(numbers))))}
         epochs = np.array([found[n][0] for n in numbers], np.int64)

@@ -1,4 +1,4 @@
-"""The tables of a log and their version, which is written beside them. A log of another version is refused."""
+"""The tables of a log and their version, which is stored with them. A log of another version is refused."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from treetop.errors import LogError
 from treetop.log.connection import Connection
 
 VERSION = 1
-# One counter gives positions to decisions, rewards and marks alike, in the order in which they are committed. The one
-# row of treetop_state holds it: PostgreSQL's writers take turns by locking that row, SQLite's by its own lock.
+# One counter gives positions to decisions, rewards and marks, in the order of their commits. It is in the one row of
+# treetop_state: writers of PostgreSQL take turns by locking that row, writers of SQLite by its own lock.
 TABLES = """
 CREATE TABLE treetop_state (
     position {int} NOT NULL, decisions {int} NOT NULL, slots {int} NOT NULL, rewards {int} NOT NULL,
@@ -33,12 +33,12 @@ CREATE TABLE treetop_kept (name TEXT PRIMARY KEY, data {bytes} NOT NULL);
 
 
 def make_tables(connection: Connection) -> None:
-    """Makes the tables, in one transaction, where there are none."""
-    if _there(connection):
+    """Creates the tables in one transaction, if there are none. Raises LogError for tables of another version."""
+    if _exist(connection):
         return
     with connection.writing():
         connection.alone()
-        if _there(connection):  # another process has made them meanwhile
+        if _exist(connection):  # another process has created them meanwhile
             return
         connection.run("CREATE TABLE treetop_schema (version INTEGER NOT NULL)")
         connection.run("INSERT INTO treetop_schema VALUES (?)", VERSION)
@@ -47,7 +47,7 @@ def make_tables(connection: Connection) -> None:
                 connection.run(statement)
 
 
-def _there(connection: Connection) -> bool:
+def _exist(connection: Connection) -> bool:
     if not connection.has_table("treetop_schema"):
         return False
     version = connection.rows("SELECT version FROM treetop_schema")[0][0]

@@ -1,4 +1,4 @@
-"""Figures for the dashboard, kept up to date by reading only what is new in the log. Knows no pictures."""
+"""Running totals of a log, for the dashboard. An update reads only what is new in the log."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from treetop.arrays import Bools, Floats, Longs, real, whole
+from treetop.arrays import Bools, Floats, Int64s, check_float, check_int
 from treetop.log.base import Log
 from treetop.log.records import Mark, Samples
 
 NAME = "series"
-CELLS = 2000  # more than this many, and the buckets become twice as long
+CELLS = 2000  # with more than this many, buckets become twice as long
 EDGES = np.concatenate([[0.0], 10.0 ** np.linspace(-6, 0, 25)])  # of the bins of propensities
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The decisions of one stretch of time and one epoch; pairs are (greedy, explored) slots."""
+    """The totals of one bucket of time and one epoch; pairs are for (greedy, explored) slots."""
 
     time: float
     epoch: int
@@ -31,23 +31,23 @@ class Cell:
 
 
 class Series:
-    """Running totals over a log. `update` does a bounded amount of work; `save` lets the next process go on from here.
+    """Running totals of a log. `update` does a bounded amount of work; `save` lets the next process continue from here.
 
-    A reward counts for the time and the epoch of its decision, whenever it came. Not for several threads at once.
+    A reward counts for the time and the epoch of its decision, whenever it arrived. Not thread-safe.
     """
 
     def __init__(self, log: Log, bucket: float = 60.0) -> None:
-        self.log, self.bucket, self.position = log, real("bucket", bucket, 1e-3), 0
+        self.log, self.bucket, self.position = log, check_float("bucket", bucket, 1e-3), 0
         self._cells: dict[tuple[int, int], Floats] = {}  # decisions, then slots, observed and reward as pairs
-        self.propensities: Longs = np.zeros((2, len(EDGES) - 1), np.int64)  # greedy and explored slots by bin of EDGES
-        self.exposure: Longs = np.zeros(0, np.int64)  # how often each arm was shown
+        self.propensities: Int64s = np.zeros((2, len(EDGES) - 1), np.int64)  # greedy and explored slots by bin of EDGES
+        self.exposure: Int64s = np.zeros(0, np.int64)  # how often each arm was shown
         if kept := log.kept(NAME):
             self._load(kept)
 
     def update(self, limit: int = 50_000) -> bool:
-        """Takes in up to `limit` entries of the log; True when there is nothing more to read."""
+        """Reads up to `limit` more entries of the log; returns True when there is nothing more to read."""
         newest = self.log.counts().position
-        until = min(newest, self.position + whole("limit", limit, 1))
+        until = min(newest, self.position + check_int("limit", limit, 1))
         for chunk in self.log.samples(Mark("", until, 0.0), Mark("", self.position, 0.0)):
             self._add(chunk)
         self.position = until
@@ -62,7 +62,7 @@ class Series:
         ]
 
     def coverage(self, arms: int) -> tuple[int, float]:
-        """How many arms were ever shown, and the Gini coefficient of exposure over `arms` arms (0: all alike)."""
+        """How many arms were ever shown, and the Gini coefficient of their exposure among `arms` arms (0: equal)."""
         shown = self.exposure[self.exposure > 0]
         n = max(arms, len(self.exposure))
         if not len(shown):
@@ -92,9 +92,14 @@ class Series:
         explored = chunk.explored
         rewards = np.where(known, chunk.rewards, 0.0)
         columns: list[NDArray[np.float64 | np.bool_ | np.int64]] = [
-            chunk.new, (fresh & ~explored).sum(1), (fresh & explored).sum(1), (known & ~explored).sum(1),
-            (known & explored).sum(1), (rewards * ~explored).sum(1), (rewards * explored).sum(1),
-        ]  # fmt: skip
+            chunk.new,
+            (fresh & ~explored).sum(1),
+            (fresh & explored).sum(1),
+            (known & ~explored).sum(1),
+            (known & explored).sum(1),
+            (rewards * ~explored).sum(1),
+            (rewards * explored).sum(1),
+        ]
         for column, values in enumerate(columns):
             np.add.at(sums[:, column], cell.ravel(), values)
         for (bucket, epoch), row in zip(keys.tolist(), sums, strict=True):
@@ -110,18 +115,23 @@ class Series:
             self._cells[key] = self._cells.get(key, np.zeros(7)) + row
 
     def save(self) -> None:
-        """Keeps the totals in the log itself."""
+        """Stores the totals in the log itself."""
         out = io.BytesIO()
         keys = np.array(list(self._cells), np.int64).reshape(-1, 2)
         sums = np.array(list(self._cells.values()), np.float64).reshape(-1, 7)
         np.savez_compressed(
-            out, about=np.array([self.bucket, self.position]), keys=keys, sums=sums, edges=EDGES,
-            propensities=self.propensities, exposure=self.exposure,
-        )  # fmt: skip
+            out,
+            about=np.array([self.bucket, self.position]),
+            keys=keys,
+            sums=sums,
+            edges=EDGES,
+            propensities=self.propensities,
+            exposure=self.exposure,
+        )
         self.log.keep(NAME, out.getvalue())
 
     def _load(self, kept: bytes) -> None:
-        """Goes on from kept totals; what cannot be read is counted anew."""
+        """Continues from stored totals; if they cannot be read, everything is counted again."""
         try:
             with np.load(io.BytesIO(kept)) as found:
                 arrays = dict(found)

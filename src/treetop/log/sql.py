@@ -1,4 +1,4 @@
-"""The log in SQL: one writing connection behind a group commit, and a few that read. Databases differ elsewhere."""
+"""The log in SQL: one writing connection with group commit, and a few reading ones. Works on any `Connection`."""
 
 from __future__ import annotations
 
@@ -12,35 +12,24 @@ from typing import Any
 
 import numpy as np
 
-from treetop.arrays import Ints, real, whole
+from treetop.arrays import Ints, check_float, check_int
 from treetop.errors import EventConflict, LogError
 from treetop.log import write
 from treetop.log.base import NO_SETS, Log
 from treetop.log.connection import Connection
-from treetop.log.entries import INFINITE, all_entries, read_entries, read_marks, restore
+from treetop.log.entries import MAX_POSITION, all_entries, read_entries, read_marks, restore
 from treetop.log.group import Group
 from treetop.log.pack import unpack_set
-from treetop.log.records import (  # fmt: skip
-    Counts,
-    Entry,
-    Event,
-    Mark,
-    Outcome,
-    Restored,
-    Reward,
-    Samples,
-    Snapshot,
-    Stored,
-)
+from treetop.log.records import Counts, Entry, Event, LogSummary, Mark, Outcome, Restored, Reward, Samples, Stored
 from treetop.log.sample import View
 from treetop.log.schema import make_tables
 
-IDLE = 4  # reading connections that are kept for the next reader
-FORGET = 2000  # decisions deleted in one transaction, so that others get their turn
+IDLE_CONNECTIONS = 4  # reading connections kept for the next reader
+FORGET_BATCH = 2000  # decisions deleted in one transaction, so that other writers get their turn
 
 
 class SqlLog(Log):
-    """A log in a database. Every look at it is a short transaction, so that no reader holds up a writer."""
+    """A log in a database. Readers use short transactions, so that they do not hold up writers."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -78,9 +67,9 @@ class SqlLog(Log):
         return mark
 
     def forget(self, before: float) -> int:
-        before = real("before", before, -np.inf)
+        before = check_float("before", before, -np.inf)
         total = 0
-        while found := self.alone(lambda connection, state: write.forget(connection, state, before, FORGET)):
+        while found := self.alone(lambda connection, state: write.forget(connection, state, before, FORGET_BATCH)):
             total += found
         if total:
             self.alone(write.forget_sets)
@@ -96,7 +85,7 @@ class SqlLog(Log):
                 self._idle, self._writer = [], None
 
     def _commit(self, jobs: Sequence[Any]) -> list[Any]:
-        """Runs in the group's thread. After trouble with the database the next commit starts with a new connection."""
+        """Runs in the group's thread. After a LogError the next commit uses a new connection."""
         if self._writer is not None and not self._writer.alive():
             self._drop_writer()
         if self._writer is None:
@@ -108,7 +97,7 @@ class SqlLog(Log):
         except LogError:
             self._drop_writer()
             raise
-        self._numbers = numbers  # only what is committed may be relied on
+        self._numbers = numbers  # valid only now that they are committed
         return answers
 
     def _drop_writer(self) -> None:
@@ -118,7 +107,7 @@ class SqlLog(Log):
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection for several questions about one moment."""
+        """A connection in a reading transaction."""
         with self._lock:
             if self._closed:
                 raise LogError("the log is closed")
@@ -134,7 +123,7 @@ class SqlLog(Log):
             connection.close()
             raise
         with self._lock:
-            if len(self._idle) < IDLE and not self._closed:
+            if len(self._idle) < IDLE_CONNECTIONS and not self._closed:
                 self._idle.append(connection)
                 return
         connection.close()
@@ -169,30 +158,36 @@ class SqlLog(Log):
         return found[0] if found else None
 
     def recent(self, n: int) -> list[Stored]:
-        return self._stored("ORDER BY d.position DESC LIMIT ?", whole("n", n, 0))
+        return self._stored("ORDER BY d.position DESC LIMIT ?", check_int("n", n, 0))
 
     def _stored(self, which: str, *values: Any) -> list[Stored]:
         with self.reading() as connection:
-            return [entry.stored for entry in read_entries(connection, INFINITE, which, *values)]
+            return [entry.stored for entry in read_entries(connection, MAX_POSITION, which, *values)]
 
-    def snapshot(self) -> Snapshot:
+    def summary(self) -> LogSummary:
         with self.reading() as connection:
-            return Snapshot(write.read_state(connection, alone=False).counts(), tuple(read_marks(connection)))
+            return LogSummary(write.read_state(connection, alone=False).counts(), tuple(read_marks(connection)))
 
-    def entries(self, snapshot: Snapshot, size: int = 1024) -> Iterator[list[Entry]]:
-        return all_entries(self.reading, snapshot.counts.position, whole("size", size, 1))
+    def entries(self, summary: LogSummary, size: int = 1024) -> Iterator[list[Entry]]:
+        return all_entries(self.reading, summary.counts.position, check_int("size", size, 1))
 
-    def restore(self, snapshot: Snapshot, chunks: Iterable[list[Entry]]) -> Restored:
-        found: Restored = self.alone(lambda connection, state: restore(connection, state, snapshot, chunks))
+    def restore(self, summary: LogSummary, chunks: Iterable[list[Entry]]) -> Restored:
+        found: Restored = self.alone(lambda connection, state: restore(connection, state, summary, chunks))
         return found
 
     def samples(
-        self, until: Mark, since: Mark | None = None, *, wait: float = 0.0, default: float | None = None,
-        tree: str | None = None, size: int = 4096,
-    ) -> Iterator[Samples]:  # fmt: skip
-        wait, size = real("wait", wait, 0.0), whole("size", size, 1)
+        self,
+        until: Mark,
+        since: Mark | None = None,
+        *,
+        wait: float = 0.0,
+        default: float | None = None,
+        tree: str | None = None,
+        size: int = 4096,
+    ) -> Iterator[Samples]:
+        wait, size = check_float("wait", wait, 0.0), check_int("size", size, 1)
         if default is not None:
-            real("default", default, 0.0, 1.0)
+            check_float("default", default, 0.0, 1.0)
         if since is not None and default is not None:
             raise ValueError("samples since a mark cannot fill in a default: a later reward would replace it")
         overdue = until.time - wait
@@ -201,7 +196,7 @@ class SqlLog(Log):
 
 
 def _write(connection: Connection, jobs: Sequence[Any], numbers: dict[write.Settings, int]) -> list[Any]:
-    """The answers to jobs, in their order. Decisions go first: they and the rewards were submitted at the same time."""
+    """The answers to jobs, in their order. Decisions are written before rewards, which may be for them."""
     state = write.read_state(connection, alone=True)
     answers: dict[int, Any] = {}
     for kind, work in (

@@ -1,4 +1,4 @@
-"""The log in a SQLite file: write-ahead log, every commit synced. Several processes may use one file."""
+"""The log in a SQLite file: write-ahead log, every commit synced to disk. Several processes may use one file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ try:
 except ModuleNotFoundError:  # Windows: SQLite's own waiting has to do
     fcntl = None  # type: ignore[assignment]
 
-PATIENCE = 30.0  # seconds to wait for another process that writes
-TOGETHER = 64  # rows in one statement at most
-CHECKPOINT = 4096  # pages of the write-ahead log before they are moved into the file
+LOCK_TIMEOUT = 30.0  # seconds to wait for another process that writes
+ROWS_PER_STATEMENT = 64
+CHECKPOINT_PAGES = 4096  # of the write-ahead log before they are moved into the file
 
 
 @lru_cache(256)
@@ -45,11 +45,11 @@ class SqliteLog(SqlLog):
         return _Connection(self.path)
 
 
-class _Turn:
-    """Writers of several processes take turns by a lock on a file beside the log.
+class _WriteLock:
+    """A lock on a file beside the log, by which the writers of several processes take turns.
 
-    SQLite alone would keep them apart, but it lets them sleep and try again, and who tries often starves the others.
-    The system wakes the next in line at once, and lets go of the lock of a process that dies.
+    SQLite's own lock makes writers sleep and try again, and one that tries often starves the others. The operating
+    system wakes the next in line at once, and releases the lock of a process that dies.
     """
 
     def __init__(self, path: Path) -> None:
@@ -76,11 +76,11 @@ class _Connection(Connection):
         if not path.parent.is_dir():
             raise LogError(f"the log {path} cannot be opened: there is no folder {path.parent}")
         try:
-            self._turn = _Turn(path)
+            self._write_lock = _WriteLock(path)
         except OSError as error:
             raise LogError(f"the log {path} cannot be written: {error.strerror}") from error
-        with self._trouble():
-            self._db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+        with self._errors():
+            self._db = sqlite3.connect(path, timeout=LOCK_TIMEOUT, isolation_level=None, check_same_thread=False)
         try:
             self._set_up()
         except BaseException:
@@ -88,8 +88,8 @@ class _Connection(Connection):
             raise
 
     def _set_up(self) -> None:
-        until = time.monotonic() + PATIENCE
-        while True:  # the change to WAL does not wait for other processes, so this does
+        until = time.monotonic() + LOCK_TIMEOUT
+        while True:  # the change to WAL mode does not wait for other processes, so this does
             try:
                 self.rows("PRAGMA journal_mode = WAL")
                 break
@@ -98,29 +98,31 @@ class _Connection(Connection):
                     raise
                 time.sleep(0.01)
         self.rows("PRAGMA synchronous = FULL")
-        self.rows(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")
+        self.rows(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        with self._trouble():
+        with self._errors():
             return self._db.execute(sql, values).fetchall()
 
     def run(self, sql: str, *values: Any) -> int:
-        with self._trouble():
+        with self._errors():
             return self._db.execute(sql, values).rowcount
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]], known: str = "") -> int:
-        """Several rows in a statement: Python's lock changes hands at each, and who answers requests wants it too."""
+        """Several rows in a statement: Python's lock is released at each, and the threads of requests need it too."""
         written = done = 0
-        with self._trouble():
+        with self._errors():
             while left := len(rows) - done:
-                count = min(TOGETHER, 1 << left.bit_length() - 1)  # few different statements, so that all stay prepared
+                count = min(
+                    ROWS_PER_STATEMENT, 1 << left.bit_length() - 1
+                )  # few different statements, so all stay prepared
                 values = [value for row in rows[done : done + count] for value in row]
                 written += self._db.execute(_insert(table, tuple(columns), count, known), values).rowcount
                 done += count
         return written
 
     def bulk(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
-        with self._trouble():
+        with self._errors():
             self._db.executemany(_insert(table, tuple(columns), 1, ""), rows)
 
     def several(self, values: Sequence[Any]) -> Any:
@@ -133,38 +135,38 @@ class _Connection(Connection):
         if not write:
             self.run("BEGIN")
             return
-        self._turn.take()
+        self._write_lock.take()
         try:
             self.run("BEGIN IMMEDIATE")
         except BaseException:
-            self._turn.give()
+            self._write_lock.give()
             raise
 
     def commit(self) -> None:
         self.run("COMMIT")
-        self._turn.give()
+        self._write_lock.give()
 
     def rollback(self) -> None:
         with suppress(sqlite3.Error):
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
-        self._turn.give()
+        self._write_lock.give()
 
     def alone(self) -> None:
-        """BEGIN IMMEDIATE was enough."""
+        """Nothing to do: BEGIN IMMEDIATE has locked the file."""
 
     def close(self) -> None:
         with suppress(sqlite3.Error):
             self._db.close()
-        self._turn.close()
+        self._write_lock.close()
 
     @contextmanager
-    def _trouble(self) -> Iterator[None]:
+    def _errors(self) -> Iterator[None]:
         try:
             yield
         except (sqlite3.OperationalError, sqlite3.InternalError) as error:
             raise LogError(f"the log {self.where}: {error}") from error
         except sqlite3.DatabaseError as error:
-            if type(error) is sqlite3.DatabaseError:  # malformed, or no database at all
+            if type(error) is sqlite3.DatabaseError:  # malformed, or not a database
                 raise LogError(f"the log {self.where}: {error}") from error
             raise

@@ -1,7 +1,7 @@
-"""Logs as files: JSON lines, or Parquet (by pyarrow). A file holds all that a log holds, decision by decision.
+"""Export and import of logs, as JSON lines or Parquet (by pyarrow). A file holds everything that a log holds.
 
-A record is one decision with its context, slots and rewards, in the order of the log. What belongs to the whole
-(counts, marks) is the first line of JSON lines, or the metadata of Parquet; the last line counts the records.
+A record is one decision with its context, slots and rewards, in the order of the log. Counts and marks are in the first
+line of a .jsonl file or in the metadata of a .parquet file; the last line of a .jsonl file has the number of records.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any, BinaryIO
 import msgspec
 import numpy as np
 
-from treetop.arrays import INT32_MAX, Floats, Longs, Singles, as_indices, as_singles, real, whole
+from treetop.arrays import INT32_MAX, Float32s, Floats, Int64s, as_float32s, as_indices, check_float, check_int
 from treetop.log.base import Log
-from treetop.log.records import Counts, Entry, Event, Mark, Restored, Snapshot, Stored, check_event
+from treetop.log.records import Counts, Entry, Event, LogSummary, Mark, Restored, Stored, check_event
 
 FORMAT, VERSION = "treetop-log", 1
-END = b'{"end":'  # the beginning of the last line
-SIZE = 1024  # records in a chunk
+END = b'{"end":'  # how the last line starts
+CHUNK = 1024  # records
 Progress = Callable[[int], None]
 
 
 class Head(msgspec.Struct, forbid_unknown_fields=True):
-    """What belongs to the whole log."""
+    """The part of a file that belongs to the whole log."""
 
     format: str
     version: int
@@ -33,7 +33,7 @@ class Head(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Record(msgspec.Struct, forbid_unknown_fields=True):
-    """One decision. Rewards are null where none has come; `eligible_arms` comes with the first use of its set."""
+    """One decision. Rewards are null where there are none; `eligible_arms` is given with the first use of its set."""
 
     position: int
     event_id: str
@@ -58,14 +58,14 @@ class Record(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def export_log(log: Log, path: Path, progress: Progress = lambda n: None) -> int:
-    """Writes a log to a file, whose name says the form; returns how many decisions. The file appears when whole."""
+    """Writes a log to a .jsonl or .parquet file, which appears when it is complete; returns the number of decisions."""
     write = {".jsonl": _write_lines, ".parquet": _write_parquet}[form(path)]
-    snapshot = log.snapshot()
-    head = Head(FORMAT, VERSION, snapshot.counts, list(snapshot.marks))
+    summary = log.summary()
+    head = Head(FORMAT, VERSION, summary.counts, list(summary.marks))
     part = path.with_name(path.name + ".part")
     try:
         with part.open("wb") as file:
-            n = write(file, head, _counted(log.entries(snapshot, SIZE), progress))
+            n = write(file, head, _counted(log.entries(summary, CHUNK), progress))
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
@@ -80,7 +80,7 @@ def import_log(log: Log, path: Path, progress: Progress = lambda n: None) -> Res
         if head.format != FORMAT or head.version != VERSION:
             raise ValueError(f"{path} is {head.format} {head.version}; {FORMAT} {VERSION} is needed")
         chunks = _counted(_chunks(records, path), progress)
-        return log.restore(Snapshot(head.counts, tuple(head.marks)), chunks)
+        return log.restore(LogSummary(head.counts, tuple(head.marks)), chunks)
 
 
 def form(path: Path) -> str:
@@ -104,7 +104,7 @@ def _chunks(records: Iterable[Record], path: Path) -> Iterator[list[Entry]]:
             chunk.append(_entry(record))
         except (ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"{path}, record {number}: {error}") from None
-        if len(chunk) == SIZE:
+        if len(chunk) == CHUNK:
             yield chunk
             chunk = []
     if chunk:
@@ -115,11 +115,27 @@ def _record(entry: Entry) -> Record:
     stored, e = entry.stored, entry.stored.event
     known = entry.reward_positions != 0
     return Record(
-        stored.position, e.event_id, e.time, e.request.hex(), e.epoch, e.model, e.tree, e.policy, e.eligible,
-        None if entry.arms is None else entry.arms.tolist(), e.index.tolist(), e.value.tolist(), e.arms.tolist(),
-        e.nodes.tolist(), e.propensities.tolist(), e.scores.tolist(), e.explored.tolist(),
-        _or_null(stored.rewards, known), _or_null(stored.times, known), _or_null(entry.reward_positions, known),
-    )  # fmt: skip
+        stored.position,
+        e.event_id,
+        e.time,
+        e.request.hex(),
+        e.model_epoch,
+        e.model,
+        e.tree,
+        e.policy,
+        e.eligible,
+        None if entry.arms is None else entry.arms.tolist(),
+        e.index.tolist(),
+        e.value.tolist(),
+        e.arms.tolist(),
+        e.nodes.tolist(),
+        e.propensities.tolist(),
+        e.scores.tolist(),
+        e.explored.tolist(),
+        _or_null(stored.rewards, known),
+        _or_null(stored.times, known),
+        _or_null(entry.reward_positions, known),
+    )
 
 
 def _or_null(values: Any, known: Any) -> list[Any]:
@@ -127,39 +143,54 @@ def _or_null(values: Any, known: Any) -> list[Any]:
 
 
 def _entry(r: Record) -> Entry:
-    """A record that was read, checked: a file can hold anything."""
+    """The entry of a record. Everything is checked, since a file can hold anything."""
     index, arms = as_indices(r.index, INT32_MAX, "index"), as_indices(r.arms, INT32_MAX, "arm")
     if (np.diff(index) <= 0).any():
         raise ValueError("the context's indices do not rise")
     if len(np.unique(arms)) != len(arms):
         raise ValueError("an arm is shown twice")
     event = Event(
-        r.event_id, r.time, bytes.fromhex(r.request), index, _finite(r.value, "value"), arms,
-        as_indices(r.nodes, INT32_MAX, "node", low=-1), np.array([real("propensity", p, 0, 1) for p in r.propensities]),
-        _finite(r.scores, "score"), np.array(r.explored, np.bool_), r.epoch, r.model, r.tree, r.policy, r.eligible,
-    )  # fmt: skip
+        r.event_id,
+        r.epoch,
+        arms,
+        propensities=np.array([check_float("propensity", p, 0, 1) for p in r.propensities]),
+        scores=_finite(r.scores, "score"),
+        explored=np.array(r.explored, np.bool_),
+        nodes=as_indices(r.nodes, INT32_MAX, "node", low=-1),
+        time=r.time,
+        request=bytes.fromhex(r.request),
+        index=index,
+        value=_finite(r.value, "value"),
+        model=r.model,
+        tree=r.tree,
+        policy=r.policy,
+        eligible=r.eligible,
+    )
     check_event(event)
     sets = None if r.eligible_arms is None else as_indices(r.eligible_arms, INT32_MAX, "eligible arm")
     rewards, times, positions = _rewards(r, len(arms))
     return Entry(Stored(event, rewards, times, r.position), positions, sets)
 
 
-def _rewards(r: Record, k: int) -> tuple[Floats, Floats, Longs]:
+def _rewards(r: Record, k: int) -> tuple[Floats, Floats, Int64s]:
     if not len(r.rewards) == len(r.reward_times) == len(r.reward_positions) == k:
         raise ValueError(f"{k} arms need as many rewards, reward_times and reward_positions")
     rewards, times, positions = np.full(k, np.nan), np.full(k, np.nan), np.zeros(k, np.int64)
     for slot, found in enumerate(zip(r.rewards, r.reward_times, r.reward_positions, strict=True)):
-        value, heard, position = found
-        if value is not None and heard is not None and position is not None:
-            rewards[slot], times[slot] = real("reward", value, 0.0, 1.0), real("reward time", heard, -1e15, 1e15)
-            positions[slot] = whole("reward position", position, 1, 2**62)
+        value, time, position = found
+        if value is not None and time is not None and position is not None:
+            rewards[slot], times[slot] = (
+                check_float("reward", value, 0.0, 1.0),
+                check_float("reward time", time, -1e15, 1e15),
+            )
+            positions[slot] = check_int("reward position", position, 1, 2**62)
         elif found != (None, None, None):
             raise ValueError(f"slot {slot} has part of a reward: {found}")
     return rewards, times, positions
 
 
-def _finite(values: list[float], what: str) -> Singles:
-    array = as_singles(np.array(values, np.float64), what)
+def _finite(values: list[float], what: str) -> Float32s:
+    array = as_float32s(np.array(values, np.float64), what)
     if not np.isfinite(array).all():
         raise ValueError(f"{what} {array[~np.isfinite(array)][0]} is not finite")
     return array
@@ -221,7 +252,7 @@ def _read_parquet(file: BinaryIO, path: Path) -> tuple[Head, Iterator[Record]]:
 
 def _parquet_records(source: Any, path: Path) -> Iterator[Record]:
     n = 0
-    for batch in source.iter_batches(SIZE):
+    for batch in source.iter_batches(CHUNK):
         for row in batch.to_pylist():
             n += 1
             try:
@@ -234,12 +265,27 @@ def _parquet_schema(arrow: Any, metadata: dict[str, bytes]) -> Any:
     text, whole_, real_, single = arrow.string(), arrow.int64(), arrow.float64(), arrow.float32()
     ids = arrow.list_(arrow.int32())
     kinds = {
-        "position": whole_, "event_id": text, "time": real_, "request": text, "epoch": whole_, "model": text,
-        "tree": text, "policy": text, "eligible": text, "eligible_arms": ids, "index": ids,
-        "value": arrow.list_(single), "arms": ids, "nodes": ids, "propensities": arrow.list_(real_),
-        "scores": arrow.list_(single), "explored": arrow.list_(arrow.bool_()), "rewards": arrow.list_(real_),
-        "reward_times": arrow.list_(real_), "reward_positions": arrow.list_(whole_),
-    }  # fmt: skip
+        "position": whole_,
+        "event_id": text,
+        "time": real_,
+        "request": text,
+        "epoch": whole_,
+        "model": text,
+        "tree": text,
+        "policy": text,
+        "eligible": text,
+        "eligible_arms": ids,
+        "index": ids,
+        "value": arrow.list_(single),
+        "arms": ids,
+        "nodes": ids,
+        "propensities": arrow.list_(real_),
+        "scores": arrow.list_(single),
+        "explored": arrow.list_(arrow.bool_()),
+        "rewards": arrow.list_(real_),
+        "reward_times": arrow.list_(real_),
+        "reward_positions": arrow.list_(whole_),
+    }
     return arrow.schema(list(kinds.items()), metadata)
 
 

@@ -1,6 +1,7 @@
-"""What is written inside one transaction: decisions, rewards, marks, and what retention deletes.
+"""What one transaction writes: decisions, rewards and marks, and what retention deletes.
 
-Every function takes a connection that is alone in the log, and the state, which it changes and the caller stores.
+Every function takes a connection that holds the log's write lock, and the state, which it changes and its caller
+stores.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any
 
-from treetop.arrays import Ints, real, whole
+from treetop.arrays import Ints, check_float, check_int
 from treetop.errors import EventConflict
 from treetop.log.connection import Connection
-from treetop.log.pack import SLOT, pack_context, pack_set, pack_slots, shown, unpack_event
-from treetop.log.records import Counts, Event, Mark, Outcome, Reward, Status, check_event, check_id  # fmt: skip
+from treetop.log.pack import SLOT, pack_context, pack_set, pack_slots, shown_arms, unpack_event
+from treetop.log.records import Counts, Event, Mark, Outcome, Reward, Status, check_event, check_id
 
 DECISION = ("position", "event_id", "time", "request", "settings", "eligible", "context", "slots")
 REWARD = ("decision", "slot", "value", "time", "position")
@@ -25,7 +26,7 @@ FROM_DECISIONS = "FROM treetop_decisions d JOIN treetop_settings s ON s.id = d.s
 
 @dataclass
 class State:
-    """The one row that all writers change."""
+    """The one row of treetop_state, which every writer changes: the counts, and the position of the last mark."""
 
     position: int
     decisions: int
@@ -51,7 +52,7 @@ _STORE = f"UPDATE treetop_state SET {', '.join(f'{name} = ?' for name in _NAMES)
 
 
 def read_state(connection: Connection, alone: bool) -> State:
-    """The state; `alone` in the log from here to the end of the transaction."""
+    """The state; `alone` locks it until the end of the transaction."""
     return State(*connection.rows(_READ + (connection.lock if alone else ""))[0])
 
 
@@ -63,11 +64,11 @@ Settings = tuple[int, str, str, str]  # epoch, model, tree, policy
 
 
 def settings_of(event: Event) -> Settings:
-    return event.epoch, event.model, event.tree, event.policy
+    return event.model_epoch, event.model, event.tree, event.policy
 
 
 class Append:
-    """Decisions to write, checked and packed in the caller's thread."""
+    """A job: decisions to write, checked and packed in the caller's thread."""
 
     alone = False
 
@@ -84,22 +85,22 @@ class Append:
 
 
 class Rewards:
-    """Rewards to write, checked in the caller's thread."""
+    """A job: rewards to write, checked in the caller's thread."""
 
     alone = False
 
     def __init__(self, rewards: Sequence[Reward]) -> None:
         self.rewards = list(rewards)
-        self.size = max(1, len({r.event_id for r in self.rewards}))  # who waits for an answer has rewards of one event
+        self.size = max(1, len({r.event_id for r in self.rewards}))  # a caller mostly has rewards of one event
         for r in self.rewards:
             check_id(r.event_id)
-            whole("arm", r.arm, 0)
-            real("reward", r.value, 0.0, 1.0)
-            real("time", r.time, -1e15, 1e15)
+            check_int("arm", r.arm, 0)
+            check_float("reward", r.value, 0.0, 1.0)
+            check_float("time", r.time, -1e15, 1e15)
 
 
 class Alone:
-    """Anything else, in a transaction of its own."""
+    """A job: any other work, in a transaction of its own."""
 
     alone, size = True, 1
 
@@ -110,7 +111,7 @@ class Alone:
 def append(
     connection: Connection, state: State, jobs: Sequence[Append], known: dict[Settings, int]
 ) -> list[list[Event | EventConflict]]:
-    """Writes the decisions whose ids are new; `known` gives numbers to settings, and learns new ones."""
+    """Writes the decisions whose ids are new. `known` has the numbers of settings; new ones are added to it."""
     if not jobs:
         return []
     store_sets(connection, {name: arms for job in jobs for name, arms in job.sets.items()})
@@ -122,8 +123,14 @@ def append(
                 number = number_of(connection, settings_of(event), known)
                 first[event.event_id] = event
                 rows[event.event_id] = (
-                    state.next(), event.event_id, float(event.time), event.request, number, event.eligible, *packed,
-                )  # fmt: skip
+                    state.next(),
+                    event.event_id,
+                    float(event.time),
+                    event.request,
+                    number,
+                    event.eligible,
+                    *packed,
+                )
     written = connection.insert("treetop_decisions", DECISION, list(rows.values()), known="event_id")
     before = _known_before(connection, rows) if written < len(rows) else {}
     count_decisions(state, [row[-1] for name, row in rows.items() if name not in before])
@@ -136,7 +143,7 @@ def _answer(event: Event, stored: Event) -> Event | EventConflict:
 
 
 def _known_before(connection: Connection, rows: Mapping[str, tuple[Any, ...]]) -> dict[str, Event]:
-    """Those of the decisions that were in the log already, as they are there."""
+    """The decisions, as logged, that were in the log before."""
     found = connection.rows(
         f"SELECT d.position, {EVENT} {FROM_DECISIONS} WHERE d.event_id {connection.among}",
         connection.several(list(rows)),
@@ -181,8 +188,8 @@ def store_sets(connection: Connection, sets: Mapping[str, Ints]) -> None:
 
 
 @dataclass
-class _Shown:
-    """A decision that gets rewards: where it is, which slot an arm has, and the rewards so far."""
+class _Rewarded:
+    """A decision that gets rewards: its position, the slot of each arm, and the rewards so far."""
 
     position: int
     slot: dict[int, int]
@@ -190,10 +197,10 @@ class _Shown:
 
 
 def add_rewards(connection: Connection, state: State, jobs: Sequence[Rewards]) -> list[list[Outcome]]:
-    """Writes the rewards of those events, call by call, that have nothing wrong with any of theirs."""
+    """Writes rewards; those of an event in one call only if none of them is refused."""
     if not jobs:
         return []
-    events = _shown(connection, {r.event_id for job in jobs for r in job.rewards})
+    events = _find_events(connection, {r.event_id for job in jobs for r in job.rewards})
     rows: list[tuple[Any, ...]] = []
     answers = [_job_rewards(state, job, events, rows) for job in jobs]
     if rows:
@@ -201,10 +208,10 @@ def add_rewards(connection: Connection, state: State, jobs: Sequence[Rewards]) -
     return answers
 
 
-def _shown(connection: Connection, ids: set[str]) -> dict[str, _Shown]:
+def _find_events(connection: Connection, ids: set[str]) -> dict[str, _Rewarded]:
     sql = f"SELECT event_id, position, slots FROM treetop_decisions WHERE event_id {connection.among}"
     found = {
-        name: _Shown(position, {arm: slot for slot, arm in enumerate(shown(slots))}, {})
+        name: _Rewarded(position, {arm: slot for slot, arm in enumerate(shown_arms(slots))}, {})
         for name, position, slots in connection.rows(sql, connection.several(list(ids)))
     }
     by_position = {event.position: event for event in found.values()}
@@ -215,7 +222,7 @@ def _shown(connection: Connection, ids: set[str]) -> dict[str, _Shown]:
 
 
 def _job_rewards(
-    state: State, job: Rewards, events: Mapping[str, _Shown], rows: list[tuple[Any, ...]]
+    state: State, job: Rewards, events: Mapping[str, _Rewarded], rows: list[tuple[Any, ...]]
 ) -> list[Outcome]:
     outcomes: list[Outcome] = [Outcome(Status.UNKNOWN)] * len(job.rewards)
     by_event: dict[str, list[int]] = {}
@@ -230,8 +237,8 @@ def _job_rewards(
     return outcomes
 
 
-def _judge(event: _Shown, rewards: Sequence[Reward]) -> list[Outcome]:
-    """An outcome for each reward of one event in one call; one that is refused holds back those not yet stored."""
+def _judge(event: _Rewarded, rewards: Sequence[Reward]) -> list[Outcome]:
+    """The outcomes of the rewards of one event in one call; if one is refused, none of them is stored."""
     values = dict(event.values)
     outcomes = []
     for r in rewards:
@@ -248,15 +255,15 @@ def _judge(event: _Shown, rewards: Sequence[Reward]) -> list[Outcome]:
     return [_held_back(event, r, outcome) for r, outcome in zip(rewards, outcomes, strict=True)]
 
 
-def _held_back(event: _Shown, reward: Reward, outcome: Outcome) -> Outcome:
-    """The outcome when nothing of the call is stored: a value repeated within the call is not in the log either."""
+def _held_back(event: _Rewarded, reward: Reward, outcome: Outcome) -> Outcome:
+    """The outcome if nothing of the call is stored; a value that the call only repeated is not in the log either."""
     stored = event.values.get(event.slot.get(reward.arm, -1))
     if outcome.ok and stored is None:
         return Outcome(Status.WITHHELD)
     return Outcome(outcome.status, outcome.stored)
 
 
-def _accept(state: State, event: _Shown, rewards: Sequence[Reward], rows: list[tuple[Any, ...]]) -> None:
+def _accept(state: State, event: _Rewarded, rewards: Sequence[Reward], rows: list[tuple[Any, ...]]) -> None:
     if rewards and not event.values:
         state.observed += 1
     for r in rewards:
@@ -269,6 +276,7 @@ def _accept(state: State, event: _Shown, rewards: Sequence[Reward], rows: list[t
 
 
 def seal(connection: Connection, state: State, name: str, time: float) -> Mark:
+    """Sets a mark, or returns the one of that name."""
     found = find_mark(connection, name)
     if found is None:
         found = Mark(name, state.next(), time)

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from treetop import _core
-from treetop.arrays import Fitted, Matrix, Rows, as_rows, whole
+from treetop.arrays import Fitted, Matrix, Rows, as_rows, check_int
 from treetop.errors import ModelFileError
 from treetop.files import sync_folder
 from treetop.model.pooled_state import PooledState
@@ -75,12 +75,14 @@ class Model:
                 )
             if not _core.inspect_rows(rows.start, rows.index, rows.value, rows.columns, name):
                 raise ValueError(f"{name}: indices must rise strictly in every row")
-        if isinstance(self.reward_rows, Fitted) and len(self.reward_rows.prints) != nodes + arms:
-            raise ValueError(f"{len(self.reward_rows.prints)} prints of rewards; there are {nodes + arms} rows")
+        if isinstance(self.reward_rows, Fitted) and len(self.reward_rows.fingerprints) != nodes + arms:
+            raise ValueError(
+                f"{len(self.reward_rows.fingerprints)} fingerprints of rewards; there are {nodes + arms} rows"
+            )
         if self.pooled is not None:
             self.pooled.check_fits(arms, nodes)
-        whole("epoch", self.epoch, 0, 2**62)
-        whole("n_seen", self.n_seen, 0, 2**62)
+        check_int("epoch", self.epoch, 0, 2**62)
+        check_int("n_seen", self.n_seen, 0, 2**62)
         if not isinstance(self.geometric, bool):
             raise TypeError(f"geometric must be True or False, not {self.geometric!r}")
         if self.geometric:
@@ -221,7 +223,7 @@ class Model:
             "leaf_of": self.tree.leaf_of,
             **{f"routing_{name}": getattr(r, name) for name in ("start", "index", "value")},
             **{f"rewards_{name}": getattr(w, name) for name in ("start", "index", "value")},
-            **({"rewards_fingerprints": w.prints} if isinstance(w, Fitted) else {}),
+            **({"rewards_fingerprints": w.fingerprints} if isinstance(w, Fitted) else {}),
             **(self.pooled.arrays() if self.pooled else {}),
         }
 
@@ -248,7 +250,7 @@ class Model:
                 name: read_array(source / f"{name}.npy", facts, (FILES | OPTIONAL)[name])
                 for name, facts in manifest["files"].items()
             }
-            columns = whole("columns", manifest["columns"], 1)
+            columns = check_int("columns", manifest["columns"], 1)
             rows = {
                 kind: Rows(arrays[f"{kind}_start"], arrays[f"{kind}_index"], arrays[f"{kind}_value"], columns)
                 for kind in ("routing", "rewards")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from treetop.arrays import Ints, Singles, as_indices, as_singles, real
+from treetop.arrays import Float32s, Ints, as_float32s, as_indices, check_float
 
 LEAF_FACTOR = 1.4  # without regressors of nodes a search affords 7 leaves where the paper's has 5
 
@@ -29,9 +29,9 @@ class PooledState:
     ValueError: trial_value of arm 1 is nan; it must be finite
     """
 
-    means: Singles
+    means: Float32s
     trials: Ints
-    trial_value: Singles
+    trial_value: Float32s
     node_mean: float = 0.0
     new_arm_value: float = 0.0
     initial_leaf: Ints | None = None
@@ -40,7 +40,7 @@ class PooledState:
     def __post_init__(self) -> None:
         put = object.__setattr__
         for name in ("means", "trial_value"):
-            values = as_singles(getattr(self, name), name)
+            values = as_float32s(getattr(self, name), name)
             if not np.isfinite(values).all():
                 at = int(np.flatnonzero(~np.isfinite(values))[0])
                 raise ValueError(
@@ -51,8 +51,8 @@ class PooledState:
         if self.initial_leaf is not None:
             put(self, "initial_leaf", as_indices(self.initial_leaf, 2**31 - 1, "initial_leaf"))
         for name in ("node_mean", "new_arm_value"):
-            put(self, name, real(name, getattr(self, name), -np.inf))
-        real("leaf_factor", self.leaf_factor, 1, 1000)
+            put(self, name, check_float(name, getattr(self, name), -np.inf))
+        check_float("leaf_factor", self.leaf_factor, 1, 1000)
         if self.means.ndim != 1 or len(self.means) < 2:
             raise ValueError(f"means have shape {self.means.shape}; a list of at least 2 is needed")
 

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from treetop import _core
-from treetop.arrays import Floats, Ints, Longs, Matrix, Rows, Singles, as_rows, real, whole
+from treetop.arrays import Float32s, Floats, Int64s, Ints, Matrix, Rows, as_rows, check_float, check_int
 from treetop.effort import Progress
 from treetop.tree.labels import check_labelled
 from treetop.tree.tree import Tree
@@ -44,14 +44,14 @@ def fit_routing(
     start, rows, target = _one_against_siblings(tree, labels)
     weights = _core.fit(
         contexts.start, contexts.index, contexts.value, contexts.columns, start, rows, target, SQUARED_HINGE,
-        real("cost", cost, 1e-12, 1e12), real("tolerance", tolerance, 1e-12, 1e3), 1000, 0,
-        real("threshold", threshold, 0), whole("seed", seed, -(2**63), 2**63 - 1), whole("threads", threads, 0, 4096),
+        check_float("cost", cost, 1e-12, 1e12), check_float("tolerance", tolerance, 1e-12, 1e3), 1000, 0,
+        check_float("threshold", threshold, 0), check_int("seed", seed, -(2**63), 2**63 - 1), check_int("threads", threads, 0, 4096),
         progress,
     )  # fmt: skip
     return Rows(*weights, contexts.columns + 1)
 
 
-def _one_against_siblings(tree: Tree, labels: sp.csr_matrix) -> tuple[Longs, Ints, Singles]:
+def _one_against_siblings(tree: Tree, labels: sp.csr_matrix) -> tuple[Int64s, Ints, Float32s]:
     """Samples of every node's classifier as (start, contexts, +1 or -1)."""
     n, m = labels.shape[0], tree.n_nodes
     row = np.repeat(np.arange(n, dtype=np.int64), np.diff(labels.indptr))
@@ -67,7 +67,7 @@ def _one_against_siblings(tree: Tree, labels: sp.csr_matrix) -> tuple[Longs, Int
     return start, rows.astype(np.int32), target.astype(np.float32)
 
 
-def _below(tree: Tree, row: Longs, arm: Ints, n: int) -> Longs:
+def _below(tree: Tree, row: Int64s, arm: Ints, n: int) -> Int64s:
     """All pairs (node, context with a label below it) as sorted numbers node * n + context."""
     level = np.unique(tree.leaf_of[arm].astype(np.int64) * n + row)
     found = [level]

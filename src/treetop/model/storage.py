@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treetop import _core
-from treetop.arrays import whole
+from treetop.arrays import check_int
 from treetop.errors import ModelFileError
 from treetop.files import sync_folder
 
@@ -300,7 +300,7 @@ def map_layout(source: Path, manifest: dict[str, Any]) -> NDArray[np.uint8] | No
     elif not path.exists():
         why = "is missing"
     else:
-        whole(f"the size of {SERVING}", facts["bytes"], 1, 2**62)
+        check_int(f"the size of {SERVING}", facts["bytes"], 1, 2**62)
         return _check(path, facts)  # read through this very mapping, so that decisions find its pages in place
     warnings.warn(f"{path} {why}; the first decision makes the layout again", stacklevel=5)
     return None

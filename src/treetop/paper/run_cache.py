@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from treetop.arrays import Floats, real, whole
+from treetop.arrays import Floats, check_float, check_int
 from treetop.data.datasets import Dataset, load
 from treetop.data.presets import PRESETS
 from treetop.experiments.comparison import Series
@@ -60,8 +60,8 @@ class RunCache:
     def __post_init__(self) -> None:
         if not self.data or not self.seeds:
             raise ValueError(f"{len(self.data)} datasets and {len(self.seeds)} seeds; at least 1 of each is needed")
-        real("sigma", self.sigma, 0)
-        whole("flat_horizon", 1 if self.flat_horizon is None else self.flat_horizon, 1)
+        check_float("sigma", self.sigma, 0)
+        check_int("flat_horizon", 1 if self.flat_horizon is None else self.flat_horizon, 1)
         object.__setattr__(self, "_load", lru_cache(maxsize=1)(self._loaded))
         object.__setattr__(self, "_truth", lru_cache(maxsize=1)(self._true_means))
         object.__setattr__(self, "_starter", lru_cache(maxsize=1)(lambda spec: Starter(self.dataset(spec))))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from treetop import _core
-from treetop.arrays import Bools, Floats, Ints, Longs, as_numbers, whole
+from treetop.arrays import Bools, Floats, Int64s, Ints, as_numbers, check_int
 from treetop.policy.strategies import is_native
 from treetop.records import Candidates
 
@@ -39,19 +39,19 @@ def event_key(event_id: str) -> int:
 
 def batch_keys(
     n: int, seed: int | None, event_ids: Sequence[str | int] | None, first_row: int
-) -> tuple[tuple[str, ...] | None, Longs]:
+) -> tuple[tuple[str, ...] | None, Int64s]:
     """One key per row, from its event id or from (seed, row number); and the ids as text. Without either, new ids.
 
     >>> names, keys = batch_keys(3, seed=0, event_ids=None, first_row=0)
     >>> bool((batch_keys(2, 0, None, first_row=1)[1] == keys[1:]).all())
     True
     """
-    first_row = whole("first_row", first_row, 0, 2**62)
+    first_row = check_int("first_row", first_row, 0, 2**62)
     if event_ids is None and seed is None:
         batch = uuid.uuid4().hex
         event_ids = [f"{batch}-{first_row + i}" for i in range(n)]
     if event_ids is None:
-        key = event_key(f"seed {whole('seed', seed, -(2**63), 2**64)}")
+        key = event_key(f"seed {check_int('seed', seed, -(2**63), 2**64)}")
         return None, _core.row_keys(key, first_row, n)
     if seed is not None:
         raise ValueError("give either seed or event_ids, not both")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from treetop import _core
-from treetop.arrays import Arms, Ints, Longs, as_indices
+from treetop.arrays import Arms, Int64s, Ints, as_indices
 from treetop.tree.tree import Tree
 
 ALL, ONLY, EXCEPT = 0, 1, 2  # kinds of Eligible, as the core numbers them
@@ -28,7 +28,7 @@ class Eligible:
 
     kind: int = ALL
     positions: Ints = field(default_factory=lambda: NOTHING)
-    start: Longs = field(default_factory=lambda: NO_ROWS)
+    start: Int64s = field(default_factory=lambda: NO_ROWS)
     arm_at: Ints = field(default_factory=lambda: NOTHING)  # the tree's: what the positions mean
     mask: _core.Mask | None = None
 

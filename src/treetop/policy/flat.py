@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from treetop.arrays import Arms, Bools, Ints, Matrix, Rows, Singles, as_indices, as_rows, whole
+from treetop.arrays import Arms, Bools, Float32s, Ints, Matrix, Rows, as_indices, as_rows, check_int
 from treetop.policy.draws import batch_keys, choose, draw_probabilities, event_name
 from treetop.policy.policy import MAX_SLOTS, one_row
 from treetop.policy.strategies import IGW, Strategy, check_strategy
@@ -30,7 +30,7 @@ class ScoresAllArms(Protocol):
     def epoch(self) -> int: ...
     @property
     def n_seen(self) -> int: ...
-    def scores(self, x: Rows) -> Singles:
+    def scores(self, x: Rows) -> Float32s:
         """The estimated reward of every arm for every context: (n, n_arms)."""
         ...
 
@@ -56,8 +56,8 @@ class FlatPolicy:
     strategy: Strategy = field(default_factory=IGW)
 
     def __post_init__(self) -> None:
-        whole("k", self.k, 1, MAX_SLOTS)
-        whole("explore", self.explore, 0, self.k)
+        check_int("k", self.k, 1, MAX_SLOTS)
+        check_int("explore", self.explore, 0, self.k)
         check_strategy(self.strategy, self.explore)
 
     def decide(
@@ -111,7 +111,7 @@ class FlatPolicy:
         return Explanation(found.is_node, found.id, found.route, found.score, found.exploration_value, p)
 
 
-def _candidates(arms: Ints, scores: Singles) -> Candidates:
+def _candidates(arms: Ints, scores: Float32s) -> Candidates:
     single: Bools = np.zeros(len(arms), np.bool_)
     nothing = np.zeros(len(arms), np.float32)
     return Candidates(single, arms, np.ones(len(arms)), np.ascontiguousarray(scores[arms]), nothing)

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from treetop import _core
-from treetop.arrays import Arms, Matrix, Rows, as_rows, real, whole
+from treetop.arrays import Arms, Matrix, Rows, as_rows, check_float, check_int
 from treetop.model.model import Model
 from treetop.policy.draws import batch_keys, choose, draw_probabilities, event_key, event_name
 from treetop.policy.eligibility import ALL, Eligible
@@ -53,12 +53,12 @@ class Policy:
     threads: int = 0
 
     def __post_init__(self) -> None:
-        whole("k", self.k, 1, MAX_SLOTS)
-        whole("explore", self.explore, 0, self.k)
-        whole("beam", self.beam, 1)
+        check_int("k", self.k, 1, MAX_SLOTS)
+        check_int("explore", self.explore, 0, self.k)
+        check_int("beam", self.beam, 1)
         if self.beta is not None:
-            real("beta", self.beta, 0, 1)
-        whole("threads", self.threads, 0, 4096)
+            check_float("beta", self.beta, 0, 1)
+        check_int("threads", self.threads, 0, 4096)
         check_strategy(self.strategy, self.explore)
 
     def decide(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from treetop.arrays import Bools, Floats, Ints, Longs, Rows, Singles
+from treetop.arrays import Bools, Float32s, Floats, Int64s, Ints, Rows
 from treetop.model.model import Model
 from treetop.policy.eligibility import Eligible
 from treetop.records import Candidates
@@ -19,12 +19,12 @@ class CandidateRows:
     `route` is the log of the routing score; the other fields are those of `Candidates`.
     """
 
-    start: Longs
+    start: Int64s
     is_node: Bools
     id: Ints
     route: Floats
-    score: Singles
-    exploration_value: Singles
+    score: Float32s
+    exploration_value: Float32s
 
 
 def search_batch(

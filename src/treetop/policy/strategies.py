@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from treetop.arrays import Floats, real, whole
+from treetop.arrays import Floats, check_float, check_int
 from treetop.records import Candidates
 
 GREEDY, IGW_, BOLTZMANN, EPSILON, COST_AWARE = range(5)  # as the core numbers them
@@ -80,7 +80,7 @@ class IGW:
     epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        real("C", self.C, 0, LARGEST)
+        check_float("C", self.C, 0, LARGEST)
         if self.gamma not in GAMMAS:
             raise ValueError(f"gamma is {self.gamma!r}; it must be one of {', '.join(GAMMAS)}")
         if self.gamma == "experiments":
@@ -88,12 +88,12 @@ class IGW:
         needed = ["functions", "delta", "horizon"] + (["epsilon"] if self.gamma == "theorem2" else [])
         if missing := [name for name in needed if getattr(self, name) is None]:
             raise ValueError(f"gamma={self.gamma!r} needs {', '.join(missing)}")
-        real("c", self.c, 1e-12, 1)
-        real("functions", self.functions, 1)
-        real("delta", self.delta, 1e-300, 1)
-        whole("horizon", self.horizon, 1, 2**62)
+        check_float("c", self.c, 1e-12, 1)
+        check_float("functions", self.functions, 1)
+        check_float("delta", self.delta, 1e-300, 1)
+        check_int("horizon", self.horizon, 1, 2**62)
         if self.gamma == "theorem2":
-            real("epsilon", self.epsilon, 0, LARGEST)
+            check_float("epsilon", self.epsilon, 0, LARGEST)
         if self.functions == self.horizon == self.delta == 1:
             raise ValueError("functions, horizon and delta are all 1; log(functions horizon^3 / delta) must be above 0")
 
@@ -136,7 +136,7 @@ class Boltzmann:
     beta: float = 1.0
 
     def __post_init__(self) -> None:
-        real("beta", self.beta, 0, LARGEST)
+        check_float("beta", self.beta, 0, LARGEST)
 
     def probabilities(self, scores: Floats, n_seen: int) -> Floats:
         """A softmax of the scores, sharper with every round seen."""
@@ -162,7 +162,7 @@ class EpsilonGreedy:
     epsilon: float = 0.167
 
     def __post_init__(self) -> None:
-        real("epsilon", self.epsilon, 0, 1)
+        check_float("epsilon", self.epsilon, 0, 1)
 
     def probabilities(self, scores: Floats, n_seen: int) -> Floats:
         """epsilon / A' for each, and the rest for the best."""
@@ -194,7 +194,7 @@ class CostAware:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        real("scale", self.scale, 0, LARGEST)
+        check_float("scale", self.scale, 0, LARGEST)
 
     def probabilities(self, scores: Floats, n_seen: int) -> Floats:
         """Without exploration values: rare draws, all in play alike.

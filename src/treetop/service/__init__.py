@@ -1,7 +1,8 @@
 """The same over HTTP: how does a request become a durable answer?
 
-Reading order: schema (what travels), problems (what can be wrong), tokens (who may), logs and metrics (what is seen),
-refit_scheduler and refit_process (when and how), service (the bandit of a process, with its watch over new models),
-http (one request), decide, reward and admin (what the routes do), openapi (what is promised), app (the routes), worker
-(a process), serve (several). Needs the extra `serve`. Imports `bandit`; nothing of `experiments` or `paper`.
+Reading order: schema (JSON), problems (errors), tokens (access), logs and metrics (operation), write_batcher (one
+commit for many requests), refit_scheduler and refit_process (refits), service (what all requests of a worker share),
+http (one request), decide, reward and admin (the handlers), openapi (the description), app (the routes), worker (a
+process), serve (several), dashboard (pages for people), demo_traffic (`treetop demo --serve`). Needs the extra `serve`.
+Imports `bandit`; nothing of `experiments` or `paper`.
 """

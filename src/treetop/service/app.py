@@ -1,4 +1,4 @@
-"""The routes."""
+"""The routes of the service, and the ASGI application of a worker."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from treetop.bandit.results import ServedDecision
 from treetop.errors import Problem
 from treetop.service import admin, decide, openapi, reward, schema
 from treetop.service.dashboard import Dashboard
@@ -22,44 +23,146 @@ from treetop.service.service import Service
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """Every route but the dashboard's, the busiest first."""
+    """All routes except the dashboard's, the busiest first."""
     small, large = service.limits.body, service.limits.batch_body
     make = partial(Endpoint, service)
     return [
-        make("/v1/decide", "POST", decide.decide, "write", schema.DecideRequest, schema.DecideAnswer, (409,), small,
-             "Decides and logs. The same event id again gives the same decision."),
-        make("/v1/reward", "POST", reward.reward, "write", schema.RewardRequest, schema.RewardAnswer, (404, 409), small,
-             "What came of arms of an event. The same again changes nothing."),
-        make("/v1/decide/batch", "POST", decide.decide_batch, "write", schema.DecideBatchRequest,
-             schema.DecideBatchAnswer, (), large, "Many decisions in one commit, each with its own result."),
-        make("/v1/reward/batch", "POST", reward.reward_batch, "write", schema.RewardBatchRequest,
-             schema.RewardBatchAnswer, (), large, "Rewards of many events in one commit, each with its own result."),
-        make("/v1/events/{event_id:path}", "GET", admin.event, "read", None, schema.EventAnswer, (404, 422), 0,
-             "A decision as logged, with the rewards that have come."),
-        make("/v1/explain", "POST", admin.explain, "read", schema.ExplainRequest, schema.ExplainAnswer, (404, 409), small,
-             "Every effective arm of a context or an event, with route, score and chance."),
-        make("/v1/model", "GET", admin.model, "read", None, schema.ModelAnswer, (), 0, "What serves."),
-        make("/v1/refit", "POST", admin.refit, "admin", schema.RefitRequest, schema.RefitAnswer, (202, 409), small,
-             "Starts a refit now; 202, and the new model serves when it is done."),
-        make("/v1/rollback", "POST", admin.rollback, "admin", schema.RollbackRequest, schema.RollbackAnswer, (409,), small,
-             "Makes an older model current."),
-        make("/v1/arms", "POST", admin.arms, "admin", schema.ArmsRequest, schema.ArmsAnswer, (409,), large,
-             "Adds and removes arms."),
-        make("/healthz", "GET", admin.healthz, "", None, schema.Health, (), 0, "The process is alive.", counted=False),
-        make("/readyz", "GET", admin.readyz, "", None, schema.Health, (503,), 0, "It can decide and log.",
-             counted=False),
-        make("/metrics", "GET", admin.metrics, "read", None, None, (), 0, "For Prometheus.", counted=False),
-    ]  # fmt: skip
+        make(
+            "/v1/decide",
+            "POST",
+            decide.decide,
+            "write",
+            schema.DecideRequest,
+            ServedDecision,
+            (409,),
+            small,
+            "Decides and logs. The same event id again gives the same decision.",
+        ),
+        make(
+            "/v1/reward",
+            "POST",
+            reward.reward,
+            "write",
+            schema.RewardRequest,
+            schema.RewardAnswer,
+            (404, 409),
+            small,
+            "Stores rewards of an event. Sending the same again changes nothing.",
+        ),
+        make(
+            "/v1/decide/batch",
+            "POST",
+            decide.decide_batch,
+            "write",
+            schema.DecideBatchRequest,
+            schema.DecideBatchAnswer,
+            (),
+            large,
+            "Many decisions in one commit, each with its own result.",
+        ),
+        make(
+            "/v1/reward/batch",
+            "POST",
+            reward.reward_batch,
+            "write",
+            schema.RewardBatchRequest,
+            schema.RewardBatchAnswer,
+            (),
+            large,
+            "Rewards of many events in one commit, each with its own result.",
+        ),
+        make(
+            "/v1/events/{event_id:path}",
+            "GET",
+            admin.event,
+            "read",
+            None,
+            schema.EventAnswer,
+            (404, 422),
+            0,
+            "A decision as logged, with its rewards so far.",
+        ),
+        make(
+            "/v1/explain",
+            "POST",
+            admin.explain,
+            "read",
+            schema.ExplainRequest,
+            schema.ExplainAnswer,
+            (404, 409),
+            small,
+            "The effective arms of a context or an event, with route, score and chance.",
+        ),
+        make("/v1/model", "GET", admin.model, "read", None, schema.ModelAnswer, (), 0, "The model that serves."),
+        make(
+            "/v1/refit",
+            "POST",
+            admin.refit,
+            "admin",
+            schema.RefitRequest,
+            schema.RefitAnswer,
+            (202, 409),
+            small,
+            "Starts a refit and answers 202; the new model serves when it is done.",
+        ),
+        make(
+            "/v1/rollback",
+            "POST",
+            admin.rollback,
+            "admin",
+            schema.RollbackRequest,
+            schema.RollbackAnswer,
+            (409,),
+            small,
+            "Makes an older model current.",
+        ),
+        make(
+            "/v1/arms",
+            "POST",
+            admin.arms,
+            "admin",
+            schema.ArmsRequest,
+            schema.ArmsAnswer,
+            (409,),
+            large,
+            "Adds and removes arms.",
+        ),
+        make(
+            "/healthz",
+            "GET",
+            admin.healthz,
+            "",
+            None,
+            schema.Health,
+            (),
+            0,
+            "Whether the process is alive.",
+            counted=False,
+        ),
+        make(
+            "/readyz",
+            "GET",
+            admin.readyz,
+            "",
+            None,
+            schema.Health,
+            (503,),
+            0,
+            "Whether it can decide and log.",
+            counted=False,
+        ),
+        make("/metrics", "GET", admin.metrics, "read", None, None, (), 0, "Metrics for Prometheus.", counted=False),
+    ]
 
 
 class App:
-    """Routes without a part that varies are found by name; Starlette searches for the others."""
+    """Looks up routes without parameters in a dict, which is faster than Starlette's search; Starlette has the rest."""
 
-    def __init__(self, named: Mapping[str, Endpoint], rest: Starlette) -> None:
-        self.named, self.rest = named, rest
+    def __init__(self, by_path: Mapping[str, Endpoint], rest: Starlette) -> None:
+        self.by_path, self.rest = by_path, rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        chosen = self.named.get(scope["path"]) if scope["type"] == "http" else None
+        chosen = self.by_path.get(scope["path"]) if scope["type"] == "http" else None
         await (chosen or self.rest)(scope, receive, send)
 
 
@@ -68,8 +171,8 @@ def create(service: Service) -> App:
     served = endpoints(service)
     described = openapi.describe(served)
     served.append(Endpoint(service, "/openapi.json", "GET", openapi.handler(described), "read"))
-    named = {endpoint.route: endpoint for endpoint in served if "{" not in endpoint.route}
-    routes: list[BaseRoute] = [Route(e.route, e) for e in served if e.route not in named]
+    by_path = {endpoint.route: endpoint for endpoint in served if "{" not in endpoint.route}
+    routes: list[BaseRoute] = [Route(e.route, e) for e in served if e.route not in by_path]
     dashboard = Dashboard(service)
 
     @asynccontextmanager
@@ -81,14 +184,14 @@ def create(service: Service) -> App:
         await service.stop()
 
     app = Starlette(
-        routes=[*routes, *dashboard.routes()], lifespan=lifespan, exception_handlers={HTTPException: refused}
+        routes=[*routes, *dashboard.routes()], lifespan=lifespan, exception_handlers={HTTPException: not_found}
     )
     app.router.redirect_slashes = False
-    return App(named, app)
+    return App(by_path, app)
 
 
-async def refused(request: Request, error: Exception) -> Response:
-    """What no route takes."""
+async def not_found(request: Request, error: Exception) -> Response:
+    """The answer to a request that no route takes."""
     assert isinstance(error, HTTPException)
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
     problem = Problem(error.status_code, code, f"there is nothing at {request.url.path[:200]}")

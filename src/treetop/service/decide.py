@@ -1,4 +1,4 @@
-"""Requests for decisions: understood, decided, committed, answered. Knows nothing of heads, tokens or bodies."""
+"""Handlers of decisions: check the request, decide, commit, answer. Knows nothing of headers, tokens or bodies."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from treetop import _core
 from treetop.arrays import Ints, Rows
-from treetop.bandit.results import slots
-from treetop.bandit.snapshot import Live, Restriction, digest
+from treetop.bandit.arm_filter import ArmFilter
+from treetop.bandit.results import ServedDecision
+from treetop.bandit.snapshot import Snapshot, request_digest
 from treetop.errors import EventConflict, NoEligibleArm, Problem, UnknownArm
 from treetop.log.records import Event, check_id
 from treetop.service import schema
@@ -19,27 +20,27 @@ from treetop.service.problems import error_of, problem_of
 from treetop.service.service import Service
 
 A = TypeVar("A")
-SMALL = 200  # arms listed in a request that is decided at once; more are looked up beside the other requests
-LISTS = (frozenset({"indices", "values"}), frozenset({"dense"}))
+INLINE_ARMS = 200  # a request that lists more arms than this is looked up in a thread
+LIST_FORMS = (frozenset({"indices", "values"}), frozenset({"dense"}))
 
 
-def context(service: Service, features: dict[str, float | list[float]]) -> Rows:
-    """The features of a request, in one of their three forms."""
+def context_row(service: Service, features: dict[str, float | list[float]]) -> Rows:
+    """The row of a request's features, in one of their three forms."""
     vocabulary, largest = service.bandit.vocabulary, service.limits.features
-    if len(features) <= largest and (found := vocabulary.quickly(features)) is not None:
+    if len(features) <= largest and (found := vocabulary.named_fast(features)) is not None:
         if found[1]:
             service.metrics.unknown.inc(found[1])
         return found[0]
     if has_lists(features):
         lists: Any = features
         if (size := len(lists.get("indices", ()))) > largest:
-            raise _too_many(size, largest)
+            raise _too_many_features(size, largest)
         row = vocabulary.dense(lists["dense"]) if "dense" in lists else vocabulary.sparse(**lists)
         if len(row.index) > largest:
-            raise _too_many(len(row.index), largest)
+            raise _too_many_features(len(row.index), largest)
         return row
     if len(features) > largest:
-        raise _too_many(len(features), largest)
+        raise _too_many_features(len(features), largest)
     row, unknown = vocabulary.named(features)  # type: ignore[arg-type]
     if unknown:
         service.metrics.unknown.inc(unknown)
@@ -47,189 +48,190 @@ def context(service: Service, features: dict[str, float | list[float]]) -> Rows:
 
 
 def has_lists(features: dict[str, float | list[float]]) -> bool:
-    """Whether the features come as lists; an error if that is not one of the two forms that do."""
+    """Whether the features are given as lists. Raises ValueError for lists in neither of their two forms."""
     if not any(type(value) is list for value in features.values()):
         return False
-    if features.keys() not in LISTS or not all(type(value) is list for value in features.values()):
+    if features.keys() not in LIST_FORMS or not all(type(value) is list for value in features.values()):
         raise ValueError("features are names with numbers, or indices and values, or dense: not a mixture")
     return True
 
 
-def check_form(features: dict[str, float | list[float]]) -> None:
-    """What the schema says of features beyond their types: a batch with any other is refused as a whole."""
+def check_features(features: dict[str, float | list[float]]) -> None:
+    """Checks what the JSON schema says of features beyond their types; one bad request refuses a whole batch."""
     indices: Any = features.get("indices", []) if has_lists(features) else []
     if wrong := next((i for i in indices if i < 0 or i != math.floor(i)), None):
         raise ValueError(f"index {wrong:g} is not a whole number from 0 on")
 
 
-def _too_many(size: int, largest: int) -> Problem:
+def _too_many_features(size: int, largest: int) -> Problem:
     return Problem(422, "too_many_features", f"a context with {size} features; at most {largest} are accepted")
 
 
-def name_of(event_id: str | int) -> str:
-    name = str(event_id)
-    check_id(name)
-    return name
+def event_text(event_id: str | int) -> str:
+    """An event id as text, checked."""
+    text = str(event_id)
+    check_id(text)
+    return text
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """A request that was understood: what to decide, and within which arms."""
+class PreparedRequest:
+    """A checked request, with the snapshot, the row and the arms that it is decided with."""
 
-    live: Live
+    snapshot: Snapshot
     row: Rows
-    name: str | None
-    ask: schema.DecideRequest
-    limits: Restriction
+    event_id: str | None
+    request: schema.DecideRequest
+    arm_filter: ArmFilter
 
     def begin(self, ahead: _core.Ahead | None = None) -> Callable[[], Event]:
-        return self.live.begin(self.row, self.name, self.ask.k, self.ask.explore, self.limits, ahead)
+        """Starts to decide; the function returned gives the event."""
+        request = self.request
+        return self.snapshot.begin(self.row, self.event_id, request.k, request.explore, self.arm_filter, ahead)
 
 
-def understood(service: Service, ask: schema.DecideRequest) -> Asked:
+def prepare(service: Service, request: schema.DecideRequest) -> PreparedRequest:
+    """Checks a request and looks up its features and arms."""
     limits = service.limits
-    if ask.k is not None and ask.k > limits.k:
-        raise Problem(422, "too_many_slots", f"k is {ask.k}; at most {limits.k} are accepted")
-    if ask.eligible is not None or ask.exclude is not None:
-        check_listed(service, ask.eligible, ask.exclude)
-    name = None if ask.event_id is None else name_of(ask.event_id)
-    row, live = context(service, ask.features), service.bandit.live
-    return Asked(live, row, name, ask, live.restricted(ask.eligible, ask.exclude))
+    if request.k is not None and request.k > limits.k:
+        raise Problem(422, "too_many_slots", f"k is {request.k}; at most {limits.k} are accepted")
+    if request.eligible is not None or request.exclude is not None:
+        check_arm_count(service, request.eligible, request.exclude)
+    event_id = None if request.event_id is None else event_text(request.event_id)
+    row, snapshot = context_row(service, request.features), service.bandit.snapshot
+    arm_filter = snapshot.arm_filter(request.eligible, request.exclude)
+    return PreparedRequest(snapshot, row, event_id, request, arm_filter)
 
 
-def check_listed(service: Service, *lists: Sequence[Any] | None) -> None:
+def check_arm_count(service: Service, *lists: Sequence[Any] | None) -> None:
+    """Raises a Problem if a request lists more arms than the settings allow."""
     largest = service.limits.arms
     if (listed := sum(len(arms or ()) for arms in lists)) > largest:
         raise Problem(422, "too_many_arms", f"{listed} arms are listed; at most {largest} are accepted")
 
 
-async def current(service: Service, work: Callable[[], A], aside: bool = False) -> A:
-    """Does the work, once more if it met an arm that another worker has added a moment ago."""
-    run: Callable[[], Awaitable[A]] = (lambda: asyncio.to_thread(work)) if aside else (lambda: _at_once(work))
-    before = service.bandit.live
+async def with_new_arms(service: Service, work: Callable[[], A], in_thread: bool = False) -> A:
+    """Runs `work`. If it raises UnknownArm and another worker has just added arms, loads them and runs it again."""
+    run: Callable[[], Awaitable[A]] = (lambda: asyncio.to_thread(work)) if in_thread else (lambda: _run(work))
+    before = service.bandit.snapshot
     try:
         return await run()
     except UnknownArm:
-        if await service.newer(before):
+        if await service.refreshed_since(before):
             return await run()
         raise
 
 
-async def _at_once(work: Callable[[], A]) -> A:
+async def _run(work: Callable[[], A]) -> A:
     return work()
 
 
-async def decide(service: Service, ask: schema.DecideRequest) -> schema.DecideAnswer:
-    if ask.eligible is None and ask.exclude is None:
-        asked = understood(service, ask)
+async def decide(service: Service, request: schema.DecideRequest) -> ServedDecision:
+    if request.eligible is None and request.exclude is None:
+        prepared = prepare(service, request)
     else:
-        aside = len(ask.eligible or ()) + len(ask.exclude or ()) > SMALL
-        asked = await current(service, lambda: understood(service, ask), aside)
+        in_thread = len(request.eligible or ()) + len(request.exclude or ()) > INLINE_ARMS
+        prepared = await with_new_arms(service, lambda: prepare(service, request), in_thread)
     try:
-        begun = asked.begin(service.ahead)
+        finish = prepared.begin(service.ahead)
     except NoEligibleArm:
-        return await _decision(service, await _decided_before(service, asked))
+        return await _served(service, await _logged_before(service, prepared))
     made: list[Event] = []
 
     def make() -> list[Event]:
-        made.append(begun())
+        made.append(finish())
         return made
 
-    found = (await service.append_coming(make, asked.limits.sets()))[0]
+    found = (await service.append_deferred(make, prepared.arm_filter.sets()))[0]
     if found is made[0]:
-        return answer_of(service, found)
+        return service.bandit.served(found)
     if isinstance(found, EventConflict):
         raise found
-    return await _decision(service, found)
+    return await _served(service, found)
 
 
-async def _decided_before(service: Service, asked: Asked) -> Event:
-    """A request for arms that are all gone by now may be one that was answered when they were there."""
-    stored = None if asked.name is None else await asyncio.to_thread(service.bandit.log.event, asked.name)
+async def _logged_before(service: Service, prepared: PreparedRequest) -> Event:
+    """The logged answer to a request whose arms have all been removed since. Raises NoEligibleArm if there is none."""
+    event_id, request = prepared.event_id, prepared.request
+    stored = None if event_id is None else await asyncio.to_thread(service.bandit.log.event, event_id)
     if stored is None:
         raise NoEligibleArm("none of the arms that the request allows can be shown")
-    if stored.event.request != digest(asked.row, asked.ask.k, asked.ask.explore, asked.limits):
+    if stored.event.request != request_digest(prepared.row, request.k, request.explore, prepared.arm_filter):
         raise EventConflict(stored.event)
     return stored.event
 
 
-async def _decision(service: Service, event: Event) -> schema.DecideAnswer:
-    await know_arms(service, event)
-    return answer_of(service, event)
+async def _served(service: Service, event: Event) -> ServedDecision:
+    await load_arms_of(service, event)
+    return service.bandit.served(event)
 
 
-async def know_arms(service: Service, event: Event) -> None:
-    """An event of another worker may show arms that this one has not heard of yet."""
-    if len(event.arms) and int(event.arms.max()) >= len(service.bandit.live.catalogue):
+async def load_arms_of(service: Service, event: Event) -> None:
+    """Loads new arms if the event, decided by another worker, shows arms that this worker does not know yet."""
+    if len(event.arms) and int(event.arms.max()) >= len(service.bandit.snapshot.arms):
         await service.refresh()
 
 
-def answer_of(service: Service, event: Event) -> schema.DecideAnswer:
-    shown = [schema.Slot(*slot) for slot in slots(event, service.bandit.live.catalogue)]
-    return schema.DecideAnswer(event.event_id, event.epoch, shown)
-
-
-def check_batch(service: Service, requests: Sequence[Any]) -> None:
+def check_batch_size(service: Service, requests: Sequence[Any]) -> None:
     if len(requests) > service.limits.batch:
         most = service.limits.batch
         raise Problem(422, "too_many_requests_in_batch", f"{len(requests)} requests; at most {most} are accepted")
 
 
 async def decide_batch(service: Service, batch: schema.DecideBatchRequest) -> schema.DecideBatchAnswer:
-    """Decides beside the other requests, and commits all of it at once. Each request has its own result."""
-    check_batch(service, batch.requests)
-    check_listed(service, *(arms for ask in batch.requests for arms in (ask.eligible, ask.exclude)))
-    for ask in batch.requests:
-        check_form(ask.features)
-    before = service.bandit.live
-    made = await asyncio.to_thread(_attempts, service, batch.requests)
-    if any(isinstance(attempt.error, UnknownArm) for attempt in made) and await service.newer(before):
-        made = await asyncio.to_thread(_attempts, service, batch.requests)
-    events = [attempt.event for attempt in made if attempt.event is not None]
+    """Decides in a thread and commits everything at once. Each request has its own result."""
+    check_batch_size(service, batch.requests)
+    check_arm_count(service, *(arms for request in batch.requests for arms in (request.eligible, request.exclude)))
+    for request in batch.requests:
+        check_features(request.features)
+    before = service.bandit.snapshot
+    attempts = await asyncio.to_thread(_attempt_all, service, batch.requests)
+    if any(isinstance(attempt.error, UnknownArm) for attempt in attempts) and await service.refreshed_since(before):
+        attempts = await asyncio.to_thread(_attempt_all, service, batch.requests)
+    events = [attempt.event for attempt in attempts if attempt.event is not None]
     sets: dict[str, Ints] = {}
-    for attempt in made:
-        if attempt.asked is not None and attempt.event is not None:
-            sets.update(attempt.asked.limits.sets())
+    for attempt in attempts:
+        if attempt.prepared is not None and attempt.event is not None:
+            sets.update(attempt.prepared.arm_filter.sets())
     written = iter(await service.append(events, sets) if events else [])
-    results = [await _result(service, attempt, written) for attempt in made]
-    return schema.DecideBatchAnswer(results)
+    return schema.DecideBatchAnswer([await _result(service, attempt, written) for attempt in attempts])
 
 
 @dataclass(frozen=True, eq=False)
 class Attempt:
-    """What became of one request of a batch before the commit: an event, or an error."""
+    """One request of a batch before the commit: an event, or an error."""
 
-    asked: Asked | None = None
+    prepared: PreparedRequest | None = None
     event: Event | None = None
     error: Exception | None = None
 
 
-def _attempts(service: Service, requests: Sequence[schema.DecideRequest]) -> list[Attempt]:
-    return [_attempt(service, ask) for ask in requests]
+def _attempt_all(service: Service, requests: Sequence[schema.DecideRequest]) -> list[Attempt]:
+    return [_attempt(service, request) for request in requests]
 
 
-def _attempt(service: Service, ask: schema.DecideRequest) -> Attempt:
-    asked = None
+def _attempt(service: Service, request: schema.DecideRequest) -> Attempt:
+    prepared = None
     try:
-        asked = understood(service, ask)
-        return Attempt(asked, asked.begin()())
+        prepared = prepare(service, request)
+        return Attempt(prepared, prepared.begin()())
     except Exception as error:
         problem_of(error)
-        return Attempt(asked, error=error)
+        return Attempt(prepared, error=error)
 
 
 async def _result(service: Service, attempt: Attempt, written: Iterator[Event | EventConflict]) -> schema.DecideResult:
     try:
         if attempt.event is not None:
             event = next(written)
-        elif isinstance(attempt.error, NoEligibleArm) and attempt.asked is not None:
-            event = await _decided_before(service, attempt.asked)
+        elif isinstance(attempt.error, NoEligibleArm) and attempt.prepared is not None:
+            event = await _logged_before(service, attempt.prepared)
         else:
             assert attempt.error is not None
             raise attempt.error
         if isinstance(event, EventConflict):
             raise event
-        return schema.DecideResult(200, await _decision(service, event))
+        return schema.DecideResult(200, await _served(service, event))
     except Exception as error:
         problem = problem_of(error)
         return schema.DecideResult(problem.status, error=error_of(problem))

@@ -1,11 +1,12 @@
-"""One request: who asks, how much, in what form; then a handler; then an answer and what is noted of it.
+"""One HTTP request: checks token, size and form, calls a handler, sends the answer and counts it.
 
-Endpoints are ASGI applications by themselves: what Starlette would wrap around a function costs as much as a decision.
+Endpoints are ASGI applications themselves: what Starlette wraps around a function costs as much as a decision.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
@@ -37,19 +38,19 @@ class Raw:
         return self.content if isinstance(self.content, bytes) else ENCODE(self.content)
 
 
-class Begun:
-    """A coroutine that was taken one step by hand: what it waits for is waited for first, then it goes on."""
+class StartedCoroutine:
+    """Awaits a coroutine that was started by hand with `send(None)`, which returned `first`."""
 
-    def __init__(self, coming: Any, first: Any) -> None:
-        self.coming, self.first = coming, first
+    def __init__(self, coroutine: Any, first: Any) -> None:
+        self.coroutine, self.first = coroutine, first
 
     def __await__(self) -> Generator[Any, Any, Any]:
         try:
             yield self.first
         except BaseException as error:
-            self.coming.throw(error)
+            self.coroutine.throw(error)
             raise
-        return (yield from self.coming.__await__())
+        return (yield from self.coroutine.__await__())
 
 
 Handler = Callable[..., Awaitable[Any]]
@@ -57,7 +58,8 @@ Handler = Callable[..., Awaitable[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Endpoint:
-    """A route's work. `body` is the type of the request's JSON; `scope` what its token must allow ("" for nothing)."""
+    """A route with its handler. `body` is the type of the request's JSON; `scope` what its token must allow ("" for no
+    token at all)."""
 
     service: Service
     route: str
@@ -66,10 +68,10 @@ class Endpoint:
     scope: str
     body: type | None = None
     answer: type | None = None
-    statuses: tuple[int, ...] = ()  # what it may answer, beyond what every endpoint may
+    statuses: tuple[int, ...] = ()  # that it may answer with, besides those of every endpoint
     largest: int = 0  # bytes of a body
     about: str = ""
-    counted: bool = True  # whether it takes one of the places for requests in flight
+    counted: bool = True  # whether it counts towards the limit of requests in flight
     decoder: Any = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -104,10 +106,10 @@ class Endpoint:
         except Exception as error:
             problem = as_problem(error)
             if problem is None:
-                logs.say_error("request failed", route=self.route)
+                logs.log_error("request failed", route=self.route)
                 problem = Problem(500, "internal", "something went wrong here; it is in the service's log")
             elif problem.status >= 500:
-                logs.say("request refused", 30, route=self.route, code=problem.code, why=str(error))
+                logs.log_event("request refused", logging.WARNING, route=self.route, code=problem.code, why=str(error))
             return problem.status, JSON, body_of(problem), problem.headers
 
     async def _handled(self, scope: Scope, receive: Receive) -> Any:
@@ -151,7 +153,7 @@ class Endpoint:
             raise Problem(403, "forbidden", f"this token has not the scope {self.scope!r}")
 
     async def _body(self, receive: Receive, length: bytes) -> bytes:
-        """The whole body, if it is not too large and comes in time."""
+        """The whole body. Raises a Problem if it is too large or does not arrive in time."""
         if length and (not length.isdigit() or int(length) > self.largest):
             raise self._too_large()
         message = await self._next(receive)
@@ -170,26 +172,26 @@ class Endpoint:
         return b"".join(parts)
 
     async def _next(self, receive: Receive) -> Any:
-        """The next part of the body. Most are there with the head of the request: then nothing is waited for."""
-        coming: Any = receive()
+        """The next part of the body. Most have arrived with the head; then this takes no turn of the event loop."""
+        coroutine: Any = receive()
         try:
-            first = coming.send(None)
+            first = coroutine.send(None)
         except StopIteration as done:
             message = done.value
         else:
-            message = await self._waited_for(Begun(coming, first))
+            message = await self._wait_for(StartedCoroutine(coroutine, first))
         if message["type"] == "http.disconnect":
             raise ClientGone
         return message
 
-    async def _waited_for(self, coming: Begun) -> Any:
-        """The service's watch ends waits that take too long."""
+    async def _wait_for(self, coroutine: StartedCoroutine) -> Any:
+        """Waits with a deadline, which `Service` enforces by cancelling this task."""
         waiting = self.service.waiting
         task = asyncio.current_task()
         assert task is not None
         waiting[task] = time.monotonic() + self.service.limits.seconds
         try:
-            return await coming
+            return await coroutine
         except asyncio.CancelledError:
             if waiting.get(task, 0.0) != 0.0:
                 raise

@@ -1,4 +1,4 @@
-"""Log lines for machines: one JSON object a line on stderr, with a time, a level and an event. Never a secret."""
+"""The service's own log lines: one JSON object a line on stderr, with time, level and event. Never a secret."""
 
 from __future__ import annotations
 
@@ -9,45 +9,49 @@ import time
 from typing import Any
 
 LOGGER = logging.getLogger("treetop.service")
-_hidden: set[str] = set()
+_secrets: set[str] = set()
 
 
 def hide(secret: str) -> None:
-    """A text that no line may hold, such as the address of a database with its password."""
-    _hidden.add(json.dumps(secret)[1:-1])
+    """Keeps a text out of all lines, such as the address of a database with its password."""
+    _secrets.add(json.dumps(secret)[1:-1])
 
 
-class Lines(logging.Formatter):
-    """A record as JSON; the stack of an error is one field of it."""
+class JsonFormatter(logging.Formatter):
+    """A log record as JSON; an error's stack is one field of it."""
 
     def format(self, record: logging.LogRecord) -> str:
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        said: dict[str, Any] = {
-            "time": f"{seconds}.{int(record.msecs):03d}Z", "level": record.levelname.lower(), "pid": record.process,
-            "event": record.getMessage(), **getattr(record, "facts", {}),
-        }  # fmt: skip
+        fields: dict[str, Any] = {
+            "time": f"{seconds}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "pid": record.process,
+            "event": record.getMessage(),
+            **getattr(record, "facts", {}),
+        }
         if record.exc_info:
-            said["stack"] = self.formatException(record.exc_info)
-        line = json.dumps(said, default=str)
-        for secret in _hidden:
+            fields["stack"] = self.formatException(record.exc_info)
+        line = json.dumps(fields, default=str)
+        for secret in _secrets:
             line = line.replace(secret, "[hidden]")
         return line
 
 
 def set_up() -> None:
-    """Sends the lines of this process, the web server's among them, to stderr."""
+    """Sends the lines of this process, including the web server's, to stderr."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines())
+    handler.setFormatter(JsonFormatter())
     for name, level in (("treetop.service", logging.INFO), ("uvicorn.error", logging.WARNING)):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(level)
 
 
-def say(event: str, level: int = logging.INFO, **facts: Any) -> None:
+def log_event(event: str, level: int = logging.INFO, **facts: Any) -> None:
+    """Writes a line."""
     LOGGER.log(level, event, extra={"facts": facts})
 
 
-def say_error(event: str, **facts: Any) -> None:
-    """For the errors that are ours: with the stack, which no answer ever has."""
+def log_error(event: str, **facts: Any) -> None:
+    """Writes a line for an exception that is being handled, with its stack, which no answer to a request has."""
     LOGGER.error(event, exc_info=True, extra={"facts": facts})

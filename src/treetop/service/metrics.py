@@ -1,4 +1,4 @@
-"""What Prometheus reads. Requests are counted where they are answered; the rest is looked up when it is asked for.
+"""Metrics for Prometheus. Requests are counted as they are answered; other values are computed when they are read.
 
 With several workers, prometheus-client adds up their counts through files (PROMETHEUS_MULTIPROC_DIR, set by `serve`).
 """
@@ -14,20 +14,20 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 SECONDS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-Look = Callable[[], Iterable[tuple[str, str, float]]]  # (name, help, value); names that end with _total only rise
+Values = Callable[[], Iterable[tuple[str, str, float]]]  # (name, help, value); a name ending in _total is a counter
 
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
-class Looked(Collector):
-    """Numbers that are looked up."""
+class CurrentValues(Collector):
+    """Values that are computed when they are read."""
 
-    def __init__(self, look: Look) -> None:
-        self.look = look
+    def __init__(self, values: Values) -> None:
+        self.values = values
 
     def collect(self) -> Iterator[Metric]:
-        for name, about, value in self.look():
+        for name, about, value in self.values():
             kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
             yield kind(name, about, value=value)
 
@@ -35,7 +35,7 @@ class Looked(Collector):
 class Metrics:
     """The metrics of one worker."""
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, values: Values) -> None:
         shared = "PROMETHEUS_MULTIPROC_DIR" in os.environ
         own = CollectorRegistry()
         self.registry = CollectorRegistry() if shared else own
@@ -44,17 +44,21 @@ class Metrics:
             self._counted = MultiProcessCollector(self.registry)  # type: ignore[no-untyped-call]
         self.requests = Counter("treetop_requests", "Requests answered.", ["route", "status"], registry=own)
         self.seconds = Histogram(
-            "treetop_request_seconds", "From the head of a request to its answer.", ["route"], buckets=SECONDS,
+            "treetop_request_seconds",
+            "From the head of a request to its answer.",
+            ["route"],
+            buckets=SECONDS,
             registry=own,
-        )  # fmt: skip
+        )
         self.unknown = Counter(
             "treetop_unknown_features", "Features that are not in the vocabulary, ignored.", registry=own
         )
-        self.registry.register(Looked(look))
+        self.registry.register(CurrentValues(values))
         self._counts: dict[tuple[str, int], Counter] = {}
         self._times: dict[str, Histogram] = {}
 
     def answered(self, route: str, status: int, seconds: float) -> None:
+        """Counts an answered request."""
         count = self._counts.get((route, status))
         if count is None:
             count = self._counts[route, status] = self.requests.labels(route, str(status))
@@ -62,8 +66,8 @@ class Metrics:
         count.inc()
         self._times[route].observe(seconds)
 
-    def spread(self, route: str) -> list[int]:
-        """How many requests of a route took at most so long, by SECONDS and one more for all; every worker's."""
+    def latency_counts(self, route: str) -> list[int]:
+        """How many requests of a route, in all workers, took at most each of SECONDS; the last count is all of them."""
         for metric in self._counted.collect():
             if metric.name == "treetop_request_seconds":
                 found = [s for s in metric.samples if s.name.endswith("_bucket") and s.labels["route"] == route]
@@ -71,4 +75,5 @@ class Metrics:
         return []
 
     def text(self) -> bytes:
+        """All metrics in the text format of Prometheus."""
         return generate_latest(self.registry)

@@ -1,4 +1,4 @@
-"""What can be wrong with a request, as a status, a code and a sentence. Turns errors into answers."""
+"""Turns exceptions into HTTP answers: a status, a code for programs and a sentence for people."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def body_of(problem: Problem) -> bytes:
 
 
 def later(status: int, code: str, message: str, seconds: int = 1) -> Problem:
-    """A problem that may be gone in a moment."""
+    """A problem that may soon be over, with a Retry-After header."""
     return Problem(status, code, message, [(b"retry-after", str(seconds).encode())])
 
 
@@ -47,7 +47,7 @@ CODES: dict[type[Exception], tuple[int, str]] = {
 
 
 def as_problem(error: Exception) -> Problem | None:
-    """What an error of the library means for whoever asked; None if it is not theirs but ours."""
+    """The problem to answer an exception with; None if it is an internal error of the service."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, EventConflict):
@@ -74,7 +74,7 @@ def as_problem(error: Exception) -> Problem | None:
 
 
 def problem_of(error: Exception) -> Problem:
-    """The same where the error must be theirs; ours are raised on."""
+    """The problem to answer an exception with; an internal error is raised again."""
     problem = as_problem(error)
     if problem is None:
         raise error

@@ -1,4 +1,4 @@
-"""The process of one refit: `python -m treetop.service.refit_process DIR`. Prints JSON, or one line of error."""
+"""One refit as a process: `python -m treetop.service.refit_process DIR`. Prints its result as JSON, or an error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CODES: list[tuple[type[Exception], int]] = [
 
 def main(folder: str) -> int:
     try:
-        os.nice(5)  # decisions first
+        os.nice(5)  # decisions have priority
         with Bandit.open(folder, os.environ.get(LOG_VARIABLE) or None) as bandit:
             print(json.dumps(asdict(bandit.refit())))
         return 0
@@ -31,5 +31,5 @@ def main(folder: str) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which ends its refit by itself
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which ends its own refit
     sys.exit(main(sys.argv[1]))

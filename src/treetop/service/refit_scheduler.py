@@ -1,13 +1,14 @@
-"""Refits in a process of their own: when the schedule, the clock or somebody asks, again after a pause if one failed.
+"""Starts refits, each in a process of its own: by the schedule, by the clock, or when a request asks for one.
 
-Of several workers one keeps the schedule: whoever holds the lock of the folder. A refit changes what is current by
-itself; every worker notices.
+A failed refit is tried again after a pause. Of several workers, the one that holds the folder's schedule lock keeps the
+schedule. The refit process itself makes the new model current; every worker then loads it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import sys
 import time
@@ -21,15 +22,19 @@ from treetop.errors import FolderInUse
 from treetop.files import locked
 from treetop.service import logs
 
-TICK = 0.5  # seconds between two looks at the schedule
-HOUR = 3600.0
+CHECK_INTERVAL = 0.5  # seconds between two checks of the schedule
+FORGET_INTERVAL = 3600.0  # seconds between two deletions of old decisions
+LOCK_RETRY = 2.0  # seconds between two attempts to take the schedule lock
+ERROR_PAUSE = 5.0  # seconds to wait after a check that failed
 LOG_VARIABLE = "TREETOP_LOG"
-BUSY, NOTHING, SUPERSEDED, FAILED = 3, 4, 5, 1  # exit codes of the process
+BUSY, NOTHING, SUPERSEDED, FAILED = 3, 4, 5, 1  # exit codes of the refit process
+
+NO_FAILURES = (0, 0.0, None)
 
 
 @dataclass(frozen=True)
 class RefitState:
-    """What the folder's history says of refits."""
+    """The refits in the folder's history: how many were done and failed, failures in a row, the last one's seconds."""
 
     done: int = 0
     failed: int = 0
@@ -40,45 +45,48 @@ class RefitState:
     running: bool = False
 
 
-class Refits:
+class RefitScheduler:
+    """Starts refits of one bandit and knows how they went. `log` is the log's address, if it is not in the folder."""
+
     def __init__(self, bandit: Bandit, log: str | None) -> None:
         self.bandit, self._log = bandit, log
-        self._seen: tuple[int, int] = (0, 0)
+        self._history_seen: tuple[int, int] = (0, 0)  # size and time of the history that _state is from
         self._state = RefitState()
         self._process: asyncio.subprocess.Process | None = None
         self._runs: set[asyncio.Task[None]] = set()
-        self._forgot = time.monotonic()
-        self._began = time.time()
-        self.keeps_schedule = False  # of several workers, one does
-        self._here: tuple[int, float, str | None] = (0, 0.0, None)  # failures in a row, when, why: seen by this worker
+        self._forgotten_at = time.monotonic()
+        self._started = time.time()
+        self.keeps_schedule = False  # true in one of several workers
+        self._local: tuple[int, float, str | None] = NO_FAILURES  # failures in a row, when, why: those of this worker
 
     def running(self) -> bool:
-        """Whether any process of this folder refits, or adds arms."""
+        """Whether any process is making a model in this folder, by a refit or by adding arms."""
         try:
-            with locked(self.bandit.home.path / ".refit.lock"):
+            with locked(self.bandit.folder.path / ".refit.lock"):
                 return False
         except FolderInUse:
             return True
-        except OSError:  # where nothing can be written, nothing is being made
+        except OSError:  # in a folder that cannot be written no model is being made
             return False
 
     def state(self) -> RefitState:
-        home = self.bandit.home
-        path = home.path / HISTORY
-        facts = path.stat() if path.exists() else None
-        seen = (facts.st_size, facts.st_mtime_ns) if facts else (0, 0)
-        if seen != self._seen:
-            self._seen, self._state = seen, _summary(home.history())
+        """How the refits stand; reads the history only if it has changed."""
+        folder = self.bandit.folder
+        path = folder.path / HISTORY
+        stat = path.stat() if path.exists() else None
+        seen = (stat.st_size, stat.st_mtime_ns) if stat else (0, 0)
+        if seen != self._history_seen:
+            self._history_seen, self._state = seen, _summary(folder.history())
             if self._state.in_a_row == 0:
-                self._here = (0, 0.0, None)  # another worker has succeeded
-        count, when, error = self._here
+                self._local = NO_FAILURES  # another worker has succeeded
+        count, when, error = self._local
         found = self._state
-        if count > found.in_a_row:  # a full disk takes no notes
+        if count > found.in_a_row:  # failures that a full disk kept out of the history
             found = replace(found, in_a_row=count, failed_at=when, error=error)
         return replace(found, running=bool(self._runs) or self.running())
 
-    def ask(self) -> None:
-        """Starts a refit now; raises InUse if one is running."""
+    def start_now(self) -> None:
+        """Starts a refit. Raises FolderInUse if one is running."""
         if self._runs or self.running():
             raise FolderInUse("a refit is running already")
         self._start("asked for")
@@ -89,84 +97,90 @@ class Refits:
         task.add_done_callback(self._runs.discard)
 
     async def run(self) -> None:
-        """Keeps the schedule while this worker holds the lock; waits for it otherwise."""
+        """Waits for the schedule lock, then keeps the schedule until it is cancelled."""
         with ExitStack() as held:
-            while not self._hold(held):
-                await asyncio.sleep(2.0)
+            while not self._take_lock(held):
+                await asyncio.sleep(LOCK_RETRY)
             self.keeps_schedule = True
             while True:
                 try:
-                    await self._look()
-                except Exception:  # the log may be away, the disk full: the schedule goes on when they are back
-                    logs.say_error("the schedule could not be looked at")
-                    await asyncio.sleep(5.0)
-                await asyncio.sleep(TICK)
+                    await self._check()
+                except Exception:  # the log may be gone or the disk full: the schedule goes on when they are back
+                    logs.log_error("the schedule could not be checked")
+                    await asyncio.sleep(ERROR_PAUSE)
+                await asyncio.sleep(CHECK_INTERVAL)
 
-    def _hold(self, held: ExitStack) -> bool:
+    def _take_lock(self, held: ExitStack) -> bool:
         try:
-            held.enter_context(locked(self.bandit.home.path / ".schedule.lock"))
+            held.enter_context(locked(self.bandit.folder.path / ".schedule.lock"))
         except FolderInUse:
             return False
         return True
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         if not self._runs and (why := await asyncio.to_thread(self._due)):
             self._start(why)
         days = self.bandit.config.rewards.keep_days
-        if days and time.monotonic() - self._forgot > HOUR:
-            self._forgot = time.monotonic()
+        if days and time.monotonic() - self._forgotten_at > FORGET_INTERVAL:
+            self._forgotten_at = time.monotonic()
             count = await asyncio.to_thread(self.bandit.log.forget, time.time() - days * 86400)
-            logs.say("forgot old decisions", count=count, days=days)
+            logs.log_event("forgot old decisions", count=count, days=days)
 
     def _due(self) -> str:
-        """Why a refit should begin now; empty if it should not."""
+        """Why a refit should start now; empty if it should not."""
         config, state, now = self.bandit.config.refit, self.state(), time.time()
         if state.running or (state.in_a_row and now < state.failed_at + config.pause(state.in_a_row)):
             return ""
-        said = self.bandit.home.state()
+        folder = self.bandit.folder.state()
         observed = self.bandit.log.counts().observed
-        if config.due(said.refit_observed, observed):
+        if config.due(folder.refit_observed, observed):
             return "schedule"
-        by_clock = config.every > 0 and now >= max(said.refit_time, self._began) + config.every
-        return "clock" if by_clock and observed > said.refit_observed else ""
+        by_clock = config.every > 0 and now >= max(folder.refit_time, self._started) + config.every
+        return "clock" if by_clock and observed > folder.refit_observed else ""
 
     async def _refit(self, why: str) -> None:
-        logs.say("refit begins", why=why)
-        began = time.time()
+        logs.log_event("refit begins", why=why)
+        start = time.time()
         try:
             code, out, err = await self._run_process()
-        except OSError as error:  # no memory or no process left
+        except OSError as error:  # out of memory or processes
             code, out, err = FAILED, b"", str(error).encode()
         if code == 0:
-            self._here = (0, 0.0, None)
-            logs.say("refit done", **json.loads(out))
+            self._local = NO_FAILURES
+            logs.log_event("refit done", **json.loads(out))
         elif code in (BUSY, NOTHING, SUPERSEDED):
-            logs.say("refit given up", why=_last_line(err))
+            logs.log_event("refit given up", why=_last_line(err))
         else:
-            await asyncio.to_thread(self._failed, code, _last_line(err), time.time() - began)
+            await asyncio.to_thread(self._failed, code, _last_line(err), time.time() - start)
 
     async def _run_process(self) -> tuple[int | None, bytes, bytes]:
         environment = {**os.environ, **({LOG_VARIABLE: self._log} if self._log else {})}
         environment.pop("PROMETHEUS_MULTIPROC_DIR", None)
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "treetop.service.refit_process", str(self.bandit.home.path), env=environment,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "treetop.service.refit_process",
+            str(self.bandit.folder.path),
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
         out, err = await self._process.communicate()
         code, self._process = self._process.returncode, None
         return code, out, err
 
     def _failed(self, code: int | None, error: str, seconds: float) -> None:
         why = error or (f"the process was ended by signal {-code}" if code and code < 0 else f"exit code {code}")
-        self._here = (max(self._state.in_a_row, self._here[0]) + 1, time.time(), why)
-        logs.say("refit failed", 40, error=why, code=code)
+        self._local = (max(self._state.in_a_row, self._local[0]) + 1, time.time(), why)
+        logs.log_event("refit failed", logging.ERROR, error=why, code=code)
         try:
-            self.bandit.home.note("refit failed", error=why, seconds=round(seconds, 3))
+            self.bandit.folder.note("refit failed", error=why, seconds=round(seconds, 3))
         except OSError as error:
-            logs.say("the failure could not be noted", 40, error=str(error))
+            logs.log_event("the failure could not be noted", logging.ERROR, error=str(error))
 
     async def stop(self) -> None:
-        """Ends a refit that this worker began: nothing has changed yet, and the next start begins another."""
+        """Ends a refit that this worker started. It has changed nothing yet, and is due again at the next start."""
         if self._process is not None and self._process.returncode is None:
             self._process.terminate()
         for task in list(self._runs):
@@ -180,6 +194,7 @@ def _last_line(text: bytes) -> str:
 
 
 def _summary(history: list[dict[str, Any]]) -> RefitState:
+    """The refits in a history."""
     done = failed = in_a_row = 0
     seconds = failed_at = 0.0
     error = None

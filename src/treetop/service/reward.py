@@ -1,68 +1,68 @@
-"""Rewards: understood, committed, answered. All rewards of a request are stored, or none."""
+"""Handlers of rewards: check the request, commit, answer. All rewards of a request are stored, or none."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
 
-from treetop.bandit.results import raise_for
+from treetop.bandit.results import check_stored
 from treetop.errors import Problem, UnknownArm, UnknownEvent
 from treetop.log.records import Outcome, Reward, Status
 from treetop.service import schema
-from treetop.service.decide import check_batch, current, name_of
+from treetop.service.decide import check_batch_size, event_text, with_new_arms
 from treetop.service.problems import error_of, problem_of
 from treetop.service.service import Service
 
 
-async def reward(service: Service, ask: schema.RewardRequest) -> schema.RewardAnswer:
-    name, given = await _given(service, ask)
-    return _answer(service, name, given, await service.reward(given))
+async def reward(service: Service, request: schema.RewardRequest) -> schema.RewardAnswer:
+    event_id, records = await _prepare(service, request)
+    return _answer(service, event_id, records, await service.reward(records))
 
 
-async def _given(service: Service, ask: schema.RewardRequest) -> tuple[str, list[Reward]]:
-    name = name_of(ask.event_id)
-    rewards: dict[str | int, float] = dict(ask.rewards.items())
+async def _prepare(service: Service, request: schema.RewardRequest) -> tuple[str, list[Reward]]:
+    event_id = event_text(request.event_id)
+    rewards: dict[str | int, float] = dict(request.rewards.items())
     try:
-        return name, await current(service, lambda: service.bandit.rewards(name, rewards))
+        return event_id, await with_new_arms(service, lambda: service.bandit.reward_records(event_id, rewards))
     except UnknownArm:
-        if await asyncio.to_thread(service.bandit.log.event, name) is None:  # the first thing to say
-            raise UnknownEvent(f"there is no event {name!r} in the log") from None
+        if await asyncio.to_thread(service.bandit.log.event, event_id) is None:  # an unknown event is reported first
+            raise UnknownEvent(f"there is no event {event_id!r} in the log") from None
         raise
 
 
-def _answer(service: Service, name: str, given: list[Reward], outcomes: list[Outcome]) -> schema.RewardAnswer:
-    raise_for(name, given, outcomes, service.bandit.live.catalogue)
+def _answer(service: Service, event_id: str, records: list[Reward], outcomes: list[Outcome]) -> schema.RewardAnswer:
+    check_stored(event_id, records, outcomes, service.bandit.snapshot.arms)
     stored = sum(outcome.status is Status.STORED for outcome in outcomes)
-    return schema.RewardAnswer(name, stored, len(given) - stored)
+    return schema.RewardAnswer(event_id, stored, len(records) - stored)
 
 
 async def reward_batch(service: Service, batch: schema.RewardBatchRequest) -> schema.RewardBatchAnswer:
     """Rewards of many events in one commit. Each request has its own result."""
-    check_batch(service, batch.requests)
-    names = [str(ask.event_id) for ask in batch.requests]
-    if len(set(names)) < len(names):
+    check_batch_size(service, batch.requests)
+    event_ids = [str(request.event_id) for request in batch.requests]
+    if len(set(event_ids)) < len(event_ids):
         raise ValueError("an event is in the batch twice; put its rewards together")
-    made = [await _attempt(service, ask) for ask in batch.requests]
-    given = [reward for entry in made if isinstance(entry, tuple) for reward in entry[1]]
-    outcomes = iter(await service.reward(given) if given else [])
-    return schema.RewardBatchAnswer([_result(service, entry, outcomes) for entry in made])
+    attempts = [await _attempt(service, request) for request in batch.requests]
+    records = [record for attempt in attempts if isinstance(attempt, tuple) for record in attempt[1]]
+    outcomes = iter(await service.reward(records) if records else [])
+    return schema.RewardBatchAnswer([_result(service, attempt, outcomes) for attempt in attempts])
 
 
-async def _attempt(service: Service, ask: schema.RewardRequest) -> tuple[str, list[Reward]] | Problem:
+async def _attempt(service: Service, request: schema.RewardRequest) -> tuple[str, list[Reward]] | Problem:
     try:
-        return await _given(service, ask)
+        return await _prepare(service, request)
     except Exception as error:
         return problem_of(error)
 
 
 def _result(
-    service: Service, entry: tuple[str, list[Reward]] | Problem, outcomes: Iterator[Outcome]
+    service: Service, attempt: tuple[str, list[Reward]] | Problem, outcomes: Iterator[Outcome]
 ) -> schema.RewardResult:
     try:
-        if isinstance(entry, Problem):
-            raise entry
-        name, given = entry
-        return schema.RewardResult(200, _answer(service, name, given, [next(outcomes) for _ in given]))
+        if isinstance(attempt, Problem):
+            raise attempt
+        event_id, records = attempt
+        return schema.RewardResult(200, _answer(service, event_id, records, [next(outcomes) for _ in records]))
     except Exception as error:
         problem = problem_of(error)
         return schema.RewardResult(problem.status, error=error_of(problem))

@@ -1,14 +1,18 @@
-"""What travels over HTTP, as types: requests are decoded and checked by them, answers encoded, /openapi.json written.
+"""The JSON of the service, as types: they decode and check requests, encode answers and make /openapi.json.
 
-Knows nothing of bandits. Arms are spelled by the user's ids; where JSON wants text (the keys of `rewards`), as text.
+A decision on the wire is the library's own `ServedDecision`. Arms are called by the user's ids; where JSON needs text
+(the keys of `rewards`), ids are text.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
+
+from treetop.bandit.results import ServedDecision, ServedSlot
 
 ArmId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=512)] | int
 EventId: TypeAlias = Annotated[
@@ -37,7 +41,7 @@ Features: TypeAlias = Annotated[dict[str, float | list[float]], Meta(extra_json_
 
 
 class Strict(Struct, forbid_unknown_fields=True):
-    """A request: what it should not have is refused, so that a misspelled option is not ignored."""
+    """A request. Unknown fields are refused, so that a misspelled option is not ignored."""
 
 
 class DecideRequest(Strict):
@@ -51,22 +55,6 @@ class DecideRequest(Strict):
     exclude: list[ArmId] | None = None
 
 
-class Slot(Struct):
-    """`propensity` is exact, given the slots before it; `via` is the node it was drawn through, or null."""
-
-    arm: str | int
-    propensity: float
-    score: float
-    explored: bool
-    via: int | None
-
-
-class DecideAnswer(Struct):
-    event_id: str
-    epoch: int
-    slots: list[Slot]
-
-
 class RewardRequest(Strict):
     """Rewards in [0, 1] by arm: all of them are stored, or none."""
 
@@ -75,7 +63,7 @@ class RewardRequest(Strict):
 
 
 class RewardAnswer(Struct):
-    """How many rewards were stored now, and how many were there already with the same value."""
+    """How many rewards were stored now, and how many had been stored before with the same value."""
 
     event_id: str
     stored: int
@@ -83,7 +71,7 @@ class RewardAnswer(Struct):
 
 
 class Error(Struct):
-    """`code` for programs, `message` for people; `stored` is what the log holds where that is the point."""
+    """`code` for programs, `message` for people; `stored` is what the log holds, in case of a conflict."""
 
     code: str
     message: str
@@ -99,10 +87,10 @@ class DecideBatchRequest(Strict):
 
 
 class DecideResult(Struct, omit_defaults=True):
-    """The status that the request would have had by itself, and its answer or its error."""
+    """The status that the request would have had alone, and its answer or its error."""
 
     status: int
-    decision: DecideAnswer | None = None
+    decision: ServedDecision | None = None
     error: Error | None = None
 
 
@@ -117,7 +105,7 @@ class RewardBatchRequest(Strict):
 
 
 class RewardResult(Struct, omit_defaults=True):
-    """The status that the request would have had by itself, and its answer or its error."""
+    """The status that the request would have had alone, and its answer or its error."""
 
     status: int
     reward: RewardAnswer | None = None
@@ -135,20 +123,16 @@ class Sparse(Struct):
     values: list[float]
 
 
-class EventSlot(Struct):
-    """A slot as logged; `reward` and its time are null until it comes."""
+@dataclass(frozen=True)
+class EventSlot(ServedSlot):
+    """A slot as logged, with its reward and when that arrived; null if there is none yet."""
 
-    arm: str | int
-    propensity: float
-    score: float
-    explored: bool
-    via: int | None
     reward: float | None
     reward_time: float | None
 
 
 class EventAnswer(Struct):
-    """A decision as the log has it. `eligible` names the set of arms it could choose from; empty is all."""
+    """A decision as logged. `eligible` is the name of the set of arms it could choose from; empty for all arms."""
 
     event_id: str
     time: float
@@ -162,7 +146,7 @@ class EventAnswer(Struct):
 
 
 class ExplainRequest(Strict):
-    """Why: for a context, or for an event in the log (then with the model that decided it)."""
+    """Explains a context, or an event in the log (with the model that decided it)."""
 
     features: Features | None = None
     event_id: EventId | None = None
@@ -172,7 +156,7 @@ class ExplainRequest(Strict):
 
 
 class Effective(Struct):
-    """An effective arm: a single arm, or a node that stands for all the arms below it."""
+    """An effective arm: a single arm, or a node that stands for all `arms_below` it."""
 
     arm: str | int | None
     node: int | None
@@ -183,7 +167,7 @@ class Effective(Struct):
 
 
 class ExplainAnswer(Struct):
-    """The effective arms most likely to be drawn first, and how many there are in all."""
+    """The effective arms that are most likely to be drawn first, and how many there are in all."""
 
     epoch: int
     model: str
@@ -193,8 +177,8 @@ class ExplainAnswer(Struct):
     effective: list[Effective]
 
 
-class RefitState(Struct):
-    """`observed` rounds have a reward now; the last refit saw `seen` of them."""
+class RefitStatus(Struct):
+    """`observed` rounds have a reward now; the last refit, at the time `last`, saw `seen` of them."""
 
     running: bool
     observed: int
@@ -205,7 +189,7 @@ class RefitState(Struct):
 
 
 class ModelAnswer(Struct):
-    """What serves. `trouble` says why it is not the model that should, if so."""
+    """The model that serves. `trouble` says why, if it is not the current one."""
 
     model: str
     epoch: int
@@ -217,7 +201,7 @@ class ModelAnswer(Struct):
     tree: str
     policy: dict[str, Any]
     kept: list[str]
-    refit: RefitState
+    refit: RefitStatus
     trouble: str | None
 
 
@@ -230,7 +214,7 @@ class RefitAnswer(Struct):
 
 
 class RollbackRequest(Strict):
-    """The model to go back to; the one before the current one if not given."""
+    """The model to make current; without one, the model before the current one."""
 
     model: Annotated[str, Meta(pattern=r"^\d{6,18}$")] | None = None
 
@@ -241,7 +225,7 @@ class RollbackAnswer(Struct):
 
 
 class ArmsRequest(Strict):
-    """Arms to add and to remove. `vectors` are contexts like those that a new arm is for, one for each."""
+    """Arms to add and to remove. `vectors` has one context for each new arm, like those it should be shown for."""
 
     add: list[ArmId] = []
     vectors: list[Features] | None = None

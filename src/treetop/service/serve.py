@@ -1,7 +1,8 @@
-"""`treetop serve`: a socket, and one or several workers that answer on it. A worker that dies is replaced."""
+"""`treetop serve`: opens a socket and runs one or several workers on it. A worker that dies is replaced."""
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -14,30 +15,39 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 
-from treetop.arrays import whole
-from treetop.bandit import config
-from treetop.bandit.folder import Home
+from treetop.arrays import check_int
+from treetop.bandit.config import CONFIG, read_config
+from treetop.bandit.folder import BanditFolder
 from treetop.service import logs
 from treetop.service.refit_scheduler import LOG_VARIABLE
 from treetop.service.tokens import Tokens, check_listening, is_loopback
 
-PATIENCE = 5.0  # seconds for a service that is ending to let go of the port
-FINISH = 40.0  # seconds for workers to end
-PAUSE = 1.0  # seconds before a dead worker is replaced
+BIND_TIMEOUT = 5.0  # seconds for a service that is ending to release the port
+SHUTDOWN_TIMEOUT = 40.0  # seconds for workers to end
+RESTART_PAUSE = 1.0  # seconds before a dead worker is replaced
 
 
 def serve(
-    folder: Path, host: str = "127.0.0.1", port: int = 8700, workers: int = 1, log: str | None = None,
-    tokens: Path | None = None, listening: Callable[[str], None] | None = None,
-) -> None:  # fmt: skip
-    """Serves a bandit's folder until it is told to end (SIGTERM, SIGINT). `listening` hears the URL first."""
-    whole("workers", workers, 1, 256)
-    whole("port", port, 0, 65_535)
+    folder: Path,
+    host: str = "127.0.0.1",
+    port: int = 8700,
+    workers: int = 1,
+    log: str | None = None,
+    tokens: Path | None = None,
+    on_listening: Callable[[str], None] | None = None,
+) -> None:
+    """Serves a bandit's folder until SIGTERM or SIGINT.
+
+    `port` 0 takes a free one. `log` is the log's address, if it is not in the folder; `tokens` a file of tokens.
+    `on_listening` is called with the URL before the first request is answered.
+    """
+    check_int("workers", workers, 1, 256)
+    check_int("port", port, 0, 65_535)
     if tokens is not None:
         os.environ["TREETOP_TOKENS_FILE"] = str(tokens.resolve())
     check_listening(host, Tokens.read(os.environ))
-    Home(folder).state()
-    config.read(folder / config.CONFIG)
+    BanditFolder(folder).state()
+    read_config(folder / CONFIG)
     if log is not None:
         os.environ[LOG_VARIABLE] = log
     logs.set_up()
@@ -46,9 +56,9 @@ def serve(
     with listening_on(host, port) as open_socket:
         address, number = open_socket.getsockname()[:2]
         url = f"http://{_bracketed(address)}:{number}"
-        logs.say("listening", url=url, workers=workers, local=is_loopback(host))
-        if listening is not None:
-            listening(url)
+        logs.log_event("listening", url=url, workers=workers, local=is_loopback(host))
+        if on_listening is not None:
+            on_listening(url)
         if workers == 1:
             from treetop.service.worker import run
 
@@ -62,8 +72,9 @@ def _bracketed(address: str) -> str:
 
 
 def listening_on(host: str, port: int) -> socket.socket:
+    """A listening socket. Waits a little for a service that is ending to release the port; then raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + BIND_TIMEOUT
     while True:
         made = socket.socket(family, socket.SOCK_STREAM)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -81,12 +92,12 @@ def listening_on(host: str, port: int) -> socket.socket:
 
 
 class Workers:
-    """Processes that share the socket, the mapped model files and the log."""
+    """Worker processes that share the socket, the mapped model files and the log."""
 
     def __init__(self, folder: Path, listening: socket.socket, count: int) -> None:
         self.folder, self.listening, self.count = folder, listening, count
         self.metrics = Path(tempfile.mkdtemp(prefix="treetop-metrics-"))
-        self.alive, self.held = os.pipe()  # `held` stays open here alone: workers see the end of `alive` when we end
+        self.alive, self.held = os.pipe()  # only this process holds `held` open: workers notice its end on `alive`
         self.ending = False
         self.running: list[subprocess.Popen[bytes]] = []
 
@@ -94,7 +105,7 @@ class Workers:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._end)
         try:
-            self.running = [self._started() for _ in range(self.count)]
+            self.running = [self._start() for _ in range(self.count)]
             while not self.ending:
                 time.sleep(0.1)
                 self._replace_dead()
@@ -105,29 +116,29 @@ class Workers:
     def _end(self, number: int, frame: FrameType | None) -> None:
         self.ending = True
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes]:
         environment: Mapping[str, str] = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(self.metrics)}
         handles = (self.listening.fileno(), self.alive)
-        words = (self.folder, *handles, self.count)
-        command = [sys.executable, "-m", "treetop.service.worker", *map(str, words)]
+        arguments = (self.folder, *handles, self.count)
+        command = [sys.executable, "-m", "treetop.service.worker", *map(str, arguments)]
         return subprocess.Popen(command, env=environment, pass_fds=handles, start_new_session=True)
 
     def _replace_dead(self) -> None:
         for i, worker in enumerate(self.running):
             if (code := worker.poll()) is not None and not self.ending:
-                logs.say("a worker ended", 40, pid_of_worker=worker.pid, code=code)
-                time.sleep(PAUSE)
-                self.running[i] = self._started()
+                logs.log_event("a worker ended", logging.ERROR, pid_of_worker=worker.pid, code=code)
+                time.sleep(RESTART_PAUSE)
+                self.running[i] = self._start()
 
     def _finish(self) -> None:
-        """Asks every worker to finish, and waits."""
-        logs.say("finishing", workers=len(self.running))
+        """Asks every worker to end, and waits."""
+        logs.log_event("finishing", workers=len(self.running))
         for worker in self.running:
             worker.terminate()
-        until = time.monotonic() + FINISH
+        until = time.monotonic() + SHUTDOWN_TIMEOUT
         for worker in self.running:
             _wait(worker, until - time.monotonic())
-        logs.say("stopped")
+        logs.log_event("stopped")
 
 
 def _wait(worker: subprocess.Popen[bytes], seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Who may do what: tokens with scopes, compared in constant time. Keeps digests, never the tokens themselves."""
+"""Tokens with scopes, compared in constant time. Keeps digests, never the tokens themselves."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from functools import lru_cache
 from pathlib import Path
 
 SCOPES = ("read", "write", "admin")
-SHORTEST = 16
+MIN_LENGTH = 16  # characters of a token
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """(digest, scopes) of every token; none at all means that everyone on this machine may do everything."""
+    """(digest, scopes) of every token. Without any token, everyone on this machine may do everything."""
 
     known: tuple[tuple[bytes, frozenset[str]], ...] = ()
 
@@ -26,7 +26,7 @@ class Tokens:
         return bool(self.known)
 
     def scopes(self, header: bytes) -> frozenset[str] | None:
-        """What an Authorization header allows; None if it is no token of ours. Looks at every token, always."""
+        """The scopes of an Authorization header; None if its token is unknown. Always compares with every token."""
         given, found = _digest(_secret(header)), None
         for digest, scopes in self.known:
             if hmac.compare_digest(digest, given):
@@ -34,11 +34,11 @@ class Tokens:
         return found
 
     def session(self, token: str, until: int) -> str:
-        """What a browser keeps in place of a token: good until a time, and useless once the token is not known."""
+        """The cookie that a browser keeps instead of a token: valid until a time, and only while the token is valid."""
         return f"{until}.{_signature(_digest(token.encode()), until)}"
 
     def in_session(self, session: str, now: float) -> frozenset[str] | None:
-        """What a session allows; None if it is over or not signed with a token of ours."""
+        """The scopes of a session cookie; None if it has expired or is not signed with a known token."""
         until, _, given = session.partition(".")
         if not (until.isascii() and until.isdigit() and len(until) < 20 and given.isascii()) or int(until) <= now:
             return None
@@ -75,8 +75,8 @@ def _parsed(line: str, where: str) -> tuple[bytes, frozenset[str]]:
 
 
 def _long_enough(token: str, where: str) -> str:
-    if len(token) < SHORTEST:
-        raise ValueError(f"{where}: the token has {len(token)} characters; at least {SHORTEST} are needed")
+    if len(token) < MIN_LENGTH:
+        raise ValueError(f"{where}: the token has {len(token)} characters; at least {MIN_LENGTH} are needed")
     return token
 
 
@@ -85,7 +85,7 @@ def _digest(secret: bytes) -> bytes:
 
 
 def _signature(digest: bytes, until: int) -> str:
-    """Signed with the one token it stands for: whoever holds it learns nothing of the others."""
+    """The signature of a session, made with its own token; it tells nothing about the other tokens."""
     return hmac.new(digest, b"treetop session until %d" % until, hashlib.sha256).hexdigest()
 
 
@@ -121,7 +121,7 @@ def check_listening(host: str, tokens: Tokens) -> None:
 
 @lru_cache(256)
 def is_local_name(host_header: bytes) -> bool:
-    """Whether a Host header names this machine; a page of another site that resolves to it does not."""
+    """Whether a Host header names this machine. It does not for a page of another site whose name resolves to it."""
     host = host_header.decode("latin-1").lower()
     name = host if host.endswith("]") else host.rpartition(":")[0] or host
     return name == "" or is_loopback(name)

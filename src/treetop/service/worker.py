@@ -1,7 +1,7 @@
-"""One process that serves: opens the bandit, answers on a socket that it is given, finishes what it accepted.
+"""One serving process: opens the bandit and answers requests on a socket until it is asked to end.
 
-`python -m treetop.service.worker DIR SOCKET PARENT WORKERS` is how `serve` starts one of several; SOCKET and PARENT are
-file descriptors. PARENT is never written to: it ends when the parent does, and the worker then ends too.
+`serve` starts each of several as `python -m treetop.service.worker DIR SOCKET PARENT WORKERS`; SOCKET and PARENT are
+file descriptors. Nothing is ever written to PARENT: it closes when the parent ends, and then the worker ends too.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from treetop.service.refit_scheduler import LOG_VARIABLE
 from treetop.service.service import Service
 from treetop.service.tokens import Tokens
 
-HEAD = 1 << 20  # bytes of a request before its body
+MAX_HEAD = 1 << 20  # bytes of a request before its body
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-ANSWER, CONTINUE = b"HTTP/1.1 ", b"HTTP/1.1 100"
-FINISH = 30  # seconds to finish what was accepted
-THREADS = 16  # for what is done beside the requests; most of it waits
-RINGS = 20_000  # objects made and not given back between two looks of the collector
-IDLE = 75  # seconds that a connection may do nothing
+STATUS_LINE, CONTINUE = b"HTTP/1.1 ", b"HTTP/1.1 100"
+SHUTDOWN_TIMEOUT = 30  # seconds to finish accepted requests
+THREADS = 16  # for work outside the event loop; most of it waits
+GC_THRESHOLD = 20_000  # new objects between two runs of the garbage collector
+KEEP_ALIVE = 75  # seconds that a connection may be idle
 
 
-class Joined:
-    """A transport that sends the head of an answer with the beginning of its body: one call of the system, not two."""
+class BufferedTransport:
+    """A transport that sends an answer's head together with the start of its body: one system call instead of two."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport, self._write = transport, transport.write
@@ -51,7 +51,7 @@ class Joined:
     def write(self, data: bytes) -> None:
         if self._head:
             data, self._head = self._head + data, b""
-        elif data.startswith(ANSWER) and data.endswith(b"\r\n\r\n") and not data.startswith(CONTINUE):
+        elif data.startswith(STATUS_LINE) and data.endswith(b"\r\n\r\n") and not data.startswith(CONTINUE):
             self._head = data
             return
         self._write(data)
@@ -67,35 +67,35 @@ class Joined:
 
 
 class Protocol(HttpToolsProtocol):
-    """HTTP with an end to the head of a request, which nothing else limits."""
+    """HTTP with a limit on the size of a request's head, which uvicorn does not have."""
 
-    head, whole = 0, False
+    head, complete = 0, False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(cast(asyncio.Transport, Joined(transport)))
+        super().connection_made(cast(asyncio.Transport, BufferedTransport(transport)))
 
     def on_response_complete(self) -> None:
         self.transport.flush()  # type: ignore[attr-defined]  # an answer without a body
         super().on_response_complete()
 
     def on_message_begin(self) -> None:
-        self.head, self.whole = 0, False
+        self.head, self.complete = 0, False
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self.whole = True
+        self.complete = True
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self.head += len(data)
-        if self.head > HEAD and not self.whole and not self.transport.is_closing():
+        if self.head > MAX_HEAD and not self.complete and not self.transport.is_closing():
             self.transport.write(TOO_LARGE)
             self.transport.close()
 
 
 class Server(uvicorn.Server):
-    """Ends with code 0 when it is asked to end: SIGTERM and SIGINT are requests, not failures."""
+    """A server whose exit code is 0 after SIGTERM and SIGINT: they ask it to end."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -105,16 +105,19 @@ class Server(uvicorn.Server):
         yield
 
     def finish(self, why: str) -> None:
-        logs.say("finishing", why=why, in_flight=len(self.server_state.tasks))
+        logs.log_event("finishing", why=why, in_flight=len(self.server_state.tasks))
         self.force_exit = self.should_exit and why == "SIGINT"
         self.should_exit = True
 
 
 def run(
-    folder: Path, listening: socket.socket, parent: int | None = None, workers: int = 1,
+    folder: Path,
+    listening: socket.socket,
+    parent: int | None = None,
+    workers: int = 1,
     app: Callable[[Service], App] = create,
-) -> None:  # fmt: skip
-    """Serves until it is told to end. With a core to spare beside all the `workers`, a thread decides ahead."""
+) -> None:
+    """Serves until it is asked to end. If there are more cores than `workers`, a second thread decides ahead."""
     logs.set_up()
     if where := os.environ.get(LOG_VARIABLE):
         logs.hide(where)
@@ -122,12 +125,20 @@ def run(
     bandit = Bandit.open(folder, where or None)
     service = Service(bandit, tokens, where or None, _core.Ahead() if cores() > workers else None)
     config = uvicorn.Config(
-        app(service), http=Protocol, ws="none", lifespan="on", log_config=None, access_log=False,
-        server_header=False, proxy_headers=False, timeout_keep_alive=IDLE, timeout_graceful_shutdown=FINISH,
-    )  # fmt: skip
+        app(service),
+        http=Protocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
+    )
     server = Server(config)
     _core.keep_lock(True)
-    with _kept():
+    with _rare_collections():
         if sys.version_info >= (3, 11):
             with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
                 runner.run(_serve(server, listening, parent))
@@ -138,15 +149,15 @@ def run(
 
 
 @contextlib.contextmanager
-def _kept() -> Iterator[None]:
-    """What is here when the service starts stays: the collector need not look through ids and names again and again.
+def _rare_collections() -> Iterator[None]:
+    """Keeps the garbage collector from scanning the ids and names again and again: they live as long as the process.
 
-    Requests leave hardly any rings behind, so that it need not look often either.
+    Requests leave hardly any reference cycles, so collections can be rare too.
     """
     gc.collect()
     gc.freeze()
     before = gc.get_threshold()
-    gc.set_threshold(RINGS, *before[1:])
+    gc.set_threshold(GC_THRESHOLD, *before[1:])
     try:
         yield
     finally:
@@ -167,16 +178,17 @@ def _orphaned(server: Server, parent: int) -> None:
 
 
 def cores() -> int:
-    """How many this process may use."""
+    """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def main(folder: str, listening: str, parent: str, workers: str, app: Callable[[Service], App] = create) -> None:
+    """Runs a worker from the arguments of its command line."""
     with socket.socket(fileno=int(listening)) as given:
         try:
             run(Path(folder), given, int(parent), int(workers), app)
         except Exception:
-            logs.say_error("the worker could not go on")
+            logs.log_error("the worker could not go on")
             sys.exit(1)
 
 

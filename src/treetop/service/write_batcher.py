@@ -1,7 +1,8 @@
-"""What the requests of one turn of the event loop write, as one job of the log: to wake a thread and to be woken by it
-costs more than a row. Each request hears of its own part alone.
+"""Batches the writes of one turn of the event loop into one job of the log.
 
-What a request writes may be in the making when the turn goes on to the next one; it is asked for when the turn is over.
+Handing a job to the log's thread and being woken by it costs more than writing a row, so the requests that one turn
+serves share a job. Each request gets the answers to its own items only. A request may also register a function that
+returns its items when the turn is over, so that they can be computed in another thread until then.
 """
 
 from __future__ import annotations
@@ -19,96 +20,102 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
-class Part(NamedTuple, Generic[Item, Answer]):
-    """What one request writes, and where it waits for the answers."""
-
-    items: Sequence[Item]
-    sets: Mapping[str, Ints]
-    waiting: asyncio.Future[list[Answer]]
-
-
-class Coming(NamedTuple, Generic[Item, Answer]):
-    """A part that may still be in the making."""
+class DeferredWrite(NamedTuple, Generic[Item, Answer]):
+    """A request's write before the end of the turn: `make` returns its items; `answers` is what the request awaits."""
 
     make: Callable[[], Sequence[Item]]
     sets: Mapping[str, Ints]
-    waiting: asyncio.Future[list[Answer]]
+    answers: asyncio.Future[list[Answer]]
 
 
-class Together(Generic[Item, Answer]):
-    """Collects until the turn is over. To be used in the thread of the event loop."""
+class Write(NamedTuple, Generic[Item, Answer]):
+    """A request's items and eligible sets, and the future that it awaits."""
+
+    items: Sequence[Item]
+    sets: Mapping[str, Ints]
+    answers: asyncio.Future[list[Answer]]
+
+
+class WriteBatcher(Generic[Item, Answer]):
+    """Collects writes until the turn of the event loop is over, then submits them together.
+
+    To be used in the thread of the event loop only. `submit` hands items and eligible sets to the log; its future gives
+    one answer for each item, in their order.
+    """
 
     def __init__(self, submit: Callable[[list[Item], Mapping[str, Ints]], Future[list[Answer]]]) -> None:
         self._submit = submit
-        self._coming: list[Coming[Item, Answer]] = []
-        self._names: set[str] = set()
+        self._deferred: list[DeferredWrite[Item, Answer]] = []
+        self._keys: set[str] = set()
 
     def add(
-        self, items: Sequence[Item], sets: Mapping[str, Ints] = NO_SETS, apart: Iterable[str] = ()
+        self, items: Sequence[Item], sets: Mapping[str, Ints] = NO_SETS, keys: Iterable[str] = ()
     ) -> asyncio.Future[list[Answer]]:
-        """The answers to a request's items, once they are durable. Two requests that share a name of `apart` are
-        written by two jobs."""
-        if apart:
-            if not self._names.isdisjoint(apart):
-                self._send(asyncio.get_running_loop())
-            self._names.update(apart)
-        return self.add_coming(lambda: items, sets)
+        """Writes a request's items; the future has their answers once they are durable.
 
-    def add_coming(
+        Requests that share one of their `keys` are written by separate jobs.
+        """
+        if keys:
+            if not self._keys.isdisjoint(keys):
+                self._flush(asyncio.get_running_loop())
+            self._keys.update(keys)
+        return self.add_deferred(lambda: items, sets)
+
+    def add_deferred(
         self, make: Callable[[], Sequence[Item]], sets: Mapping[str, Ints] = NO_SETS
     ) -> asyncio.Future[list[Answer]]:
-        """The same for items that `make` gives at the end of the turn; what it raises is the answer."""
+        """The same for items that `make` returns at the end of the turn; its exception goes to the future."""
         loop = asyncio.get_running_loop()
-        if not self._coming:
-            loop.call_soon(self._send, loop)
-        coming: Coming[Item, Answer] = Coming(make, sets, loop.create_future())
-        self._coming.append(coming)
-        return coming.waiting
+        if not self._deferred:
+            loop.call_soon(self._flush, loop)
+        write: DeferredWrite[Item, Answer] = DeferredWrite(make, sets, loop.create_future())
+        self._deferred.append(write)
+        return write.answers
 
-    def _send(self, loop: asyncio.AbstractEventLoop) -> None:
-        coming, self._coming = self._coming, []
-        self._names.clear()
-        parts = [part for part in map(_made, coming) if part is not None]
-        if parts:
-            self._write(loop, parts)
+    def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
+        deferred, self._deferred = self._deferred, []
+        self._keys.clear()
+        writes = [write for write in map(_resolve, deferred) if write is not None]
+        if writes:
+            self._submit_all(loop, writes)
 
-    def _write(self, loop: asyncio.AbstractEventLoop, parts: list[Part[Item, Answer]]) -> None:
-        items = [item for part in parts for item in part.items]
-        sets = {name: arms for part in parts for name, arms in part.sets.items()}
+    def _submit_all(self, loop: asyncio.AbstractEventLoop, writes: list[Write[Item, Answer]]) -> None:
+        items = [item for write in writes for item in write.items]
+        sets = {name: arms for write in writes for name, arms in write.sets.items()}
         try:
-            written = self._submit(items, sets)
+            submitted = self._submit(items, sets)
         except Exception as error:
-            self._failed(loop, parts, error)
+            self._failed(loop, writes, error)
         else:
-            written.add_done_callback(lambda done: loop.call_soon_threadsafe(self._done, loop, parts, done))
+            submitted.add_done_callback(lambda done: loop.call_soon_threadsafe(self._done, loop, writes, done))
 
-    def _done(self, loop: asyncio.AbstractEventLoop, parts: list[Part[Item, Answer]], done: Future[Any]) -> None:
+    def _done(self, loop: asyncio.AbstractEventLoop, writes: list[Write[Item, Answer]], done: Future[Any]) -> None:
         error = done.exception()
         if error is not None:
-            self._failed(loop, parts, error)
+            self._failed(loop, writes, error)
             return
         answers, at = done.result(), 0
-        for part in parts:
-            end = at + len(part.items)
-            if not part.waiting.done():  # a request that was given up waits no longer
-                part.waiting.set_result(answers[at:end])
+        for write in writes:
+            end = at + len(write.items)
+            if not write.answers.done():  # it is done already if the request was cancelled
+                write.answers.set_result(answers[at:end])
             at = end
 
-    def _failed(self, loop: asyncio.AbstractEventLoop, parts: list[Part[Item, Answer]], error: BaseException) -> None:
-        """Trouble with the log is everybody's; anything else comes from one request, and must not hit the others."""
-        if len(parts) > 1 and not isinstance(error, LogError):
-            for part in parts:
-                self._write(loop, [part])
+    def _failed(self, loop: asyncio.AbstractEventLoop, writes: list[Write[Item, Answer]], error: BaseException) -> None:
+        """A LogError fails all writes. Any other error comes from one of them, so each is submitted by itself."""
+        if len(writes) > 1 and not isinstance(error, LogError):
+            for write in writes:
+                self._submit_all(loop, [write])
             return
-        for part in parts:
-            if not part.waiting.done():
-                part.waiting.set_exception(error)
+        for write in writes:
+            if not write.answers.done():
+                write.answers.set_exception(error)
 
 
-def _made(coming: Coming[Item, Answer]) -> Part[Item, Answer] | None:
+def _resolve(write: DeferredWrite[Item, Answer]) -> Write[Item, Answer] | None:
     try:
-        return Part(coming.make(), coming.sets, coming.waiting)
+        return Write(write.make(), write.sets, write.answers)
     except Exception as error:
-        if not coming.waiting.done():
-            coming.waiting.set_exception(error)
+        if not write.answers.done():
+            write.answers.set_exception(error)
         return None

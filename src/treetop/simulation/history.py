@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from treetop.arrays import Bools, Floats, Ints, Rows, Singles
+from treetop.arrays import Bools, Float32s, Floats, Ints, Rows
 from treetop.records import Feedback
 
 CURVE_POINTS = 200
@@ -26,7 +26,7 @@ class History:
 
     arms: Ints
     nodes: Ints
-    rewards: Singles
+    rewards: Float32s
     observed: Bools
     explored: Bools
     done: int = 0

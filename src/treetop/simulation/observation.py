@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treetop import _core
-from treetop.arrays import Bools, Floats, Longs, Singles, real
+from treetop.arrays import Bools, Float32s, Floats, Int64s, check_float
 from treetop.policy.draws import event_key
 
 
 class Observer(Protocol):
     """Which of k slots are observed. `c(k)` is the smallest chance of a slot, for the theorems' gamma."""
 
-    def observed(self, rewards: Singles, draws: Floats) -> Bools:
+    def observed(self, rewards: Float32s, draws: Floats) -> Bools:
         """(n, k): which slots are seen, given the rewards of all of them and a uniform number for each."""
         ...
 
@@ -33,7 +33,7 @@ class All:
     1.0
     """
 
-    def observed(self, rewards: Singles, draws: Floats) -> Bools:
+    def observed(self, rewards: Float32s, draws: Floats) -> Bools:
         return np.ones(rewards.shape, np.bool_)
 
     def c(self, k: int) -> float | None:
@@ -51,9 +51,9 @@ class Each:
     probability: float = 0.5
 
     def __post_init__(self) -> None:
-        real("c", self.probability, 1e-12, 1)
+        check_float("c", self.probability, 1e-12, 1)
 
-    def observed(self, rewards: Singles, draws: Floats) -> Bools:
+    def observed(self, rewards: Float32s, draws: Floats) -> Bools:
         return np.asarray(draws < self.probability)
 
     def c(self, k: int) -> float | None:
@@ -70,7 +70,7 @@ class Cascade:
     array([[ True,  True, False]])
     """
 
-    def observed(self, rewards: Singles, draws: Floats) -> Bools:
+    def observed(self, rewards: Float32s, draws: Floats) -> Bools:
         clicks = np.cumsum(rewards > 0, axis=1)
         return np.asarray(clicks - (rewards > 0) == 0)
 
@@ -89,9 +89,9 @@ class Position:
     decay: float = 0.8
 
     def __post_init__(self) -> None:
-        real("decay", self.decay, 1e-12, 1)
+        check_float("decay", self.decay, 1e-12, 1)
 
-    def observed(self, rewards: Singles, draws: Floats) -> Bools:
+    def observed(self, rewards: Float32s, draws: Floats) -> Bools:
         return np.asarray(draws < self.decay ** np.arange(rewards.shape[1]))
 
     def c(self, k: int) -> float | None:
@@ -149,7 +149,7 @@ def uniforms(purpose: str, seed: int, first: int, columns: NDArray[Any]) -> Floa
     >>> bool((uniforms("noise", 7, 1, np.array([[5]])) == whole[1:, 1:]).all())
     True
     """
-    rows: Longs = _core.row_keys(event_key(f"{purpose} {seed}"), first, len(columns))
+    rows: Int64s = _core.row_keys(event_key(f"{purpose} {seed}"), first, len(columns))
     key = _mix(rows.view(np.uint64) + np.uint64(0x9E3779B97F4A7C15))[:, None]
     part = columns.astype(np.int64).view(np.uint64) * np.uint64(0xD1342543DE82EF95) + np.uint64(1)
     return np.asarray((_mix(key ^ part) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from treetop.arrays import Bools, Floats, Ints, Longs, Rows, Singles
+from treetop.arrays import Bools, Float32s, Floats, Int64s, Ints, Rows
 from treetop.data.datasets import Stream
 from treetop.simulation.worlds import World
 
@@ -86,7 +86,7 @@ class SwappedRewards:
     def reward_range(self) -> tuple[float, float] | None:
         return self.world.reward_range
 
-    def rewards(self, rows: Longs, arms: Ints, first: int) -> Singles:
+    def rewards(self, rows: Int64s, arms: Ints, first: int) -> Float32s:
         partner, cut = self.scenario.partner, self.scenario.change - first
         if partner is not None and cut < len(arms):
             arms = arms.copy()
@@ -94,6 +94,6 @@ class SwappedRewards:
             later[later >= 0] = partner[later[later >= 0]]
         return self.world.rewards(rows, arms, first)
 
-    def regret(self, rows: Longs, arms: Ints) -> Floats | None:
+    def regret(self, rows: Int64s, arms: Ints) -> Floats | None:
         """None: the true means of before the change are not those of after it."""
         return None

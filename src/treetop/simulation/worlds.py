@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from treetop.arrays import Floats, Ints, Longs, Rows, Singles
+from treetop.arrays import Float32s, Floats, Int64s, Ints, Rows
 
 
 class World(Protocol):
@@ -15,11 +15,11 @@ class World(Protocol):
     @property
     def reward_range(self) -> tuple[float, float] | None: ...
 
-    def rewards(self, rows: Longs, arms: Ints, first: int) -> Singles:
+    def rewards(self, rows: Int64s, arms: Ints, first: int) -> Float32s:
         """(n, k) rewards of the arms shown in rounds first, first + 1, ... for these rows of the dataset."""
         ...
 
-    def regret(self, rows: Longs, arms: Ints) -> Floats | None:
+    def regret(self, rows: Int64s, arms: Ints) -> Floats | None:
         """What the best arms by true mean would have brought more, round by round; None where no means are known."""
         ...
 
@@ -40,13 +40,13 @@ class Labels:
         self._keys = row * Y.columns + Y.index
         self._values, self._arms = Y.value, Y.columns
 
-    def rewards(self, rows: Any, arms: Ints, first: int = 0) -> Singles:
+    def rewards(self, rows: Any, arms: Ints, first: int = 0) -> Float32s:
         """(n, k) rewards of the arms shown for rows; 0 where there is no label, NaN where there is no arm."""
         wanted = np.asarray(rows, np.int64)[:, None] * self._arms + np.maximum(arms, 0)
         at = np.minimum(np.searchsorted(self._keys, wanted), max(0, len(self._keys) - 1))
         found = np.where(self._keys[at] == wanted, self._values[at], 0) if len(self._keys) else np.zeros(arms.shape)
         return np.where(arms >= 0, found, np.nan).astype(np.float32)
 
-    def regret(self, rows: Longs, arms: Ints) -> Floats | None:
+    def regret(self, rows: Int64s, arms: Ints) -> Floats | None:
         """None: labels say what came, not what was to be expected."""
         return None

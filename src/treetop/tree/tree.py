@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from treetop import _core
-from treetop.arrays import Ints, Longs, Matrix, as_indices, as_rows, whole
+from treetop.arrays import Int64s, Ints, Matrix, as_indices, as_rows, check_int
 from treetop.effort import Effort
 from treetop.tree.labels import pifa
 
@@ -63,7 +63,7 @@ class Tree:
         >>> Tree(parents=[-1, 0, 0], leaf_of=[1, 2, 1]).arms_below(1)
         array([0, 2], dtype=int32)
         """
-        whole("node", node, 0, self.n_nodes - 1)
+        check_int("node", node, 0, self.n_nodes - 1)
         return self.arm_at[self.begin[node] : self.end[node]]
 
     def levels(self) -> Ints:
@@ -150,15 +150,15 @@ class Tree:
         rows = as_rows(vectors, what="arm vectors")
         if len(rows) == 0:
             raise ValueError("there are 0 arms; a tree needs at least 1")
-        branching = whole("branching", branching, 2)
-        max_leaf = whole("max_leaf", max_leaf, 1)
+        branching = check_int("branching", branching, 2)
+        max_leaf = check_int("max_leaf", max_leaf, 1)
         if max_leaf < branching:
             raise ValueError(f"max_leaf is {max_leaf}; it must be at least the branching, {branching}")
         if split not in SPLITS:
             raise ValueError(f"split is {split!r}; it must be one of {', '.join(SPLITS)}")
         if split == "cocluster" and (rows.value < 0).any():
             raise ValueError(f"cocluster needs vectors without negative values; {rows.value.min():g} is one")
-        seed = whole("seed", seed, -(2**63), 2**63 - 1)
+        seed = check_int("seed", seed, -(2**63), 2**63 - 1)
         settings = branching, max_leaf, split == "cocluster", KMEANS_ROUNDS, seed
         parents, leaf_of = _core.build_hierarchy(
             rows.start, rows.index, rows.value, rows.columns, *settings, effort.threads, effort.progress
@@ -202,7 +202,7 @@ class Tree:
         return cls(np.array(parents, np.int32), np.array([leaf_for[name] for name in category_of], np.int32))
 
 
-def _with_others(tree: Tree, known: Longs, others: Longs, max_leaf: int, branching: int) -> Tree:
+def _with_others(tree: Tree, known: Int64s, others: Int64s, max_leaf: int, branching: int) -> Tree:
     """A tree of the arms `known`, and `others` in the order of their ids below one more child of the root."""
     parents = tree.parents.tolist()
     leaf_of = np.zeros(len(known) + len(others), np.int32)

@@ -1,4 +1,4 @@
-"""The pages for people, below `/`: what the app knows of them is `Dashboard`."""
+"""How do people see the service? The dashboard's pages; `Dashboard` has their routes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from treetop.service.dashboard.board import Watch
 from treetop.service.dashboard.web import Pages
 from treetop.service.service import Service
 
-WHY = 8  # effective arms in an explanation
+EXPLAINED = 8  # effective arms in an explanation
 
 
 class Dashboard:
-    """One worker's pages and what they watch."""
+    """The pages of one worker, and the data that they show."""
 
     def __init__(self, service: Service) -> None:
         self.service, self.watch, self.pages = service, Watch(service), Pages(service)
@@ -29,7 +29,7 @@ class Dashboard:
         route = self.pages.route
         return [
             route("/", self.page),
-            route("/dashboard/live", self.live),
+            route("/dashboard/updates", self.updates),
             route("/dashboard/why/{event_id:path}", self.why),
             route("/dashboard/rollback", self.roll_back, "admin", "POST"),
             route("/dashboard/login", self.pages.log_in, "", "POST"),
@@ -39,17 +39,17 @@ class Dashboard:
 
     async def page(self, request: Request, scopes: frozenset[str]) -> Response:
         board = await self.watch.board()
-        said = "done" in request.query_params
+        done = "done" in request.query_params
         tokens = bool(self.service.tokens)
-        return HTMLResponse(await asyncio.to_thread(views.page, board, "admin" in scopes, tokens, said))
+        return HTMLResponse(await asyncio.to_thread(views.page, board, "admin" in scopes, tokens, done))
 
-    async def live(self, request: Request, scopes: frozenset[str]) -> Response:
+    async def updates(self, request: Request, scopes: frozenset[str]) -> Response:
         board = await self.watch.board()
-        return HTMLResponse(await asyncio.to_thread(views.moving, board, "admin" in scopes))
+        return HTMLResponse(await asyncio.to_thread(views.updates, board, "admin" in scopes))
 
     async def why(self, request: Request, scopes: frozenset[str]) -> Response:
         """The explanation of a logged decision by the model that made it."""
-        ask = schema.ExplainRequest(event_id=request.path_params["event_id"], top=WHY)
+        ask = schema.ExplainRequest(event_id=request.path_params["event_id"], top=EXPLAINED)
         try:
             return HTMLResponse(views.explanation(await admin.explain(self.service, ask)))
         except Problem as problem:

@@ -1,4 +1,4 @@
-"""The files that pages load, from the folder `static`. A closed list: no path of a request reaches the file system."""
+"""The files that pages load, from the folder `static`. A fixed list: no path of a request reaches the file system."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def content(name: str) -> bytes:
 
 @cache
 def address(name: str) -> str:
-    """Where a file is; another content has another address, so browsers may keep it for ever."""
+    """The address of a file. It changes with the content, so browsers may keep the file for ever."""
     return f"/dashboard/static/{name}?{hashlib.sha256(content(name)).hexdigest()[:12]}"
 
 

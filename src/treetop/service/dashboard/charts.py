@@ -1,4 +1,4 @@
-"""The series of the charts, of bounded length, as the page's script takes them. Knows no colours."""
+"""The data of the charts, of bounded length, in the form that the page's script takes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from treetop.arrays import Floats
 from treetop.log.series import EDGES, Cell
 from treetop.service.dashboard.board import Board
 
-POINTS = 150  # of a line, at most
-SILENCE = 8  # times the usual step between two points
+MAX_POINTS = 150  # in a line
+GAP = 8  # times the usual step between two points: no line is drawn across
 
 
 def series(board: Board) -> dict[str, Any]:
@@ -31,14 +31,14 @@ def series(board: Board) -> dict[str, Any]:
 def over_time(cells: tuple[Cell, ...], bucket: float, now: float) -> dict[str, Any]:
     """Mean reward of greedy and explored slots, share of slots explored, and the epoch that served, by time.
 
-    A stretch that is not over yet is left out, if there are others: the few rewards in it would look like a jump.
+    A stretch of time that is not over yet is left out, if there are others: its few rewards would look like a jump.
     """
     if not cells:
         return {"reward": [[], [], [], []], "explored": [[], []]}
     times = np.array([cell.time for cell in cells])
     numbers = np.array([[cell.decisions, *cell.slots, *cell.observed, *cell.reward] for cell in cells])
     epochs = np.array([cell.epoch for cell in cells])
-    step = bucket * max(1, math.ceil((times[-1] - times[0] + bucket) / bucket / POINTS))
+    step = bucket * max(1, math.ceil((times[-1] - times[0] + bucket) / bucket / MAX_POINTS))
     over = np.floor(times / step) < np.floor(now / step)
     if over.any():
         times, numbers, epochs = times[over], numbers[over], epochs[over]
@@ -53,11 +53,11 @@ def over_time(cells: tuple[Cell, ...], bucket: float, now: float) -> dict[str, A
 
 
 def _broken(times: Floats, lines: list[list[Any]]) -> list[list[Any]]:
-    """With a point of nothing in every long silence, so that no line is drawn across it; the epoch goes on."""
+    """Inserts an empty point into every long gap, so that no line is drawn across it; the epoch goes on."""
     gaps = np.diff(times)
-    silent = np.flatnonzero(gaps > SILENCE * np.median(gaps)) if len(gaps) else np.zeros(0, np.int64)
+    wide = np.flatnonzero(gaps > GAP * np.median(gaps)) if len(gaps) else np.zeros(0, np.int64)
     out = [times.tolist(), *(list(line) for line in lines)]
-    for i in reversed(silent.tolist()):
+    for i in reversed(wide.tolist()):
         out[0].insert(i + 1, float(times[i] + gaps[i] / 2))
         for line in out[1:]:
             line.insert(i + 1, line[i] if isinstance(line[i], int) else None)

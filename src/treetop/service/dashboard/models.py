@@ -1,4 +1,4 @@
-"""The models kept and what happened to them, as HTML, with a button for each that could serve again."""
+"""The kept models and their history as HTML, with a button to make each of them current."""
 
 from __future__ import annotations
 
@@ -26,32 +26,34 @@ def models(board: Board, admin: bool) -> str:
 
 
 def _next(board: Board) -> str:
-    live = board.live
-    told = f"<b>{escape(live.name)}</b> serves, learned from {live.model.n_seen:,} rounds."
+    snapshot = board.snapshot
+    text = f"<b>{escape(snapshot.name)}</b> serves, learned from {snapshot.model.n_seen:,} rounds."
     if board.refits.running:
-        return f"<p>{told} A refit is running.</p>"
+        return f"<p>{text} A refit is running.</p>"
     if board.logged is None:
-        return f"<p>{told}</p>"
-    due, observed = board.config.refit.following(board.seen), board.logged.counts.observed
+        return f"<p>{text}</p>"
+    due, observed = board.config.refit.next_at(board.seen), board.logged.counts.observed
     return (
-        f"<p>{told} <span class='soft'>The next refit is due at {due:,} decisions with a reward; there are "
+        f"<p>{text} <span class='soft'>The next refit is due at {due:,} decisions with a reward; there are "
         f"{observed:,}.</span> <progress max='{due - board.seen}' value='{observed - board.seen}'></progress></p>"
     )
 
 
 def _row(board: Board, name: str, made: dict[str, Any], means: dict[int, Any], admin: bool) -> str:
     decisions, greedy, explored = means.get(int(name), (0, None, None))
-    serves = name == board.live.name
+    serves = name == board.snapshot.name
     cells = (
         f"<b>{escape(name)}</b>{' <span class=badge>serves</span>' if serves else ''}",
         moment(made["time"]) if made else "at the beginning",
         f"{made['rounds']:,} rounds" if "rounds" in made else f"{made['count']:,} new arms" if made else "–",
         f"{made['seconds']:.1f} s" if "seconds" in made else "–",
-        f"{decisions:,}", _mean(greedy), _mean(explored),
-    )  # fmt: skip
-    told = "".join(f"<td data-head='{head}'>{cell}</td>" for head, cell in zip(HEADS, cells, strict=True))
-    button = _button(name, board.live.name) if admin and not serves else ""
-    return f"<tr data-model='{escape(name)}'>{told}<td class='act'>{button}</td></tr>"
+        f"{decisions:,}",
+        _mean(greedy),
+        _mean(explored),
+    )
+    text = "".join(f"<td data-head='{head}'>{cell}</td>" for head, cell in zip(HEADS, cells, strict=True))
+    button = _button(name, board.snapshot.name) if admin and not serves else ""
+    return f"<tr data-model='{escape(name)}'>{text}<td class='act'>{button}</td></tr>"
 
 
 def _mean(value: float | None) -> str:
@@ -68,11 +70,11 @@ def _button(name: str, current: str) -> str:
 
 
 def _history(board: Board) -> str:
-    lines = [f"<li>{moment(entry['time'])} {_told(entry)}</li>" for entry in board.history]
+    lines = [f"<li>{moment(entry['time'])} {_describe(entry)}</li>" for entry in board.history]
     return "".join(lines) or "<li class='soft'>nothing yet</li>"
 
 
-def _told(entry: dict[str, Any]) -> str:
+def _describe(entry: dict[str, Any]) -> str:
     kind, model = entry["kind"], escape(str(entry.get("model", "")))
     if kind == "refit":
         warned = "".join(f" <span class='bad'>{escape(text)}</span>" for text in entry["warnings"])

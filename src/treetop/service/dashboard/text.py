@@ -1,4 +1,4 @@
-"""Numbers, times and names as the pages spell them."""
+"""Numbers, times and names as the pages show them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from treetop.service.dashboard.board import Board
 OOB = "hx-swap-oob='true'"
 
 
-def name_of(board: Board, arm: int) -> str:
-    """An arm's id; another worker may have shown one that this worker has not heard of."""
-    ids = board.live.catalogue.ids
+def arm_name(board: Board, arm: int) -> str:
+    """An arm's id. Another worker may have shown an arm that this worker does not know yet."""
+    ids = board.snapshot.arms.ids
     return str(ids[arm]) if arm < len(ids) else f"new arm {arm}"
 
 
@@ -35,5 +35,5 @@ def milliseconds(seconds: float) -> str:
 
 
 def moment(when: float) -> str:
-    """A time that the page's script puts into the words of the reader's own clock; until then in UTC."""
+    """A time in UTC; the page's script shows it in the reader's time zone."""
     return f"<time datetime='{when:.3f}'>{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(when))} UTC</time>"

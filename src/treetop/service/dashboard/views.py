@@ -1,7 +1,7 @@
-"""The pages as HTML. Every text that is not ours is escaped where it enters. Asks nobody for anything.
+"""The pages as HTML. Every text from outside is escaped where it enters. Fetches nothing itself.
 
-The parts that move carry `hx-swap-oob`: an answer of /dashboard/live has all of them, and each replaces the one on the
-page with its id.
+The parts that change carry `hx-swap-oob`: /dashboard/updates answers with all of them, and each replaces the element on
+the page with the same id.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from urllib.parse import quote
 from treetop.service import schema
 from treetop.service.dashboard import charts, words
 from treetop.service.dashboard.assets import ICON, SCRIPTS, STYLES, address
-from treetop.service.dashboard.board import Board, Logged
+from treetop.service.dashboard.board import Board, LogData
 from treetop.service.dashboard.models import models
-from treetop.service.dashboard.text import OOB, mean, milliseconds, moment, name_of, share
+from treetop.service.dashboard.text import OOB, arm_name, mean, milliseconds, moment, share
 
 HTMX = json.dumps({"includeIndicatorStyles": False, "allowEval": False, "historyEnabled": False})
 EVERY = "2s"
@@ -62,11 +62,11 @@ def sentence(text: str) -> str:
 def page(board: Board, admin: bool, tokens: bool, done: bool) -> str:
     """The whole page. `done` says that a form of it was just carried out."""
     out = "<form method='post' action='/dashboard/logout'><button class='quiet'>Log out</button></form>"
-    said = f"<p class='banner good' role='status'>Model {escape(board.live.name)} serves now.</p>" if done else ""
+    said = f"<p class='banner good' role='status'>Model {escape(board.snapshot.name)} serves now.</p>" if done else ""
     body = (
         f"<header><h1>treetop <span class='soft'>{escape(board.folder)}</span></h1>"
         f"<span id='pulse' role='status'>live</span>{out if tokens else ''}</header><main>{said}"
-        f"<div hx-get='/dashboard/live' hx-trigger='every {EVERY}' hx-swap='none'></div>"
+        f"<div hx-get='/dashboard/updates' hx-trigger='every {EVERY}' hx-swap='none'></div>"
         "<noscript><p class='banner'>Charts and updates need JavaScript; the numbers below are of now.</p></noscript>"
         f"{_state(board)}{_tiles(board)}"
         f"<section class='charts'>{CHARTS}{_coverage(board)}</section>"
@@ -77,7 +77,7 @@ def page(board: Board, admin: bool, tokens: bool, done: bool) -> str:
     return document(f"treetop: {board.folder}", body, scripts=True)
 
 
-def moving(board: Board, admin: bool) -> str:
+def updates(board: Board, admin: bool) -> str:
     """The parts of the page that change."""
     parts = [_state(board), _tiles(board), _coverage(board), models(board, admin), _recent(board), _data(board)]
     return "".join(parts)
@@ -103,16 +103,16 @@ def _state(board: Board) -> str:
     lines = []
     if board.logged is None:
         lines.append("The log cannot be read at the moment. Decisions are refused until it is back.")
-    if board.live.trouble:
-        lines.append(f"An older model serves, because the current one cannot be read: {board.live.trouble}.")
+    if board.snapshot.trouble:
+        lines.append(f"An older model serves, because the current one cannot be read: {board.snapshot.trouble}.")
     if board.refits.in_a_row:
         times = "once" if board.refits.in_a_row == 1 else f"{board.refits.in_a_row} times in a row"
         lines.append(f"The refit failed {times}: {board.refits.error}. It is tried again.")
-    told = "".join(f"<p class='banner bad' role='alert'>{escape(line)}</p>" for line in lines)
-    return f"<div id='state' {OOB}>{told}{_behind(board.logged)}</div>"
+    banners = "".join(f"<p class='banner bad' role='alert'>{escape(line)}</p>" for line in lines)
+    return f"<div id='state' {OOB}>{banners}{_behind(board.logged)}</div>"
 
 
-def _behind(logged: Logged | None) -> str:
+def _behind(logged: LogData | None) -> str:
     if logged is None or logged.figures.counted >= logged.figures.newest:
         return ""
     counted, newest = logged.figures.counted, logged.figures.newest
@@ -136,20 +136,32 @@ def _tiles(board: Board) -> str:
     greedy, explored = (mean(reward[how], observed[how]) for how in (0, 1))
     policy = board.config.policy
     p50, p90, p99 = ("–", "–", "–") if board.latency is None else map(milliseconds, board.latency)
-    live = board.live
+    snapshot = board.snapshot
     tiles = [
-        _tile("model", "Model", escape(live.name), f"learned from {live.model.n_seen:,} rounds"),
+        _tile("model", "Model", escape(snapshot.name), f"learned from {snapshot.model.n_seen:,} rounds"),
         _tile("decisions", "Decisions", f"{counts.decisions:,}", f"{counts.slots:,} slots"),
-        _tile("mean-reward", "Mean reward", mean(sum(reward), sum(observed)),
-              f"<span class='greedy'>greedy {greedy}</span> <span class='drawn'>explored {explored}</span>"),
-        _tile("explored-share", "Slots explored", share(slots[1], sum(slots)),
-              f"{policy.explore} of {policy.k} by the settings"),
+        _tile(
+            "mean-reward",
+            "Mean reward",
+            mean(sum(reward), sum(observed)),
+            f"<span class='greedy'>greedy {greedy}</span> <span class='drawn'>explored {explored}</span>",
+        ),
+        _tile(
+            "explored-share",
+            "Slots explored",
+            share(slots[1], sum(slots)),
+            f"{policy.explore} of {policy.k} by the settings",
+        ),
         _tile("latency", "Decision, median", p50, f"<span>90 % {p90}</span> <span>99 % {p99}</span>"),
-        _tile("rewards", "Rewards", f"{counts.rewards:,}",
-              f"for {share(counts.observed, counts.decisions)} of the decisions"),
+        _tile(
+            "rewards",
+            "Rewards",
+            f"{counts.rewards:,}",
+            f"for {share(counts.observed, counts.decisions)} of the decisions",
+        ),
         _tile("pending", "Rewards pending", f"{counts.pending:,}", "slots without one"),
         _tile("late", "Rewards late", f"{counts.late:,}", "after a refit had read the decision"),
-    ]  # fmt: skip
+    ]
     return f"<dl id='tiles' {OOB}>{''.join(tiles)}</dl>"
 
 
@@ -157,11 +169,11 @@ def _coverage(board: Board) -> str:
     begin = f"<figure class='card' id='coverage' {OOB}><figcaption><h2>Catalogue coverage</h2>"
     if board.logged is None:
         return f"{begin}</figcaption></figure>"
-    found, arms = board.logged.figures.coverage, len(board.live.catalogue)
+    found, arms = board.logged.figures.coverage, len(board.snapshot.arms)
     slots = max(1, sum(sum(cell.slots) for cell in board.logged.figures.cells))
     most = found.top[0][1] if found.top else 1
     rows = "".join(
-        f"<li><span class='name'>{escape(name_of(board, arm))}</span> <span class='soft'>{share(count, slots)}</span>"
+        f"<li><span class='name'>{escape(arm_name(board, arm))}</span> <span class='soft'>{share(count, slots)}</span>"
         f"<meter min='0' max='{most}' value='{count}'></meter></li>"
         for arm, count in found.top
     )
@@ -186,20 +198,20 @@ def _recent(board: Board) -> str:
 def _decision(board: Board, place: int) -> str:
     assert board.logged is not None
     stored = board.logged.recent[place]
-    event, tree = stored.event, board.live.model.tree
+    event, tree = stored.event, board.snapshot.model.tree
 
     def size(node: int) -> int | None:
-        return int(tree.sizes[node]) if event.tree == board.live.tree else None
+        return int(tree.sizes[node]) if event.tree == board.snapshot.tree else None
 
-    said = words.decision(stored, lambda arm: name_of(board, arm), size)
+    said = words.decision(stored, lambda arm: arm_name(board, arm), size)
     slots = "".join(
-        _slot(name_of(board, int(arm)), bool(drawn), float(reward))
+        _slot(arm_name(board, int(arm)), bool(drawn), float(reward))
         for arm, drawn, reward in zip(event.arms, event.explored, stored.rewards, strict=True)
     )
     why = f"/dashboard/why/{quote(event.event_id, safe='')}"
     return (
         f"<li data-event='{escape(event.event_id)}'><div class='line'><code>{escape(event.event_id)}</code>"
-        f"<span class='soft'>{moment(event.time)} · epoch {event.epoch}</span></div>"
+        f"<span class='soft'>{moment(event.time)} · epoch {event.model_epoch}</span></div>"
         f"<ul class='slots'>{slots}</ul><p class='words'>{escape(said)}</p>"
         f"<details hx-get='{escape(why)}' hx-trigger='toggle once' hx-target='find .why'>"
         "<summary>What else it could have shown</summary><div class='why soft'>Asking the model …</div></details></li>"
@@ -211,8 +223,8 @@ def _slot(arm: str, drawn: bool, reward: float) -> str:
     known = reward == reward
     state = ("good" if reward > 0 else "zero") if known else "open"
     title = f"{'explored' if drawn else 'greedy'}, {f'reward {reward:g}' if known else 'no reward yet'}"
-    told = f" <b>{reward:g}</b>" if known else ""
-    return f"<li class='{how} {state}' title='{title}'>{escape(arm)}{told}</li>"
+    value = f" <b>{reward:g}</b>" if known else ""
+    return f"<li class='{how} {state}' title='{title}'>{escape(arm)}{value}</li>"
 
 
 def explanation(answer: schema.ExplainAnswer) -> str:

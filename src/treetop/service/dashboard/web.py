@@ -1,7 +1,7 @@
-"""Pages over HTTP: who may see them, what every answer carries, what a form may send. Knows nothing of figures.
+"""Pages over HTTP: access, headers and forms. Knows nothing of their content.
 
-With tokens, a person types one into a form once and the browser keeps a signed session in its place. A form is accepted
-only from a page of ours: a page of another site cannot send one in a visitor's name.
+With tokens, a person enters one in a form once, and the browser keeps a signed session instead of it. Forms are
+accepted only from the service's own pages, so that a page of another site cannot send one in a visitor's name.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from treetop.service.service import Service
 from treetop.service.tokens import SCOPES, is_local_name
 
 COOKIE = "treetop_session"
-LASTS = 12 * 3600  # seconds of a session
-LARGEST = 4096  # bytes of a form
+SESSION_SECONDS = 12 * 3600
+MAX_FORM = 4096  # bytes
 SAFE = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -38,7 +38,7 @@ Handler = Callable[[Request, frozenset[str]], Awaitable[Response]]
 
 @dataclass(frozen=True, eq=False)
 class Pages:
-    """Makes routes whose answers are pages. `scope` is what a visitor's token must allow; "" lets everyone in."""
+    """Makes routes whose answers are pages. `scope` is what a visitor's token must allow; "" for everyone."""
 
     service: Service
 
@@ -66,13 +66,13 @@ class Pages:
                 return HTMLResponse(views.login(), 401, {"www-authenticate": "Bearer"})
             if scope and scope not in (scopes or ()):
                 raise Problem(403, "forbidden", f"your token has not the scope {scope!r}")
-            if request.method == "POST" and not _ours(request):
+            if request.method == "POST" and not _same_origin(request):
                 raise Problem(403, "forbidden", "forms are accepted from the pages of this service only")
             return await handler(request, scopes or frozenset())
         except Exception as error:
             problem = as_problem(error)
             if problem is None:
-                logs.say_error("page failed", path=request.url.path)
+                logs.log_error("page failed", path=request.url.path)
                 problem = Problem(500, "internal", "something went wrong here; it is in the service's log")
             headers = {name.decode(): value.decode() for name, value in problem.headers}
             return HTMLResponse(views.problem(problem.status, problem.message), problem.status, headers)
@@ -94,9 +94,9 @@ class Pages:
             why = "This token is not known here." if allowed is None else "This token does not allow reading."
             return HTMLResponse(views.login(why), 403)
         response = RedirectResponse("/", 303)
-        session = self.service.tokens.session(token, int(time.time()) + LASTS)
+        session = self.service.tokens.session(token, int(time.time()) + SESSION_SECONDS)
         encrypted = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
-        response.set_cookie(COOKIE, session, LASTS, secure=encrypted, httponly=True, samesite="strict")
+        response.set_cookie(COOKIE, session, SESSION_SECONDS, secure=encrypted, httponly=True, samesite="strict")
         return response
 
     async def log_out(self, request: Request, scopes: frozenset[str]) -> Response:
@@ -123,13 +123,13 @@ async def _read(request: Request) -> bytes:
     body = b""
     async for part in request.stream():
         body += part
-        if len(body) > LARGEST:
-            raise Problem(413, "too_large", f"the form is larger than {LARGEST} bytes")
+        if len(body) > MAX_FORM:
+            raise Problem(413, "too_large", f"the form is larger than {MAX_FORM} bytes")
     return body
 
 
-def _ours(request: Request) -> bool:
-    """Whether a form came from one of our own pages, by what only browsers can say. Proxies may change Host."""
+def _same_origin(request: Request) -> bool:
+    """Whether a form came from one of the service's own pages, by headers that scripts cannot set."""
     if request.headers.get("sec-fetch-site") == "same-origin":
         return True
     origin = urlsplit(request.headers.get("origin", "")).netloc

@@ -1,4 +1,4 @@
-"""A logged decision in words, from what the log holds of it. Needs no model, only the sizes of its tree's groups."""
+"""A logged decision in words. Needs no model, only the sizes of the groups in its tree."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from collections.abc import Callable, Sequence
 from treetop.log.records import Stored
 
 STRATEGY = {
-    "igw": "inverse gap weighting", "boltzmann": "Boltzmann", "epsilon": "epsilon-greedy", "greedy": "greedy",
+    "igw": "inverse gap weighting",
+    "boltzmann": "Boltzmann",
+    "epsilon": "epsilon-greedy",
+    "greedy": "greedy",
     "cost-aware": "cost-aware exploration",
-}  # fmt: skip
+}
 Name = Callable[[int], str]  # an arm's id by its index
-Size = Callable[[int], int | None]  # the arms below a node, if its tree is at hand
+Size = Callable[[int], int | None]  # the arms below a node; None if its tree is not loaded
 
 
 def chance(p: float) -> str:
@@ -24,7 +27,7 @@ def chance(p: float) -> str:
 
 
 def decision(stored: Stored, name: Name, size: Size) -> str:
-    """What was taken for its score, what was drawn and with which chance, and what is known of it."""
+    """Which arms were taken for their scores, which were drawn and with what chance, and the rewards so far."""
     event = stored.event
     drawn = [slot for slot in range(len(event)) if event.explored[slot]]
     taken = [slot for slot in range(len(event)) if not event.explored[slot]]
@@ -41,7 +44,7 @@ def decision(stored: Stored, name: Name, size: Size) -> str:
             for s in drawn
         ]
         parts.append(f"Drawn by {how}: {listed(chances)}.")
-    return " ".join([*parts, _known(stored)])
+    return " ".join([*parts, _rewards(stored)])
 
 
 def _through(node: int, size: Size) -> str:
@@ -51,11 +54,11 @@ def _through(node: int, size: Size) -> str:
     return f", out of a group of {below:,}" if below else ", out of a group"
 
 
-def _known(stored: Stored) -> str:
+def _rewards(stored: Stored) -> str:
     known = [float(value) for value in stored.rewards if value == value]
     slots = len(stored.event)
     if not known:
-        return "No reward has come yet."
+        return "No reward yet."
     missing = f", {slots - len(known)} still open" if len(known) < slots else ""
     return f"Reward {sum(known):g} from {len(known)} slot{'s' if len(known) > 1 else ''}{missing}."
 

@@ -182,7 +182,7 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(true));
 
   body.addEventListener("htmx:beforeRequest", (event) => {
-    if (document.hidden && event.detail.pathInfo.requestPath === "/dashboard/live") event.preventDefault();
+    if (document.hidden && event.detail.pathInfo.requestPath === "/dashboard/updates") event.preventDefault();
   });
   body.addEventListener("htmx:oobBeforeSwap", (event) => {
     // What is being read or reached by keyboard is not taken away.
