@@ -45,9 +45,21 @@ def decisions(kind: str) -> Iterator[Event]:
     for i in range(10**9):
         name = f"{kind}-{rng.integers(2**63):016x}-{i}"
         yield Event(
-            name, 1, arms, value[:5].astype(np.float64), value[:5], explored, nodes, 1.7e9 + i, b"0123456789abcdef",
-            index, value, "000001", "tree", policy,
-        )  # fmt: skip
+            name,
+            1,
+            arms,
+            value[:5].astype(np.float64),
+            value[:5],
+            explored,
+            nodes,
+            1.7e9 + i,
+            b"0123456789abcdef",
+            index,
+            value,
+            "000001",
+            "tree",
+            policy,
+        )
 
 
 def rate(work: Callable[[Callable[[], Any]], int], threads: int, kind: str, seconds: float) -> float:

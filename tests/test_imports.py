@@ -13,11 +13,28 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "treetop"
 
 ORDER = [
-    "errors", "arrays", "effort", "files", "records",
-    "tree", "model", "policy", "log", "learning",
-    "data", "simulation", "experiments", "report", "paper",
-    "bandit", "client", "demo", "service", "bench", "cli",
-]  # fmt: skip
+    "errors",
+    "arrays",
+    "effort",
+    "files",
+    "records",
+    "tree",
+    "model",
+    "policy",
+    "log",
+    "learning",
+    "data",
+    "simulation",
+    "experiments",
+    "report",
+    "paper",
+    "bandit",
+    "client",
+    "demo",
+    "service",
+    "bench",
+    "cli",
+]
 # What serves must not depend on what studies.
 NEVER = {"bandit": {"experiments", "report", "paper", "demo"}, "service": {"experiments", "report", "paper", "demo"}}
 LAST = {"__init__", "__main__"}  # the front doors

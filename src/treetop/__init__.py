@@ -1,13 +1,12 @@
 """treetop: top-k contextual bandits over millions of arms.
 
-Reading order, which is the path of a decision: files, checks, types, tree, routing, modelfile, model, search, explore,
-policy; then learn, pooled, flat; log, catalogue, grow, config, live, home, next_model, answers, bandit and client, that
-keep it in a folder; then read, presets, synthetic, datasets, feedback, scenario and simulate, which play the loop;
-store, experiment, ceiling, truth, realizable and tune, which play it many times; evaluate, report, figures, page,
-claims, story, lab, inference, regret and reproduce, which compare it with the paper; demo, bench, service, commands and
-cli, which show it.
+The packages read in the order of a decision's path: tree, model, policy, log, learning; data, simulation, experiments,
+report, paper; bandit, service, bench, cli. Each one's docstring says which question it answers; docs/design.md is the
+map. Whatever a public function takes or returns can be named from here.
 """
 
+from treetop.arrays import Fitted, Rows
+from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import (
@@ -23,27 +22,124 @@ from treetop.bandit.config import (
 from treetop.bandit.results import RefitResult, ServedDecision, ServedSlot
 from treetop.client import Client
 from treetop.data.datasets import Dataset, Stream, load
-from treetop.errors import ModelFileError, ServiceError
+from treetop.data.presets import Preset
+from treetop.effort import Effort
+from treetop.errors import (
+    ArmNotShown,
+    EventConflict,
+    FolderInUse,
+    InvalidModel,
+    LogError,
+    ModelFileError,
+    ModelSuperseded,
+    NoEligibleArm,
+    NothingToLearn,
+    RewardConflict,
+    ServiceError,
+    ServiceUnreachable,
+    TreetopError,
+    UnknownArm,
+    UnknownEvent,
+    UnknownFeature,
+)
 from treetop.learning.flat import FlatModel
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.linear import Linear
-from treetop.learning.pooled import Pooled
-from treetop.learning.refit import refit
+from treetop.learning.pooled import Mechanisms, Pooled
+from treetop.learning.refit import Learner, refit
+from treetop.learning.routes import RouteCache
 from treetop.learning.schedule import Epochs
+from treetop.log.records import Event, Reward, StoredEvent
 from treetop.model.model import Model
+from treetop.model.pooled_state import PooledState
 from treetop.policy.eligibility import Eligible
-from treetop.policy.flat import FlatPolicy
+from treetop.policy.flat import FlatPolicy, ScoresAllArms
 from treetop.policy.policy import Policy
 from treetop.policy.strategies import IGW, Boltzmann, CostAware, EpsilonGreedy, Greedy, Strategy
-from treetop.records import Decision, Decisions, Explanation, Feedback
+from treetop.records import Candidates, Decision, Decisions, Explanation, Feedback
+from treetop.simulation.history import History
+from treetop.simulation.observation import Observer
 from treetop.simulation.play import Environment, Learning, Run, Tracking, run
+from treetop.simulation.scenario import Scenario
+from treetop.simulation.worlds import World
 from treetop.tree.tree import Tree
 
 __all__ = [
-    "Catalogue", "Config", "FeatureConfig", "LearnerConfig", "LimitConfig", "PolicyConfig", "RefitConfig",
-    "RefitResult", "RewardConfig", "ServedDecision", "ServedSlot", "TreeConfig",
-    "Bandit", "Boltzmann", "Client", "Dataset", "Decision", "Decisions", "Eligible", "EpsilonGreedy", "Epochs",
-    "Explanation", "Feedback", "FlatModel", "FlatPolicy", "Greedy", "IGW", "LabelSamples", "Linear", "Model",
-    "ModelFileError", "Policy", "Pooled", "Run", "ServiceError", "Strategy", "Stream", "CostAware",
-    "Tree", "load", "refit", "run",
-]  # fmt: skip
+    "ArmIndex",
+    "ArmNotShown",
+    "Bandit",
+    "Boltzmann",
+    "Candidates",
+    "Catalogue",
+    "Client",
+    "Config",
+    "CostAware",
+    "Dataset",
+    "Decision",
+    "Decisions",
+    "Effort",
+    "Eligible",
+    "Environment",
+    "Epochs",
+    "EpsilonGreedy",
+    "Event",
+    "EventConflict",
+    "Explanation",
+    "FeatureConfig",
+    "Feedback",
+    "Fitted",
+    "FlatModel",
+    "FlatPolicy",
+    "FolderInUse",
+    "Greedy",
+    "History",
+    "IGW",
+    "InvalidModel",
+    "LabelSamples",
+    "Learner",
+    "LearnerConfig",
+    "Learning",
+    "LimitConfig",
+    "Linear",
+    "load",
+    "LogError",
+    "Mechanisms",
+    "Model",
+    "ModelFileError",
+    "ModelSuperseded",
+    "NoEligibleArm",
+    "NothingToLearn",
+    "Observer",
+    "Policy",
+    "PolicyConfig",
+    "Pooled",
+    "PooledState",
+    "Preset",
+    "refit",
+    "RefitConfig",
+    "RefitResult",
+    "Reward",
+    "RewardConfig",
+    "RewardConflict",
+    "RouteCache",
+    "Rows",
+    "Run",
+    "run",
+    "ScoresAllArms",
+    "Scenario",
+    "ServedDecision",
+    "ServedSlot",
+    "ServiceError",
+    "ServiceUnreachable",
+    "StoredEvent",
+    "Strategy",
+    "Stream",
+    "Tracking",
+    "Tree",
+    "TreeConfig",
+    "TreetopError",
+    "UnknownArm",
+    "UnknownEvent",
+    "UnknownFeature",
+    "World",
+]

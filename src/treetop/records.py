@@ -144,9 +144,14 @@ class Decisions:
         n = int((self.arms[i] >= 0).sum())
         name = self.event_ids[i] if self.event_ids else f"row {i}"
         return Decision(
-            name, self.model_epoch, self.arms[i, :n], self.propensities[i, :n], self.scores[i, :n],
-            self.explored[i, :n], self.nodes[i, :n],
-        )  # fmt: skip
+            name,
+            self.model_epoch,
+            self.arms[i, :n],
+            self.propensities[i, :n],
+            self.scores[i, :n],
+            self.explored[i, :n],
+            self.nodes[i, :n],
+        )
 
 
 @dataclass(frozen=True, eq=False)

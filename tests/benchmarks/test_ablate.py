@@ -77,8 +77,16 @@ def test_ablation_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
     assert document["machine"]
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len(lines) == 4
-    means = [np.mean([cell["mean_reward"] for cell in document["cells"] if cell["off"] == "doubling"
-                      and cell["strategy"] == strategy]) for strategy in ("cost-aware", "greedy")]  # fmt: skip
+    means = [
+        np.mean(
+            [
+                cell["mean_reward"]
+                for cell in document["cells"]
+                if cell["off"] == "doubling" and cell["strategy"] == strategy
+            ]
+        )
+        for strategy in ("cost-aware", "greedy")
+    ]
     assert f"| {means[0]:.3f} / {means[1]:.3f} |" in lines[-1]
 
     out.write_text(
@@ -92,8 +100,13 @@ def test_ablation_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_mean_over_fewer_seeds_says_so() -> None:
     stream = {"data": "mine", "scenario": "stationary", "rounds": 1000}
-    played = [("none", "cost-aware", 0, 2.0), ("none", "cost-aware", 1, 4.0), ("none", "greedy", 0, 2.0),
-              ("none", "greedy", 1, 4.0), ("moves", "cost-aware", 1, 3.0)]  # fmt: skip
+    played = [
+        ("none", "cost-aware", 0, 2.0),
+        ("none", "cost-aware", 1, 4.0),
+        ("none", "greedy", 0, 2.0),
+        ("none", "greedy", 1, 4.0),
+        ("moves", "cost-aware", 1, 3.0),
+    ]
     names = ("off", "strategy", "seed", "mean_reward")
     made = [stream | dict(zip(names, cell, strict=True)) for cell in played]
     lines = ablate.report(cells.Cells(Path("none"), [], made)).splitlines()
@@ -144,8 +157,12 @@ def test_shapes_are_played_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert all(sum(cell["blocks"]) == pytest.approx(cell["mean_reward"] * 1300, abs=1e-3) for cell in found)
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == [
-        "small", "small, new-arms", "small, drift", "small, half-init", "other"
-    ]  # fmt: skip
+        "small",
+        "small, new-arms",
+        "small, drift",
+        "small, half-init",
+        "other",
+    ]
     again = call(shapes, ["other", "--out", str(out)], monkeypatch, capsys)
     assert lines[-1] in again
     assert json.loads(out.read_text())["cells"] == found
@@ -157,10 +174,18 @@ def test_the_standard_error_is_of_paired_blocks() -> None:
     """Differences 1, -1, 3, 1 in four blocks: 4 in all, with a standard deviation of sqrt(8 / 3)."""
     blocks = {"cost-aware": [11, 9, 13, 11], "greedy": [10, 10, 10, 10]}
     made = [
-        {"shape": "a", "data": "b", "scenario": "drift", "player": name, "seed": 0, "rounds": 100, "blocks": found,
-         "mean_reward": sum(found) / 100}
+        {
+            "shape": "a",
+            "data": "b",
+            "scenario": "drift",
+            "player": name,
+            "seed": 0,
+            "rounds": 100,
+            "blocks": found,
+            "mean_reward": sum(found) / 100,
+        }
         for name, found in blocks.items()
-    ]  # fmt: skip
+    ]
     line = shapes.report(cells.Cells(Path("none"), [], made), {"a": "b"}).splitlines()[-1]
     error = 100 * np.sqrt(8 / 3) * 2 / 40
     assert line == f"| a, drift |  |  | 0.440 | 0.400 |  | +10.00 % | {error:.2f} % |"

@@ -26,10 +26,15 @@ serve_large = script("serve_large")
 
 def document(rows: list[dict[str, Any]], bench: str) -> dict[str, Any]:
     return {
-        "rows": [{"bench": bench, **row} for row in rows], "checks": {bench: {}}, "left_out": ["vw: not set up"],
-        "shape": {"arms": 9}, "command": f"treetop bench {bench}", "commit": "abc1234", "machine": "a machine",
+        "rows": [{"bench": bench, **row} for row in rows],
+        "checks": {bench: {}},
+        "left_out": ["vw: not set up"],
+        "shape": {"arms": 9},
+        "command": f"treetop bench {bench}",
+        "commit": "abc1234",
+        "machine": "a machine",
         "load_average": [0.1, 1.2],
-    }  # fmt: skip
+    }
 
 
 def decided(ours: float, pecos: float, half: float) -> dict[str, Any]:

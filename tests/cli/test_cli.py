@@ -1,5 +1,6 @@
 """The command line as a stranger uses it: help, JSON, tables, errors in one line."""
 
+import inspect
 import json
 import re
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from helpers.commands import call, process, shell
 from helpers.datasets import folder
 
 import treetop
-from treetop.cli.main import app
+from treetop.cli.main import COMMANDS, app
 from treetop.learning.learners import DEFAULT_STRATEGY
 from treetop.paper import results_folder
 from treetop.policy.strategies import STRATEGIES
@@ -265,3 +266,9 @@ def test_init_of_few_rows_takes_all_that_there_are(tmp_path: Path) -> None:
     (tmp_path / "arms").write_text("tea\nmilk\n")
     result = shell("init", str(tmp_path / "other"), str(tmp_path / "few.txt"), "--arms", str(tmp_path / "arms"))
     assert result.stderr == "error: few: 2 names of arms where 6 are needed\n"
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_commands_have_at_most_seven_parameters(name: str) -> None:
+    """Options that belong together come in groups."""
+    assert len(inspect.signature(inspect.unwrap(COMMANDS[name])).parameters) <= 7

@@ -14,7 +14,7 @@ from helpers.problems import topics
 from helpers.running import Running, named
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.results import ServedDecision
-from treetop.log.records import Stored
+from treetop.log.records import StoredEvent
 
 X, Y = topics()
 REWARDS = Y.toarray()
@@ -48,7 +48,7 @@ class Acknowledged:
 
     def check(self, bandit: Bandit) -> None:
         """All of it is in the log, once, as it was said."""
-        found: dict[str, Stored] = {}
+        found: dict[str, StoredEvent] = {}
         log, ids = bandit.log, bandit.snapshot.arms.ids
         for chunk in log.entries(log.summary()):
             for entry in chunk:

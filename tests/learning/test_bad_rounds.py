@@ -198,8 +198,11 @@ NAN, INF = float("nan"), float("inf")
 
 def feedback(**changes: Any) -> Feedback:
     clean: dict[str, Any] = {
-        "contexts": np.eye(2, D), "arms": [[1, 2], [3, -1]], "nodes": [[-1, -1]] * 2, "rewards": [[1, 0], [0.5, NAN]]
-    }  # fmt: skip
+        "contexts": np.eye(2, D),
+        "arms": [[1, 2], [3, -1]],
+        "nodes": [[-1, -1]] * 2,
+        "rewards": [[1, 0], [0.5, NAN]],
+    }
     return Feedback(**{**clean, **changes})
 
 
@@ -232,7 +235,7 @@ BAD_FEEDBACK: Table = {
     "limits nan": (lambda: feedback(reward_range=(NAN, 1)), VALUE, "low end of reward_range is nan; it must be finite"),
     "limits 1, 0": (lambda: feedback(reward_range=(1, 0)), VALUE, "reward_range is 0; it must be finite and lie in"),
     "one limit": (lambda: feedback(reward_range=1), TYPE, "reward_range is 1; it must be (low, high)"),
-}  # fmt: skip
+}
 
 
 @table(BAD_FEEDBACK)
@@ -352,13 +355,15 @@ BAD_FLAT: Table = {
     "joint 5": (lambda: FlatModel(ARMS, D, joint=5), TYPE, "joint must be a function or a class, not 5"),  # type: ignore[arg-type]
     "joint rows": (
         lambda: FlatModel(ARMS, D, joint=lambda x, arms: np.ones((2, 3))).refit(feedback()),
-        VALUE, "joint gave 2 rows of features for 1 arms",
+        VALUE,
+        "joint gave 2 rows of features for 1 arms",
     ),
     "joint nan": (
         lambda: FlatModel(ARMS, D, joint=lambda x, arms: [[NAN]]).refit(feedback()),
-        VALUE, "joint features row 0: value nan at index 0 is not finite",
+        VALUE,
+        "joint features row 0: value nan at index 0 is not finite",
     ),
-}  # fmt: skip
+}
 
 
 @table(BAD_FLAT)

@@ -233,10 +233,16 @@ def test_damaged_labels_stop_a_refit_and_nothing_else(folder: Path) -> None:
         ({"weight": np.array([-1.0])}, r"a weight from -1\.0"),
         ({"arm": np.array([1, 2], np.int32)}, "not as many rows, arms"),
         ({"arm": np.array([1], np.int64)}, "a list of int32 is needed"),
-        ({"contexts": treetop.LabelSamples.of(treetop.Tree.from_labels(X[:9, :7], Y[:9]), X[:9, :7], Y[:9]).contexts},
-         "contexts of 7 features; the model has 40"),
+        (
+            {
+                "contexts": treetop.LabelSamples.of(
+                    treetop.Tree.from_labels(X[:9, :7], Y[:9]), X[:9, :7], Y[:9]
+                ).contexts
+            },
+            "contexts of 7 features; the model has 40",
+        ),
     ],
-)  # fmt: skip
+)
 def test_labels_that_cannot_be_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     """Even with the right checksums: whatever wrote them, the core never sees them."""
     one = {"row": np.int32, "arm": np.int32, "reward": np.float32, "route": np.float64, "weight": np.float64}

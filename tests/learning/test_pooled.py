@@ -96,9 +96,11 @@ def test_the_exploration_value_of_an_arm_is_by_score_and_trials_that_of_a_node_b
 
 def test_the_last_level_keeps_more_leaves(problem: Problem, pooled: Model) -> None:
     twin = reference.Model(
-        reference.Tree(pooled.tree.parents, pooled.tree.leaf_of), pooled.routing.toarray(),
-        pooled.rewards.toarray(), pooled=True,
-    )  # fmt: skip
+        reference.Tree(pooled.tree.parents, pooled.tree.leaf_of),
+        pooled.routing.toarray(),
+        pooled.rewards.toarray(),
+        pooled=True,
+    )
     more = 0
     for i in range(20):
         row = problem.feedback(600).contexts.row(i)
@@ -192,8 +194,9 @@ def test_settings_are_checked(bad: dict[str, float]) -> None:
 
 def made_up(rng: np.random.Generator, n: int = 12) -> Candidates:
     value = rng.uniform(0.01, 1, n).astype(np.float32)
-    return Candidates(np.zeros(n, np.bool_), np.arange(n, dtype=np.int32), np.ones(n),
-                      rng.random(n).astype(np.float32), value)  # fmt: skip
+    return Candidates(
+        np.zeros(n, np.bool_), np.arange(n, dtype=np.int32), np.ones(n), rng.random(n).astype(np.float32), value
+    )
 
 
 def test_cost_aware_exploration_gives_up_no_more_than_it_brings() -> None:
@@ -285,8 +288,9 @@ def test_simulate_shows_both_learners_and_the_ceiling() -> None:
     asked = ["simulate", SMALL, "--learner", "paper", "--learner", "treetop", "--ceiling", "--json"]
     result = json.loads(CliRunner().invoke(app, asked).stdout)
     assert [(run["settings"]["learner"], run["strategy"]) for run in result["runs"]] == [
-        ("paper", "igw"), ("treetop", "cost-aware")
-    ]  # fmt: skip
+        ("paper", "igw"),
+        ("treetop", "cost-aware"),
+    ]
     paper, ours = (run["mean_reward"] for run in result["runs"])
     assert ours > paper
     assert result["ceiling"]["mean_reward"] > 0
@@ -294,10 +298,14 @@ def test_simulate_shows_both_learners_and_the_ceiling() -> None:
 
 def test_better_than_the_faithful_learner_on_eurlex(eurlex: treetop.Dataset) -> None:
     sizes: dict[str, Any] = {"init": 1000, "horizon": 8_000, "max_leaf": 10}
-    plan = Plan("eurlex57k", (
-        Settings("igw", **sizes), Settings("cost-aware", learner="treetop", label_samples=False, **sizes),
-        Settings("cost-aware", learner="treetop", **sizes),
-    ))  # fmt: skip
+    plan = Plan(
+        "eurlex57k",
+        (
+            Settings("igw", **sizes),
+            Settings("cost-aware", learner="treetop", label_samples=False, **sizes),
+            Settings("cost-aware", learner="treetop", **sizes),
+        ),
+    )
     paper, cold, warm = (record.mean_reward for record in execute(None, plan, dataset=eurlex))
     assert cold > 1.8 * paper
     assert warm > 2.2 * paper

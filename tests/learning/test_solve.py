@@ -105,9 +105,15 @@ def test_squared_hinge_is_linear_svc(cost: float) -> None:
 def test_absolute_loss_is_linear_svr(cost: float) -> None:
     X, y, _ = data(seed=13, n=120)
     svr = LinearSVR(
-        epsilon=0.0, C=cost, loss="epsilon_insensitive", dual=True, fit_intercept=False, tol=1e-8, max_iter=5_000_000,
+        epsilon=0.0,
+        C=cost,
+        loss="epsilon_insensitive",
+        dual=True,
+        fit_intercept=False,
+        tol=1e-8,
+        max_iter=5_000_000,
         random_state=0,
-    ).fit(bias_column(X), y)  # fmt: skip
+    ).fit(bias_column(X), y)
     w = weights(X, y, ABSOLUTE, cost, tolerance=1e-7, passes=1_000_000)
     best = objective(svr.coef_, X, y, ABSOLUTE, cost)
     assert objective(w, X, y, ABSOLUTE, cost) == pytest.approx(best, rel=1e-5)

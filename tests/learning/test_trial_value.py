@@ -12,12 +12,14 @@ from treetop.records import Feedback
 LABELLED = np.array([True, True, False, False, False])
 
 
-def history(arms: list[int], rewards: list[float], nodes: list[int] | None = None, appeared: list[int] | None = None
-            ) -> Feedback:  # fmt: skip
+def history(
+    arms: list[int], rewards: list[float], nodes: list[int] | None = None, appeared: list[int] | None = None
+) -> Feedback:
     n = len(arms)
     drawn = None if nodes is None else np.array(nodes)[:, None]
-    return Feedback(np.ones((n, 1), np.float32), np.array(arms)[:, None], drawn, np.array(rewards)[:, None],
-                    appeared=appeared)  # fmt: skip
+    return Feedback(
+        np.ones((n, 1), np.float32), np.array(arms)[:, None], drawn, np.array(rewards)[:, None], appeared=appeared
+    )
 
 
 def values(feedback: Feedback) -> TrialValues:

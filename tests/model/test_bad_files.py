@@ -19,9 +19,15 @@ from treetop import Dataset, Model, ModelFileError, Stream
 from treetop.arrays import as_rows
 
 ARRAYS = (
-    "parents", "leaf_of", "routing_start", "routing_index", "routing_value",
-    "rewards_start", "rewards_index", "rewards_value",
-)  # fmt: skip
+    "parents",
+    "leaf_of",
+    "routing_start",
+    "routing_index",
+    "routing_value",
+    "rewards_start",
+    "rewards_index",
+    "rewards_value",
+)
 
 
 @pytest.fixture
@@ -153,7 +159,7 @@ LIES: dict[str, tuple[Callable[[Path], object], str]] = {
     "an npz": (lambda m: forge(m, "parents", b"PK\3\4" + bytes(99)), "the magic string is not correct"),
     "an empty file": (lambda m: forge(m, "parents", b""), "EOF: reading magic string"),
     "huge": (lambda m: forge(m, "parents", npy(np.arange(5)).replace(b"5,), }    ", b"50000,), }")), "npy: mmap"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("spoil", "message"), LIES.values(), ids=LIES)
@@ -254,7 +260,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], type[Exception], str]] = {
     "pointers": (lambda path: raw(path, "csr", [0], [0, 9, 1, 1, 1, 1, 1]), VALUE, "row pointers"),
     "nan": (lambda path: raw(path, "csr", [0], [0, 1, 1, 1, 1, 1, 1], np.nan), VALUE, "value nan at index 0 is not"),
     "text inside": (lambda path: raw(path, "csr", [0], [0, 1, 1, 1, 1, 1, 1], "a"), TYPE, "hold <U1 values"),
-}  # fmt: skip
+}
 
 
 def raw(path: Path, kind: str, indices: Any, indptr: Any, value: Any = 1.0) -> None:
@@ -333,7 +339,7 @@ BAD_DATA: Table = {
     "seed -1": (lambda: Stream.draw(data(), 2, 3, -1), VALUE, f"seed is -1; it must lie in [0, {2**64 - 1}]"),
     "seed None": (lambda: Stream.draw(data(), 2, 3, None), TYPE, "seed must be a whole number, not None"),  # type: ignore[arg-type]
     "no stream": (lambda: Stream.draw(data(0, X_init=as_rows(X3), Y_init=as_rows(Y3)), 1, 1, 0), VALUE, "has 0 rows"),
-}  # fmt: skip
+}
 
 
 @table(BAD_DATA)

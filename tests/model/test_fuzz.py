@@ -182,8 +182,10 @@ MODEL_ARGUMENTS = {
     "leaf_of": MODEL.tree.leaf_of,
     **named(csr(MODEL.routing), "route_start", "route_index", "route_value"),
     **named(csr(MODEL.rewards), "reward_start", "reward_index", "reward_value"),
-    "columns": 5, "geometric": False, "threads": 1,
-}  # fmt: skip
+    "columns": 5,
+    "geometric": False,
+    "threads": 1,
+}
 POSITIONS = np.array([0, 2, 3, 6], dtype=np.int32)
 CONTEXTS = csr(np.array([[1.0, 0.0, -0.5, 2.0], [0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 1.0, 0.0]]))
 SEARCH = {
@@ -285,11 +287,19 @@ def test_twisted_arms_below(arguments: dict[str, Any]) -> None:
 
 @many
 @given(
-    twisted({
-        **named(csr(np.abs(MODEL.rewards)), "start", "index", "value"),
-        "columns": 5, "branching": 2, "max_leaf": 2, "cocluster": True, "iterations": 3, "seed": 1, "threads": 2,
-    })
-)  # fmt: skip
+    twisted(
+        {
+            **named(csr(np.abs(MODEL.rewards)), "start", "index", "value"),
+            "columns": 5,
+            "branching": 2,
+            "max_leaf": 2,
+            "cocluster": True,
+            "iterations": 3,
+            "seed": 1,
+            "threads": 2,
+        }
+    )
+)
 def test_twisted_hierarchies(arguments: dict[str, Any]) -> None:
     made = answer(_core.build_hierarchy, arguments)
     if made is not None:
@@ -302,17 +312,25 @@ def test_twisted_hierarchies(arguments: dict[str, Any]) -> None:
 
 @many
 @given(
-    twisted({
-        **named(CONTEXTS, "start", "index", "value"),
-        "columns": 4,
-        "group_start": np.array([0, 2, 2, 5], dtype=np.int64),
-        "group_rows": np.array([0, 1, 2, 1, 0], dtype=np.int32),
-        "target": np.array([1, -1, 1, 1, -1], dtype=np.float32),
-        "loss": 1, "cost": 1.0, "tolerance": 1e-3, "passes": 50, "exact_up_to": 2, "threshold": 0.0,
-        "seed": 0, "threads": 2,
-    }),
+    twisted(
+        {
+            **named(CONTEXTS, "start", "index", "value"),
+            "columns": 4,
+            "group_start": np.array([0, 2, 2, 5], dtype=np.int64),
+            "group_rows": np.array([0, 1, 2, 1, 0], dtype=np.int32),
+            "target": np.array([1, -1, 1, 1, -1], dtype=np.float32),
+            "loss": 1,
+            "cost": 1.0,
+            "tolerance": 1e-3,
+            "passes": 50,
+            "exact_up_to": 2,
+            "threshold": 0.0,
+            "seed": 0,
+            "threads": 2,
+        }
+    ),
     st.integers(0, 2),
-)  # fmt: skip
+)
 def test_twisted_fits(arguments: dict[str, Any], loss: int) -> None:
     arguments["loss"] = loss if arguments["loss"] == 1 else arguments["loss"]
     if arguments["passes"] in WHOLE:
@@ -326,14 +344,20 @@ def test_twisted_fits(arguments: dict[str, Any], loss: int) -> None:
 
 @many
 @given(
-    twisted({
-        "scores": np.array([0.5, 0.25, 0.5, -1.0], dtype=np.float32),
-        "is_node": np.array([False, True, True, False]),
-        "id": np.array([3, 1, 2, 0], dtype=np.int32),
-        "k": 3, "explore": 2, "strategy": IGW, "rate": 1.0, "key": 4,
-    }),
+    twisted(
+        {
+            "scores": np.array([0.5, 0.25, 0.5, -1.0], dtype=np.float32),
+            "is_node": np.array([False, True, True, False]),
+            "id": np.array([3, 1, 2, 0], dtype=np.int32),
+            "k": 3,
+            "explore": 2,
+            "strategy": IGW,
+            "rate": 1.0,
+            "key": 4,
+        }
+    ),
     st.integers(0, 3),
-)  # fmt: skip
+)
 def test_twisted_choices(arguments: dict[str, Any], strategy: int) -> None:
     arguments["strategy"] = strategy if arguments["strategy"] == IGW else arguments["strategy"]
     made = answer(_core.choose, arguments)

@@ -126,7 +126,7 @@ CLEAN_TWINS: dict[str, Callable[[Any], Any]] = {
     "np.matrix": lambda X: sp.csr_matrix(X).todense(),
     "lists": lambda X: X.tolist(),
     "tuples of ints": lambda X: tuple(map(tuple, X.astype(int).tolist())),
-}  # fmt: skip
+}
 FLAT_TWINS: dict[str, Callable[[Any], Any]] = {
     "dense": lambda x: x,
     "strided": strided,
@@ -230,7 +230,7 @@ BAD_CONTEXTS: dict[str, Bad] = {
     "coo column": (lambda n: moved_coo(n, col=D), ValueError, ("axis 1 index 40 exceeds matrix dimension 40",)),
     "coo -1": (lambda n: moved_coo(n, col=-1), ValueError, ("negative axis 1 index: -1",)),
     "row pointers": (lambda n: csr(np.eye(n, D), indptr=np.array([0, 9, n, n][: n + 1])), ValueError, (" 9",)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("bad", BAD_CONTEXTS.values(), ids=BAD_CONTEXTS)

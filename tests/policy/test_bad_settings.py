@@ -71,7 +71,7 @@ BAD_TREES: Table = {
     "unknown category": (lambda: Tree.from_taxonomy({"a": None}, ["a", "z"]), VALUE, "arm 1 is in category 'z', which"),
     "None as category": (lambda: Tree.from_taxonomy({None: None}, []), VALUE, "None cannot be a category"),  # type: ignore[dict-item]
     "no arms in categories": (lambda: Tree.from_taxonomy({"a": None}, []), VALUE, "at least one arm"),
-}  # fmt: skip
+}
 
 
 @table(BAD_TREES)
@@ -125,7 +125,7 @@ BAD_MODELS: Table = {
     "n_seen 0.5": (lambda: weights(n_seen=0.5), TYPE, "n_seen must be a whole number, not 0.5"),
     "geometric by name": (lambda: weights(geometric="yes"), TYPE, "geometric must be True or False, not 'yes'"),
     "radius -2": (lambda: weights(fill=-2.0, geometric=True), VALUE, "the radius -2 in the last column must be at"),
-}  # fmt: skip
+}
 
 
 @table(BAD_MODELS)
@@ -169,7 +169,7 @@ BAD_SETTINGS: Table = {
     "delta 0": (lambda: IGW(**{**THEOREM, "delta": 0}), VALUE, "delta is 0; it must be finite and lie in [1e-300, 1]"),
     "functions inf": (lambda: IGW(**{**THEOREM, "functions": np.inf}), VALUE, "functions is inf; it must be finite"),
     "horizon 0": (lambda: IGW(**{**THEOREM, "horizon": 0}), VALUE, f"horizon is 0; it must lie in [1, {2**62}]"),
-    "a log of 0": (lambda: IGW(gamma="theorem1", functions=1, delta=1, horizon=1), VALUE, "all 1; log", ),
+    "a log of 0": (lambda: IGW(gamma="theorem1", functions=1, delta=1, horizon=1), VALUE, "all 1; log"),
     "Boltzmann -1": (lambda: Boltzmann(-1), VALUE, "beta is -1; it must be finite and lie in [0, 1e+100]"),
     "Boltzmann inf": (lambda: Boltzmann(np.inf), VALUE, "beta is inf; it must be finite"),
     "epsilon 2": (lambda: EpsilonGreedy(2), VALUE, "epsilon is 2; it must be finite and lie in [0, 1]"),
@@ -201,7 +201,7 @@ BAD_SETTINGS: Table = {
     "round 1.5": (lambda: Epochs.explicit([1.5]), TYPE, "round must be a whole number, not 1.5"),  # type: ignore[list-item]
     "horizon inf": (lambda: Epochs.doubling().until(np.inf), TYPE, "horizon must be a whole number, not inf"),  # type: ignore[arg-type]
     "standing still": (lambda: Epochs(5, lambda n: n).until(9), VALUE, "at round 5 follows one at round 5"),
-}  # fmt: skip
+}
 
 
 @table(BAD_SETTINGS)

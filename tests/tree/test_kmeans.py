@@ -82,9 +82,17 @@ def test_a_split_is_the_twins(parts: int, seed: int) -> None:
     dense = (rng.random((n, d)) * (rng.random((n, d)) < 0.8) + 1e-3).astype(np.float32)
     rows = sp.csr_matrix(dense)
     parents, leaf_of = _core.build_hierarchy(
-        rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data, d, parts, -(-n // parts), False, 20,
-        seed, 2,
-    )  # fmt: skip
+        rows.indptr.astype(np.int64),
+        rows.indices.astype(np.int32),
+        rows.data,
+        d,
+        parts,
+        -(-n // parts),
+        False,
+        20,
+        seed,
+        2,
+    )
     assert parents.tolist() == [-1] + [0] * parts
     want = balanced_kmeans(dense.astype(np.float64), parts, derive(seed, 0))
     assert (leaf_of - 1).tolist() == want

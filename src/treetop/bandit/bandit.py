@@ -31,7 +31,7 @@ from treetop.bandit.vocabulary import Vocabulary
 from treetop.errors import EventConflict, UnknownEvent
 from treetop.log.base import Log
 from treetop.log.open import open_log
-from treetop.log.records import Event, Reward, Stored, gather
+from treetop.log.records import Event, Reward, StoredEvent, gather
 from treetop.model.model import Model
 from treetop.policy.draws import event_name
 from treetop.policy.policy import one_row
@@ -266,7 +266,7 @@ class Bandit:
             raise ValueError("an arm is in it twice")
         return [Reward(event_id, arm, value, now) for arm, value in zip(arms, values, strict=True)]
 
-    def event(self, event_id: str | int) -> Stored:
+    def event(self, event_id: str | int) -> StoredEvent:
         """An event as it is in the log, with its rewards so far. Raises UnknownEvent."""
         found = self.log.event(event_name(event_id))
         if found is None:

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +18,7 @@ from treetop.bandit.bandit import Bandit
 from treetop.bandit.config import CONFIG, Config, PolicyConfig, TreeConfig
 from treetop.bandit.creation import check_new
 from treetop.bandit.results import same_decision
+from treetop.cli.options import grouped
 from treetop.data.datasets import Dataset, Stream, load
 
 console = Console()
@@ -26,28 +27,49 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines inst
 LogAt = Annotated[str | None, typer.Option("--log", help="postgresql://... or a path; the folder's own if not given.")]
 
 
-def init(
-    folder: Annotated[Path, typer.Argument(help="The folder to create.")],
-    data: Annotated[str, typer.Argument(help="debian, synthetic:..., or a file or folder as for simulate.")],
-    k: Annotated[int, typer.Option(help="Arms shown in a decision.")] = 5,
-    explore: Annotated[int, typer.Option(help="How many of them are drawn by the strategy.")] = 3,
-    beam: Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")] = 10,
-    learner: Annotated[str, typer.Option(help="treetop: shares strength between arms; paper: faithful.")] = "treetop",
-    cold: Annotated[bool, typer.Option("--cold", help="Leave the labels out of the learner.")] = False,
+@dataclass(frozen=True)
+class InitialPolicy:
+    """How the bandit decides and learns; all of it is in config.toml afterwards."""
+
+    k: Annotated[int, typer.Option(help="Arms shown in a decision.")] = 5
+    explore: Annotated[int, typer.Option(help="How many of them are drawn by the strategy.")] = 3
+    beam: Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")] = 10
     strategy: Annotated[
         str | None,
         typer.Option(help="cost-aware, igw, greedy, boltzmann or epsilon; cost-aware, or igw for paper, if none."),
-    ] = None,
-    max_leaf: Annotated[int | None, typer.Option(help="Arms in a leaf at most; by the data if not given.")] = None,
-    rows: Annotated[int | None, typer.Option("--init", help="Rows for tree and routing; by the data if none.")] = None,
-    first: Annotated[
-        int | None,
-        typer.Option("--first-epoch", help="Observed rounds before the first refit; by the learner if none."),
-    ] = None,
-    arms: Annotated[Path | None, typer.Option(help="A file with the ids of the arms, one a line.")] = None,
-    features: Annotated[Path | None, typer.Option(help="A file with the names of the features, one a line.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the rows chosen and of the tree.")] = 0,
-    data_dir: Annotated[Path | None, typer.Option(help="Where the files of a set of the paper lie.")] = None,
+    ] = None
+    learner: Annotated[str, typer.Option(help="treetop: shares strength between arms; paper: faithful.")] = "treetop"
+    cold: Annotated[bool, typer.Option("--cold", help="Leave the labels out of the learner.")] = False
+    first_epoch: Annotated[
+        int | None, typer.Option(help="Observed rounds before the first refit; by the learner if none.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class InitialRows:
+    """The rows that tree, routing and first model are made from."""
+
+    init: Annotated[int | None, typer.Option(help="Rows for tree and routing; by the data if none.")] = None
+    max_leaf: Annotated[int | None, typer.Option(help="Arms in a leaf at most; by the data if not given.")] = None
+    seed: Annotated[int, typer.Option(help="Seed of the rows chosen and of the tree.")] = 0
+    data_dir: Annotated[Path | None, typer.Option(help="Where the files of a set of the paper lie.")] = None
+
+
+@dataclass(frozen=True)
+class InitialNames:
+    """What the user calls arms and features."""
+
+    arms: Annotated[Path | None, typer.Option(help="A file with the ids of the arms, one a line.")] = None
+    features: Annotated[Path | None, typer.Option(help="A file with the names of the features, one a line.")] = None
+
+
+@grouped
+def init(
+    folder: Annotated[Path, typer.Argument(help="The folder to create.")],
+    data: Annotated[str, typer.Argument(help="debian, synthetic:..., or a file or folder as for simulate.")],
+    policy: InitialPolicy,
+    rows: InitialRows,
+    names: InitialNames,
     as_json: Json = False,
 ) -> None:
     """Creates a bandit's folder: settings, catalogue, vocabulary, tree, routing, first model.
@@ -56,21 +78,14 @@ def init(
     """
     start = time.perf_counter()
     check_new(folder)
-    dataset = load(data, data_dir=data_dir)
-    usually, _, leaf = dataset.sizes(rows, 1, max_leaf)
-    count = min(usually, dataset.init_rows) if rows is None else rows
-    usual = Config.of(learner)
-    config = replace(
-        usual,
-        policy=PolicyConfig(k, explore, beam, strategy=strategy or usual.policy.strategy),
-        tree=TreeConfig(leaf, seed=int(np.random.SeedSequence(seed).generate_state(1)[0])),  # as simulate seeds it
-        learner=replace(usual.learner, label_samples=not cold),
-        refit=usual.refit if first is None else replace(usual.refit, first=first),
-    )
-    names = _with_names(dataset, arms, features)
-    stream = Stream.draw(dataset, count, 1, seed)
+    dataset = load(data, data_dir=rows.data_dir)
+    usually, _, leaf = dataset.sizes(rows.init, 1, rows.max_leaf)
+    count = min(usually, dataset.init_rows) if rows.init is None else rows.init
+    config = _config(policy, leaf, rows.seed)
+    named = _with_names(dataset, names.arms, names.features)
+    stream = Stream.draw(dataset, count, 1, rows.seed)
     with Bandit.create(
-        folder, names.arm_names, stream.X_init, stream.Y_init, features=names.feature_names, config=config
+        folder, named.arm_names, stream.X_init, stream.Y_init, features=named.feature_names, config=config
     ) as made:
         model = made.snapshot.model
         facts = {
@@ -79,7 +94,7 @@ def init(
             "features": model.n_features,
             "nodes": model.tree.n_nodes,
             "model": made.snapshot.name,
-            "learner": learner,
+            "learner": policy.learner,
             "label_samples": made.config.learner.label_samples,
             "seconds": round(time.perf_counter() - start, 2),
         }
@@ -88,6 +103,18 @@ def init(
         return
     console.print(f"{folder}: {model.tree} from {count:,} rows in {facts['seconds']} s", highlight=False)
     console.print(f"Settings: {folder / CONFIG}. Serve it: treetop serve {folder}", highlight=False)
+
+
+def _config(policy: InitialPolicy, max_leaf: int, seed: int) -> Config:
+    usual = Config.of(policy.learner)
+    first = policy.first_epoch
+    return replace(
+        usual,
+        policy=PolicyConfig(policy.k, policy.explore, policy.beam, strategy=policy.strategy or usual.policy.strategy),
+        tree=TreeConfig(max_leaf, seed=int(np.random.SeedSequence(seed).generate_state(1)[0])),  # as simulate seeds it
+        learner=replace(usual.learner, label_samples=not policy.cold),
+        refit=usual.refit if first is None else replace(usual.refit, first=first),
+    )
 
 
 def _with_names(dataset: Dataset, arms: Path | None, features: Path | None) -> Dataset:

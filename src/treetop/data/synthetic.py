@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from treetop import _core
-from treetop.arrays import Rows
+from treetop.arrays import Rows, check_float, check_int
 
 PREFIX = "synthetic:"
 MAX_ENTRIES = 2**33  # of 8 bytes

@@ -42,9 +42,16 @@ class LabelSamples(Samples):
 
     @classmethod
     def of(
-        cls, tree: Tree, X: Matrix, Y: Matrix, beam: int = 10, *, leaf_factor: float = LEAF_FACTOR, folds: int = 2,
+        cls,
+        tree: Tree,
+        X: Matrix,
+        Y: Matrix,
+        beam: int = 10,
+        *,
+        leaf_factor: float = LEAF_FACTOR,
+        folds: int = 2,
         seed: int = 0,
-    ) -> LabelSamples:  # fmt: skip
+    ) -> LabelSamples:
         """From the rows that a tree was made of, as a search with this beam and leaf factor finds their arms."""
         contexts, labels = check_labelled(X, Y)
         beam = int(beam * leaf_factor + 1e-9)
@@ -177,7 +184,9 @@ def _check(samples: LabelSamples, arms: int, features: int) -> None:
         if len(ids) and not 0 <= ids.min() <= ids.max() < limit:
             raise ValueError(f"{name} {ids.min()} to {ids.max()}, outside [0, {limit})")
     for name, values, low, high in (
-        ("reward", samples.reward, 0, 1), ("route", samples.route, -np.inf, 0), ("weight", samples.weight, 0, np.inf)
-    ):  # fmt: skip
+        ("reward", samples.reward, 0, 1),
+        ("route", samples.route, -np.inf, 0),
+        ("weight", samples.weight, 0, np.inf),
+    ):
         if len(values) and not (low <= values.min() and values.max() <= high):
             raise ValueError(f"a {name} from {values.min()} to {values.max()}, outside [{low}, {high}]")

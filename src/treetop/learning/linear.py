@@ -58,9 +58,14 @@ class Linear:
         check_int("threads", self.threads, 0, 4096)
 
     def solve(
-        self, contexts: Rows, start: Int64s, rows: Ints, target: Float32s, before: Rows | None = None,
+        self,
+        contexts: Rows,
+        start: Int64s,
+        rows: Ints,
+        target: Float32s,
+        before: Rows | None = None,
         progress: Progress | None = None,
-    ) -> Fitted:  # fmt: skip
+    ) -> Fitted:
         """One regressor per group: samples start[g]:start[g + 1] are contexts `rows` with their targets.
 
         Where row g of `before` was fitted from the same samples with the same settings, it is taken as it is.
@@ -73,9 +78,21 @@ class Linear:
         X = contexts.start, contexts.index, contexts.value, contexts.columns
         fingerprints = _core.fingerprints(*X, start, rows, target, self._key(), self.threads)
         found = _core.fit(
-            *X, start, rows, target, LOSSES[self.loss], self.cost, self.tolerance, PASSES, EXACT_UP_TO, 0.0, 0,
-            self.threads, progress, **_known(before, fingerprints),
-        )  # fmt: skip
+            *X,
+            start,
+            rows,
+            target,
+            LOSSES[self.loss],
+            self.cost,
+            self.tolerance,
+            PASSES,
+            EXACT_UP_TO,
+            0.0,
+            0,
+            self.threads,
+            progress,
+            **_known(before, fingerprints),
+        )
         return Fitted(*found, contexts.columns + 1, fingerprints)
 
     def _key(self) -> int:
@@ -118,7 +135,7 @@ class Linear:
 
 
 def _known(before: Rows | None, fingerprints: Int64s) -> dict[str, Any]:
-    """Which rows of `before` have these fingerprints, and all its rows; nothing if it was not fitted or is another's."""
+    """Which rows of `before` have these fingerprints, and all its rows; nothing if it was never fitted."""
     if not isinstance(before, Fitted) or len(before) != len(fingerprints):
         return {}
     same = before.fingerprints == fingerprints

@@ -40,6 +40,13 @@ def placed(model: Model, feedback: Feedback, labelled: Bools, trial_value: Float
 
     Separate arms of like trial value stand together, so that draws go where there is most of it. Without `vote`
     rewards move nobody.
+
+    >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, 6, dtype=np.float32)  # nobody knows arms 4 and 5
+    >>> model = Model.initial(Tree.from_labels_separated(X, Y, max_leaf=2), X, Y)
+    >>> found = Feedback(X[:1], arms=[[4]], nodes=[[3]], rewards=[[1]])  # in context 0, that of arm 0
+    >>> tree = placed(model, found, labelled=np.arange(6) < 4, trial_value=np.zeros(6))
+    >>> bool(tree.leaf_of[4] == tree.leaf_of[0])
+    True
     """
     tree = initial_tree(model)
     leaf_of = tree.leaf_of.copy()
@@ -56,7 +63,12 @@ def placed(model: Model, feedback: Feedback, labelled: Bools, trial_value: Float
 
 
 def initial_tree(model: Model) -> Tree:
-    """The tree before any arm moved."""
+    """The tree before any arm moved.
+
+    >>> X = Y = np.eye(2, dtype=np.float32)
+    >>> initial_tree(Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, Y)).leaf_of
+    array([1, 2], dtype=int32)
+    """
     initial = model.pooled.initial_leaf if model.pooled else None
     return model.tree if initial is None else Tree(model.tree.parents, initial)
 

@@ -40,6 +40,9 @@ class Mechanisms:
     - `new_arms_alike`: arms that are added are drawn as if they were like the old ones, not like arms without labels
     - `growth`: an arm is fitted again when it has so many times the samples; 1: at every new sample
     - `leaf_factor`: leaves that survive the last level of a search, times the beam
+
+    >>> Pooled(mechanisms=Mechanisms(move_arms=False)).mechanisms.move_arms
+    False
     """
 
     pool: bool = True

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from treetop.arrays import Ints
 from treetop.errors import EventConflict
-from treetop.log.records import Counts, Entry, Event, LogSummary, Mark, Outcome, Restored, Reward, Samples, Stored
+from treetop.log.records import Counts, Entry, Event, LogSummary, Mark, Outcome, Restored, Reward, Samples, StoredEvent
 
 NO_SETS: Mapping[str, Ints] = {}
 
@@ -68,11 +68,11 @@ class Log(ABC):
         """
 
     @abstractmethod
-    def event(self, event_id: str) -> Stored | None:
+    def event(self, event_id: str) -> StoredEvent | None:
         """A logged decision with its rewards."""
 
     @abstractmethod
-    def recent(self, n: int) -> list[Stored]:
+    def recent(self, n: int) -> list[StoredEvent]:
         """The newest decisions, newest first."""
 
     @abstractmethod

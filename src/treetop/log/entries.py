@@ -11,7 +11,7 @@ import numpy as np
 
 from treetop.log.connection import Connection
 from treetop.log.pack import pack_context, pack_slots, unpack_set
-from treetop.log.records import Entry, Event, LogSummary, Mark, Restored, Stored
+from treetop.log.records import Entry, Event, LogSummary, Mark, Restored, StoredEvent
 from treetop.log.write import (
     DECISION,
     EVENT,
@@ -47,7 +47,7 @@ def read_entries(connection: Connection, until: int, which: str, *values: Any) -
 
 
 def _without_rewards(event: Event, position: int) -> Entry:
-    stored = Stored(event, np.full(len(event), np.nan), np.full(len(event), np.nan), position)
+    stored = StoredEvent(event, np.full(len(event), np.nan), np.full(len(event), np.nan), position)
     return Entry(stored, np.zeros(len(event), np.int64))
 
 

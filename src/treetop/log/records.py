@@ -56,7 +56,7 @@ class Reward:
 
 
 @dataclass(frozen=True, eq=False)
-class Stored:
+class StoredEvent:
     """A logged decision with the rewards of its slots and when they arrived: NaN where there is none yet."""
 
     event: Event
@@ -125,7 +125,7 @@ class LogSummary:
 class Entry:
     """One decision for export and import, with the positions of its rewards (0: none) and its eligible set."""
 
-    stored: Stored
+    stored: StoredEvent
     reward_positions: Int64s
     arms: Ints | None = None
 

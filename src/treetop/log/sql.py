@@ -20,7 +20,7 @@ from treetop.log.connection import Connection
 from treetop.log.entries import MAX_POSITION, all_entries, read_entries, read_marks, restore
 from treetop.log.group import Group
 from treetop.log.pack import unpack_set
-from treetop.log.records import Counts, Entry, Event, LogSummary, Mark, Outcome, Restored, Reward, Samples, Stored
+from treetop.log.records import Counts, Entry, Event, LogSummary, Mark, Outcome, Restored, Reward, Samples, StoredEvent
 from treetop.log.sample import View
 from treetop.log.schema import make_tables
 
@@ -153,14 +153,14 @@ class SqlLog(Log):
             rows = connection.rows("SELECT data FROM treetop_kept WHERE name = ?", name)
         return bytes(rows[0][0]) if rows else None
 
-    def event(self, event_id: str) -> Stored | None:
+    def event(self, event_id: str) -> StoredEvent | None:
         found = self._stored("WHERE d.event_id = ?", event_id)
         return found[0] if found else None
 
-    def recent(self, n: int) -> list[Stored]:
+    def recent(self, n: int) -> list[StoredEvent]:
         return self._stored("ORDER BY d.position DESC LIMIT ?", check_int("n", n, 0))
 
-    def _stored(self, which: str, *values: Any) -> list[Stored]:
+    def _stored(self, which: str, *values: Any) -> list[StoredEvent]:
         with self.reading() as connection:
             return [entry.stored for entry in read_entries(connection, MAX_POSITION, which, *values)]
 

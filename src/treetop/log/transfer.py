@@ -15,7 +15,7 @@ import numpy as np
 
 from treetop.arrays import INT32_MAX, Float32s, Floats, Int64s, as_float32s, as_indices, check_float, check_int
 from treetop.log.base import Log
-from treetop.log.records import Counts, Entry, Event, LogSummary, Mark, Restored, Stored, check_event
+from treetop.log.records import Counts, Entry, Event, LogSummary, Mark, Restored, StoredEvent, check_event
 
 FORMAT, VERSION = "treetop-log", 1
 END = b'{"end":'  # how the last line starts
@@ -169,7 +169,7 @@ def _entry(r: Record) -> Entry:
     check_event(event)
     sets = None if r.eligible_arms is None else as_indices(r.eligible_arms, INT32_MAX, "eligible arm")
     rewards, times, positions = _rewards(r, len(arms))
-    return Entry(Stored(event, rewards, times, r.position), positions, sets)
+    return Entry(StoredEvent(event, rewards, times, r.position), positions, sets)
 
 
 def _rewards(r: Record, k: int) -> tuple[Floats, Floats, Int64s]:

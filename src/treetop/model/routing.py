@@ -43,11 +43,23 @@ def fit_routing(
         raise ValueError(f"labels have {labels.shape[1]} columns; the tree has {tree.n_arms} arms")
     start, rows, target = _one_against_siblings(tree, labels)
     weights = _core.fit(
-        contexts.start, contexts.index, contexts.value, contexts.columns, start, rows, target, SQUARED_HINGE,
-        check_float("cost", cost, 1e-12, 1e12), check_float("tolerance", tolerance, 1e-12, 1e3), 1000, 0,
-        check_float("threshold", threshold, 0), check_int("seed", seed, -(2**63), 2**63 - 1), check_int("threads", threads, 0, 4096),
+        contexts.start,
+        contexts.index,
+        contexts.value,
+        contexts.columns,
+        start,
+        rows,
+        target,
+        SQUARED_HINGE,
+        check_float("cost", cost, 1e-12, 1e12),
+        check_float("tolerance", tolerance, 1e-12, 1e3),
+        1000,
+        0,
+        check_float("threshold", threshold, 0),
+        check_int("seed", seed, -(2**63), 2**63 - 1),
+        check_int("threads", threads, 0, 4096),
         progress,
-    )  # fmt: skip
+    )
     return Rows(*weights, contexts.columns + 1)
 
 

@@ -28,10 +28,15 @@ from treetop.files import sync_folder
 FORMAT, VERSION, MANIFEST, SERVING = "treetop-model", 3, "manifest.json", "serving.bin"
 PIECE = 1 << 23  # large aligned writes: where the system can, the file is then cached, and mapped, in huge pages
 FILES = {
-    "parents": "int32", "leaf_of": "int32",
-    "routing_start": "int64", "routing_index": "int32", "routing_value": "float32",
-    "rewards_start": "int64", "rewards_index": "int32", "rewards_value": "float32",
-}  # fmt: skip
+    "parents": "int32",
+    "leaf_of": "int32",
+    "routing_start": "int64",
+    "routing_index": "int32",
+    "routing_value": "float32",
+    "rewards_start": "int64",
+    "rewards_index": "int32",
+    "rewards_value": "float32",
+}
 # What the rewards were fitted from, and what treetop's own learner adds (`PooledState`).
 OPTIONAL = {
     "rewards_fingerprints": "int64",
@@ -275,8 +280,11 @@ def write_layout(path: Path, layout: NDArray[np.uint8], arrays: dict[str, Any]) 
                 left = left[file.write(left) :]
         os.fsync(file.fileno())
     return {
-        "version": _core.LAYOUT_VERSION, "bytes": len(layout), "crc32": _core.crc32(layout, 0), "of": signature(arrays),
-    }  # fmt: skip
+        "version": _core.LAYOUT_VERSION,
+        "bytes": len(layout),
+        "crc32": _core.crc32(layout, 0),
+        "of": signature(arrays),
+    }
 
 
 def map_layout(source: Path, manifest: dict[str, Any]) -> NDArray[np.uint8] | None:

@@ -66,7 +66,14 @@ class Scenario:
         return None if self.late is None else np.where(self.late, min(rounds, self.change), 0).astype(np.int32)
 
     def initial(self, stream: Stream) -> Stream:
-        """The stream with the initialisation set that this scenario allows."""
+        """The stream with the initialisation set that this scenario allows.
+
+        >>> from treetop.data.datasets import load
+        >>> stream = Stream.draw(load("synthetic:arms=9,rows=50,init=40"), init=40, horizon=5, seed=0)
+        >>> half = Scenario.of("half-init", arms=9, horizon=5, seed=0)
+        >>> bool(half.unlabelled[half.initial(stream).Y_init.index].any())
+        False
+        """
         if self.unlabelled is None:
             return stream
         Y = stream.Y_init

@@ -12,7 +12,7 @@ from typing import Any
 
 from treetop.bandit.config import Config
 from treetop.bandit.snapshot import Snapshot
-from treetop.log.records import Counts, Stored
+from treetop.log.records import Counts, StoredEvent
 from treetop.service import logs
 from treetop.service.dashboard.latency import Latencies, Percentiles
 from treetop.service.dashboard.totals import Figures, Totals
@@ -32,7 +32,7 @@ class LogData:
 
     counts: Counts
     figures: Figures
-    recent: list[Stored]
+    recent: list[StoredEvent]
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from treetop.log.records import Stored
+from treetop.log.records import StoredEvent
 
 STRATEGY = {
     "igw": "inverse gap weighting",
@@ -26,7 +26,7 @@ def chance(p: float) -> str:
     return f"{100 * p:.0f} %" if p >= 0.095 else f"1 in {1 / p:,.0f}" if p > 0 else "0 %"
 
 
-def decision(stored: Stored, name: Name, size: Size) -> str:
+def decision(stored: StoredEvent, name: Name, size: Size) -> str:
     """Which arms were taken for their scores, which were drawn and with what chance, and the rewards so far."""
     event = stored.event
     drawn = [slot for slot in range(len(event)) if event.explored[slot]]
@@ -54,7 +54,7 @@ def _through(node: int, size: Size) -> str:
     return f", out of a group of {below:,}" if below else ", out of a group"
 
 
-def _rewards(stored: Stored) -> str:
+def _rewards(stored: StoredEvent) -> str:
     known = [float(value) for value in stored.rewards if value == value]
     slots = len(stored.event)
     if not known:
