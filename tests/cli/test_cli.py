@@ -21,8 +21,6 @@ from treetop.paper import results_folder
 from treetop.policy.strategies import STRATEGIES
 from treetop.report import html
 
-COMMANDS = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
-
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
