@@ -31,7 +31,7 @@ def test_settings_are_read_as_they_are_written_and_mistakes_named(tmp_path: Path
         ("[tree]\nmax_leaf = 0", "max_leaf is 0"),
         ('[learner]\nname = "paper"\nloss = "x"', "loss is 'x'"),
         ("[learner]\nlabel_samples = 1", r"\[learner\] label_samples must be true or false, not 1"),
-        ('[learner]\nname = "magic"', "the learner's name is 'magic'; it must be paper or treetop"),
+        ('[learner]\nname = "magic"', "learner is 'magic'; it must be one of paper, treetop"),
     ):
         (tmp_path / "config.toml").write_text(text)
         with pytest.raises(ValueError, match=message):

@@ -1,5 +1,7 @@
 """What the tests of bad input share: how a refusal is stated, and the policies that refuse."""
 
+import itertools
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -56,3 +58,12 @@ VALUE = ValueError
 
 def table(cases: Table) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("call", "error", "message"), cases.values(), ids=cases)
+
+
+def rows_in_order(start: list[int], index: list[int], value: list[float], columns: int) -> tuple[bool, bool]:
+    """Whether compressed rows are usable, and whether their indices rise strictly besides."""
+    if not start or start[0] != 0 or start[-1] != len(index) or len(index) != len(value) or start != sorted(start):
+        return False, False
+    usable = all(0 <= i < columns for i in index) and all(math.isfinite(v) for v in value)
+    rows = [index[a:b] for a, b in itertools.pairwise(start)]
+    return usable, usable and all(a < b for row in rows for a, b in itertools.pairwise(row))

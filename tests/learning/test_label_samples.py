@@ -61,7 +61,7 @@ def test_a_new_bandit_has_the_better_learner(tmp_path: Path) -> None:
         assert (chosen.refit.first, chosen.refit.factor) == (1024, 1.2)
         assert chosen == config.Config(tree=config.TreeConfig(4))
     assert config.parse_config(config.config_text(config.Config())) == config.Config() == config.Config.of("treetop")
-    with pytest.raises(ValueError, match="the learner's name is 'magic'"):
+    with pytest.raises(ValueError, match="learner is 'magic'"):
         config.Config.of("magic")
 
 

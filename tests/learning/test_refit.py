@@ -66,7 +66,7 @@ def test_a_chain_of_refits_is_a_refit_from_scratch(problem: Problem, regressor: 
         model = treetop.refit(model, history, regressor)
         scratch = treetop.refit(problem.model, history, regressor)
         assert same_bits(model.reward_rows, scratch.reward_rows)
-        assert (model.reward_rows.prints == scratch.reward_rows.fingerprints).all()
+        assert (model.reward_rows.fingerprints == scratch.reward_rows.fingerprints).all()
         sizes += np.diff(paper_samples(history, problem.model)[0]).tolist()
     assert min(sizes) == 0
     assert max(sizes) > 64, "no row was fitted by coordinate descent"

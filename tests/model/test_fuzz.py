@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from helpers.bad_input import rows_in_order
 from helpers.reference import Model
 from helpers.strategies import ALL, EXCEPT, GREEDY, IGW, ONLY, balanced_model, csr, engine, many
 from hypothesis import given

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from helpers.bad_input import rows_in_order
 from helpers.strategies import ALL, EXCEPT, ONLY, SQUARED, SQUARED_HINGE, balanced_model, csr, engine, many
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,15 +34,6 @@ def ints(low: int, high: int, dtype: type = np.int32) -> st.SearchStrategy[npt.N
 floats = st.sampled_from([0.0, 1.0, -2.5, 1e-45, 3e38, math.nan, math.inf, -math.inf])
 rising = st.lists(st.integers(0, 2), max_size=4).map(lambda steps: np.cumsum([0, *steps]).astype(np.int64))
 pointers = ints(-1, 5, np.int64) | rising
-
-
-def rows_in_order(start: list[int], index: list[int], value: list[float], columns: int) -> tuple[bool, bool]:
-    """Whether compressed rows are usable, and whether their indices rise strictly besides."""
-    if not start or start[0] != 0 or start[-1] != len(index) or len(index) != len(value) or start != sorted(start):
-        return False, False
-    usable = all(0 <= i < columns for i in index) and all(math.isfinite(v) for v in value)
-    rows = [index[a:b] for a, b in itertools.pairwise(start)]
-    return usable, usable and all(a < b for row in rows for a, b in itertools.pairwise(row))
 
 
 @many
