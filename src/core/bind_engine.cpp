@@ -104,7 +104,7 @@ void treetop::bind_engine(nb::module_& m) {
             },
             "The serving layout as it is written to a file; memory of the engine.")
         .def("set_pooled", &Engine::set_pooled, "means"_a.noconvert(), "node_mean"_a, "leaf_factor"_a,
-             "trials"_a.noconvert(), "trial_value"_a.noconvert(),
+             "sample_count"_a.noconvert(), "trial_value"_a.noconvert(),
              "What scores start from; to be called before the engine is shared.")
         .def("routes", &Engine::routes, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
              "arms"_a.noconvert(), "k"_a, "threads"_a, "Log routing scores of the leaves of given arms.")

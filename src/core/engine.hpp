@@ -1,4 +1,4 @@
-// A model ready to decide as Python calls it: arrays in, arrays out. Knows nothing of names and signatures.
+// A model ready to decide as Python calls it: arrays in, arrays out. Names and signatures are in bind_engine.cpp.
 #pragma once
 
 #include <nanobind/stl/string.h>
@@ -78,9 +78,10 @@ public:
     }
 
     // To be called before the engine is shared: what treetop's learner adds to scores.
-    void set_pooled(In<float> means, double node_mean, double leaf_factor, In<std::int32_t> trials,
+    void set_pooled(In<float> means, double node_mean, double leaf_factor, In<std::int32_t> sample_count,
                     In<float> trial_value) {
-        model_.pooled = make_pooled(model_.tree, view(means), node_mean, leaf_factor, view(trials), view(trial_value));
+        model_.pooled =
+            make_pooled_state(model_.tree, view(means), node_mean, leaf_factor, view(sample_count), view(trial_value));
     }
 
     // (n, k) log routing scores of the leaves of given arms; NaN where there is no arm (-1).

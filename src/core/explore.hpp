@@ -16,7 +16,8 @@ namespace treetop {
 
 enum class Kind : std::int32_t { greedy = 0, igw = 1, boltzmann = 2, epsilon = 3, cost_aware = 4 };
 
-// One number says it all: IGW's gamma^2 / A', Boltzmann's beta log N, epsilon, the scale of cost-aware exploration.
+// The strategy's one parameter: IGW's gamma^2 / A', Boltzmann's beta log N, epsilon, the scale of cost-aware
+// exploration.
 struct Strategy {
     Kind kind = Kind::greedy;
     double rate = 0;
@@ -182,9 +183,10 @@ private:
     std::vector<std::int32_t> in_play_;  // unordered; place_ says where each candidate stands, -1 once taken
     std::vector<std::int32_t> place_;
     std::vector<std::int32_t> top_;
-    std::vector<double> score_;          // of the candidates in play, in their order
-    std::vector<double> weight_;         // likewise; kept from draw to draw while weighed_against_ is the best in play
-    std::int32_t weighed_against_ = -1;  // -1 where weights are not kept
+    std::vector<double> score_;   // of the candidates in play, in their order
+    std::vector<double> weight_;  // likewise; kept from draw to draw, see weighed_against_
+    // For which best the weights were made: a candidate (Boltzmann), 0 if they hold for any (cost-aware), -1 for none.
+    std::int32_t weighed_against_ = -1;
     std::vector<Choice> chosen_;
 };
 

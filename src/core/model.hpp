@@ -8,7 +8,7 @@
 #include <string>
 
 #include "index.hpp"
-#include "pooled.hpp"
+#include "pooled_state.hpp"
 #include "rows.hpp"
 #include "tree.hpp"
 
@@ -17,7 +17,7 @@ namespace treetop {
 struct Model {
     Layout tree;
     Index index;
-    Pooled pooled;
+    PooledState pooled;
     bool geometric = false;
     Geometry geometry;
     std::int64_t columns = 0;  // features and the bias

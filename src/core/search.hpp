@@ -57,7 +57,7 @@ public:
                 width.beam *= 2;
             else if (attempt < 64)
                 width.beta /= 2;
-            else  // a node of radius 0 away from its centre is far at every beta: in the end all are near
+            else  // a node of radius 0 has g = 0 for any other context, so that no beta keeps it: prune nothing
                 width = {widest, -1};
         }
     }
@@ -78,7 +78,7 @@ public:
         while (!places_.empty() && inner(frontier_)) {
             expand(x, {});
             frontier_.clear();
-            std::copy_if(labels_.begin(), labels_.end(), std::back_inserter(frontier_), leads);
+            std::copy_if(children_.begin(), children_.end(), std::back_inserter(frontier_), leads);
         }
         for (std::size_t i = 0; i < arms.size(); ++i) {
             out[i] = std::numeric_limits<double>::quiet_NaN();
@@ -89,13 +89,14 @@ public:
         }
     }
 
-    // The first arm of the leaf that a beam of one reaches: contexts with neighbouring ones read much the same memory.
+    // The tree position of the first arm of the leaf that a beam of one reaches: contexts with neighbouring ones read
+    // much the same memory.
     std::int32_t neighbourhood(const Row& x) {
         prepare(x);
         used_ = 0;
         for (frontier_.assign(1, {0, 0, 0.0f, 0.0, 0.0, 0}); at(frontier_[0]).children > 0;) {
             expand(x, {});
-            if (labels_.empty()) break;  // no arm below any child
+            if (children_.empty()) break;  // no arm below any child
             found_.clear();
             keep_best(1);
         }
@@ -110,12 +111,12 @@ public:
 
 private:
     struct Visit {
-        std::int32_t place;  // in the walk
+        std::int32_t place;  // in Walk::nodes (blocks.hpp)
         std::int32_t node;
         float score;
         double own;          // log routing score of the node itself
         double route;        // the same, summed along the path
-        std::size_t scored;  // where the scores of the node's own block begin in slots_
+        std::size_t scored;  // where in slots_ the scores of the block that holds the node begin
     };
     struct Job {
         Chunk chunk;
@@ -148,7 +149,7 @@ private:
         while (inner(frontier_)) {
             expand(x, eligible);
             if (width.beta < 0)
-                keep_best(model_.pooled.empty() || inner(labels_) ? width.beam : model_.pooled.leaves(width.beam));
+                keep_best(model_.pooled.empty() || inner(children_) ? width.beam : model_.pooled.leaves(width.beam));
             else
                 keep_near(std::log(width.beta));
         }
@@ -158,7 +159,7 @@ private:
         return pruned;
     }
 
-    // frontier_ -> labels_: the children that have an eligible arm below them; leaves as they are.
+    // frontier_ -> children_: the children that have an eligible arm below them; leaves as they are.
     void expand(const Row& x, const Eligible& eligible) {
         const std::span<const Node> nodes = model_.index.walk.nodes;
         for (Visit& visit : frontier_) {
@@ -168,11 +169,11 @@ private:
             for (std::int32_t i = 0; i < parent.size; i += 2) prefetch(&nodes[parent.child + i]);
         }
         score(x);
-        labels_.clear();
+        children_.clear();
         for (const Visit& visit : frontier_) {
             const Node& parent = at(visit);
             if (parent.children == 0) {
-                labels_.push_back(visit);
+                children_.push_back(visit);
                 continue;
             }
             const float* routes = slots_.data() + visit.scored + parent.slot;
@@ -183,7 +184,7 @@ private:
                 if (eligible.below(child.id, child.begin, child.end) == 0) continue;
                 if (child.chunk >= 0) prefetch(&model_.index.entries[child.chunk]);
                 const double own = log_route(child.id, route);
-                labels_.push_back({place, child.id, reward, own, visit.route + own, visit.scored});
+                children_.push_back({place, child.id, reward, own, visit.route + own, visit.scored});
             }
         }
     }
@@ -202,27 +203,27 @@ private:
         return far <= radius * radius ? 0.0 : std::log(radius / std::sqrt(far));
     }
 
-    // labels_ -> the best `beam` by path score into frontier_ (ties: the lower node id), the others into found_; both
-    // keep the order of labels_.
+    // children_ -> the best `beam` by path score into frontier_ (ties: the lower node id), the others into found_; both
+    // keep the order of children_.
     void keep_best(std::int64_t beam) {
         frontier_.clear();
-        if (static_cast<std::int64_t>(labels_.size()) <= beam) {
-            frontier_.swap(labels_);
+        if (static_cast<std::int64_t>(children_.size()) <= beam) {
+            frontier_.swap(children_);
             return;
         }
         const auto ahead = [](const Visit& a, const Visit& b) {
             return a.route != b.route ? a.route > b.route : a.node < b.node;
         };
-        order_ = labels_;
+        order_ = children_;
         std::nth_element(order_.begin(), order_.begin() + (beam - 1), order_.end(), ahead);
         const Visit last = order_[beam - 1];
-        for (const Visit& visit : labels_) keep(visit, !ahead(last, visit));
+        for (const Visit& visit : children_) keep(visit, !ahead(last, visit));
     }
 
     // Section 4: a node is far from x if its own g(x) <= beta, and then stands for its arms.
     void keep_near(double limit) {
         frontier_.clear();
-        for (const Visit& visit : labels_) keep(visit, visit.own > limit);
+        for (const Visit& visit : children_) keep(visit, visit.own > limit);
     }
 
     void keep(const Visit& visit, bool survives) {
@@ -253,7 +254,7 @@ private:
             const float base = model_.pooled.mean(leaf.route);
             eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
                 const float score = scores[p - begin] + base;
-                const float value = Pooled::exploration_value(score, model_.pooled.doubt[p]);
+                const float value = PooledState::exploration_value(score, model_.pooled.inverse_count[p]);
                 found_.push_back({model_.tree.arm_at[p], false, score, leaf.route, value});
             });
         }
@@ -320,7 +321,7 @@ private:
     std::size_t used_ = 0;
     std::vector<Hit> hits_;
     std::vector<Job> jobs_;
-    std::vector<Visit> frontier_, labels_, order_;
+    std::vector<Visit> frontier_, children_, order_;
     std::vector<std::int32_t> places_;
     std::vector<Candidate> found_;
     std::vector<const std::byte*>* trace_ = nullptr;

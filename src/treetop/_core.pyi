@@ -75,7 +75,7 @@ class Engine:
     def layout(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', writable=False)]:
         """The serving layout as it is written to a file; memory of the engine."""
 
-    def set_pooled(self, means: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], node_mean: float, leaf_factor: float, trials: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], trial_value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+    def set_pooled(self, means: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], node_mean: float, leaf_factor: float, sample_count: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], trial_value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
         """What scores start from; to be called before the engine is shared."""
 
     def routes(self, start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arms: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], k: int, threads: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:

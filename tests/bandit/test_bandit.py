@@ -78,7 +78,7 @@ def test_the_library_and_the_folder_decide_the_same(tmp_path: Path, name: str) -
         assert (pooled is None) == (twin.pooled is None) == (name == "paper")
         if pooled is not None:
             assert np.array_equal(pooled.means, twin.pooled.means)
-            assert np.array_equal(pooled.trials, twin.pooled.trials)
+            assert np.array_equal(pooled.sample_count, twin.pooled.sample_count)
         assert bandit.snapshot.model.n_seen == twin.n_seen == 60
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from treetop.errors import EventConflict
 from treetop.log.base import Log
-from treetop.log.records import Event, Mark, Outcome, Reward, Samples, Status
+from treetop.log.records import Event, LoggedRounds, Mark, Outcome, Reward, Status
 
 ARMS = 1000
 
@@ -51,17 +51,17 @@ def _bytes(value: Any) -> Any:
     return (value.dtype, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
 
 
-def same_samples(one: Iterable[Samples], two: Iterable[Samples], but: tuple[str, ...] = ()) -> bool:
+def same_samples(one: Iterable[LoggedRounds], two: Iterable[LoggedRounds], but: tuple[str, ...] = ()) -> bool:
     a, b = joined(one), joined(two)
     return a.keys() == b.keys() and all(_bytes(a[name]) == _bytes(b[name]) for name in a if name not in but)
 
 
-def joined(chunks: Iterable[Samples]) -> dict[str, Any]:
+def joined(chunks: Iterable[LoggedRounds]) -> dict[str, Any]:
     """All chunks as one, however they were cut."""
     parts = list(chunks)
     k = max((p.arms.shape[1] for p in parts), default=0)
     out: dict[str, Any] = {}
-    for f in fields(Samples):
+    for f in fields(LoggedRounds):
         arrays = [getattr(p, f.name) for p in parts]
         if f.name == "start":
             arrays = [np.diff(a) for a in arrays]

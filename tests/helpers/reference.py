@@ -208,6 +208,16 @@ def epsilon_greedy(scores: Floats, rate: float) -> Floats:
     return p
 
 
+def cost_aware(scores: Floats, scale: float) -> Floats:
+    """Cost-aware exploration where no candidate has an exploration value: all in play are alike."""
+    best = int(np.argmax(scores))
+    cost, gain = float(np.mean(scores[best] - scores)), scale * 1e-9
+    epsilon = 0.9 if gain >= cost else min(max((gain / cost) ** 4, 1e-3), 0.9)
+    p = np.full(len(scores), epsilon / len(scores))
+    p[best] += 1 - epsilon
+    return p
+
+
 def greedy(scores: Floats, rate: float) -> Floats:
     """The best, for sure."""
     p = np.zeros(len(scores))

@@ -26,7 +26,7 @@ from treetop.experiments.settings import EPOCHS, Settings
 from treetop.learning.label_samples import SAMPLE_FILES, LabelSamples, load_label_samples, save_label_samples
 from treetop.learning.schedule import Epochs
 from treetop.log.records import gather
-from treetop.model.storage import MANIFEST, signature
+from treetop.model.storage import MANIFEST, manifest_checksum
 from treetop.simulation.play import Learning, begin, run
 from treetop.simulation.worlds import Labels
 
@@ -150,7 +150,7 @@ def append(bandit: Bandit, contexts: Any, played: treetop.Run, first: int, end: 
 def trials_of(bandit: Bandit) -> Ints:
     pooled = bandit.snapshot.model.pooled
     assert pooled is not None
-    return pooled.trials
+    return pooled.sample_count
 
 
 def test_labels_count_at_every_refit_while_warm_says_so(folder: Path) -> None:
@@ -229,7 +229,7 @@ def test_damaged_labels_stop_a_refit_and_nothing_else(folder: Path) -> None:
         ({"row": np.array([300], np.int32)}, r"row 300 to 300, outside \[0, 300\)"),
         ({"arm": np.array([-1], np.int32)}, r"arm -1 to -1, outside \[0, 60\)"),
         ({"reward": np.array([1.5], np.float32)}, r"a reward from 1\.5 to 1\.5, outside \[0, 1\]"),
-        ({"route": np.array([np.nan])}, "a route from nan"),
+        ({"log_route": np.array([np.nan])}, "a log_route from nan"),
         ({"weight": np.array([-1.0])}, r"a weight from -1\.0"),
         ({"arm": np.array([1, 2], np.int32)}, "not as many rows, arms"),
         ({"arm": np.array([1], np.int64)}, "a list of int32 is needed"),
@@ -245,7 +245,7 @@ def test_damaged_labels_stop_a_refit_and_nothing_else(folder: Path) -> None:
 )
 def test_labels_that_cannot_be_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     """Even with the right checksums: whatever wrote them, the core never sees them."""
-    one = {"row": np.int32, "arm": np.int32, "reward": np.float32, "route": np.float64, "weight": np.float64}
+    one = {"row": np.int32, "arm": np.int32, "reward": np.float32, "log_route": np.float64, "weight": np.float64}
     arrays: dict[str, Any] = {name: np.zeros(1, kind) for name, kind in one.items()}
     contexts = treetop.LabelSamples.of(treetop.Tree.from_labels(X[:300], Y[:300]), X[:300], Y[:300]).contexts
     save_label_samples(LabelSamples(contexts, **arrays), tmp_path / "good")
@@ -259,7 +259,7 @@ def test_labels_of_a_newer_version_are_refused(folder: Path) -> None:
     path = folder / LABEL_SAMPLES / MANIFEST
     manifest = {**json.loads(path.read_bytes()), "version": 2}
     del manifest["crc32"]
-    path.write_text(json.dumps({**manifest, "crc32": signature(manifest)}))
+    path.write_text(json.dumps({**manifest, "crc32": manifest_checksum(manifest)}))
     with pytest.raises(ModelFileError, match="format version 2; this software reads 1"):
         load_label_samples(folder / LABEL_SAMPLES, 60, 40)
 

@@ -81,7 +81,7 @@ def test_the_exploration_value_of_an_arm_is_by_score_and_trials_that_of_a_node_b
 ) -> None:
     assert pooled.pooled is not None
     value = np.random.default_rng(0).exponential(1e-4, pooled.n_arms).astype(np.float32)
-    model, trials = replace(pooled, pooled=replace(pooled.pooled, trial_value=value)), pooled.pooled.trials
+    model, trials = replace(pooled, pooled=replace(pooled.pooled, trial_value=value)), pooled.pooled.sample_count
     some = np.flatnonzero(np.arange(pooled.n_arms) % 3 == 0)
     for i in range(20):
         row = problem.feedback(600).contexts.row(i)
@@ -124,7 +124,7 @@ def test_labelled_rows_alone_make_the_means() -> None:
     assert first.pooled is not None
     assert later.pooled is not None
     np.testing.assert_array_equal(first.pooled.means, later.pooled.means)
-    slack = np.minimum(np.cbrt(-known.route), WIDEST)
+    slack = np.minimum(np.cbrt(-known.log_route), WIDEST)
     means = pooled_means(slack, known.reward.astype(float), known.weight)
     np.testing.assert_allclose(first.pooled.means.astype(float), means, atol=1e-6)
     assert (later.reward_rows.value[: len(first.reward_rows.value)] != first.reward_rows.value).any()
@@ -182,7 +182,7 @@ def test_labelled_rows_are_routed_by_what_has_not_seen_them() -> None:
     rows = as_rows(stream.X_init.csr()[known.row])
     for_itself = own.engine.routes(rows.start, rows.index, rows.value, known.arm, 1, 1)[:, 0]
     right = known.reward > 0
-    assert for_itself[right].mean() > known.route[right].mean()  # its own rows flatter it
+    assert for_itself[right].mean() > known.log_route[right].mean()  # its own rows flatter it
     assert len(known.arm) < len(labels.indices) + 400 * 64
 
 

@@ -11,9 +11,9 @@ from helpers.problems import Problem
 
 from treetop import Model, ModelFileError, Policy, Pooled
 from treetop.model.pooled_state import PooledState
-from treetop.model.storage import MANIFEST, signature, write_array
+from treetop.model.storage import MANIFEST, manifest_checksum, write_array
 
-GOOD: dict[str, Any] = {"means": [0.5, 0.1], "trials": [3, 0, 1], "trial_value": [0.0, 0.2, 0.0]}
+GOOD: dict[str, Any] = {"means": [0.5, 0.1], "sample_count": [3, 0, 1], "trial_value": [0.0, 0.2, 0.0]}
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def model(problem: Problem) -> Model:
         ({"means": [0.5, np.nan]}, "means of place 1 is nan; it must be finite"),
         ({"means": [0.5]}, r"means have shape \(1,\); a list of at least 2 is needed"),
         ({"trial_value": [0.0, np.inf, 0.0]}, "trial_value of arm 1 is inf; it must be finite"),
-        ({"trials": [3, -1, 0]}, r"trials -1 is outside \[0, 2147483647\)"),
+        ({"sample_count": [3, -1, 0]}, r"sample_count -1 is outside \[0, 2147483647\)"),
         ({"node_mean": np.nan}, "node_mean is nan; it must be finite"),
         ({"new_arm_value": np.inf}, "new_arm_value is inf; it must be finite"),
         ({"leaf_factor": 0.5}, r"leaf_factor is 0.5; it must be finite and lie in \[1, 1000\]"),
@@ -43,7 +43,7 @@ def test_what_cannot_be_is_refused(change: dict[str, Any], message: str) -> None
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"trials": [1]}, "trials of 1 arms do not fit a model of 60 arms"),
+        ({"sample_count": [1]}, "sample_count of 1 arms do not fit a model of 60 arms"),
         ({"trial_value": [0.0] * 61}, "trial_value of 61 arms do not fit a model of 60 arms"),
         ({"initial_leaf": [99] * 60}, r"initial_leaf 99 is outside \[0, 31\)"),
     ],
@@ -64,7 +64,7 @@ def test_a_saved_model_with_nan_is_refused(model: Model, tmp_path: Path, name: s
     manifest = json.loads((tmp_path / "m" / MANIFEST).read_bytes())
     del manifest["crc32"]
     manifest["files"][name] = write_array(path, values)
-    (tmp_path / "m" / MANIFEST).write_text(json.dumps({**manifest, "crc32": signature(manifest)}))
+    (tmp_path / "m" / MANIFEST).write_text(json.dumps({**manifest, "crc32": manifest_checksum(manifest)}))
     with pytest.raises(ModelFileError, match="0 is nan; it must be finite"):
         Model.load(tmp_path / "m")
 

@@ -25,7 +25,7 @@ def test_a_batch_finds_what_single_searches_find(
         assert np.array_equal(alone.id, found.id[mine])
         assert np.array_equal(alone.is_node, found.is_node[mine])
         assert np.array_equal(alone.score, found.score[mine])
-        assert np.array_equal(alone.route, np.exp(found.route[mine]))
+        assert np.array_equal(alone.route, np.exp(found.log_route[mine]))
         assert (np.diff(found.is_node[mine].astype(int)) >= 0).all()  # single arms before nodes
 
 

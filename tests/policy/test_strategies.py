@@ -81,6 +81,7 @@ STRATEGIES = {
     "igw": (treetop.IGW(C=0.02), reference.igw),
     "boltzmann": (treetop.Boltzmann(0.4), reference.boltzmann),
     "epsilon": (treetop.EpsilonGreedy(0.5), reference.epsilon_greedy),
+    "cost-aware": (treetop.CostAware(1e8), reference.cost_aware),
 }
 
 

@@ -73,7 +73,7 @@ def test_the_refit_process_learns_from_feedback_and_labels(shop: Running) -> Non
         assert model.n_seen == seen
         assert first.pooled is not None
         assert model.pooled is not None
-        assert int(model.pooled.trials.sum()) == int(first.pooled.trials.sum()) + 300 * 4
+        assert int(model.pooled.sample_count.sum()) == int(first.pooled.sample_count.sum()) + 300 * 4
         history = feedback(bandit, seen)
         known = treetop.LabelSamples.of(first.tree, X[:300], Y[:300], beam=5)
         twin = treetop.refit(first, history, treetop.Pooled(label_samples=known))

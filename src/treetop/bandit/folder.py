@@ -123,8 +123,8 @@ class BanditFolder:
         """
         name = model_name(model.epoch)
         model.save(self.model_path(name))
-        Model.load(self.model_path(name))  # raises if what was written cannot be read
         try:
+            Model.load(self.model_path(name))  # raises if what was written cannot be read
             with self.locked_state() as state:
                 if state.model != base:
                     raise ModelSuperseded(f"model {state.model} became current while one was made from {base}")

@@ -1,7 +1,7 @@
 """Adds arms to a model that is in use: each gets a place in a leaf, and a full leaf is split. Learns nothing.
 
-Until the new arms are drawn, the new model decides as the old one did. They start with the score 0, or with the mean
-reward at their routing score if the model has it, and with a positive chance, like every effective arm.
+What the model knows of the old arms stays. New arms start with the score 0, or with the pooled mean at their routing
+score if the model has one, and with a positive chance, like every effective arm.
 """
 
 from __future__ import annotations

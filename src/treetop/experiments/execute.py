@@ -119,7 +119,7 @@ def prepare_learner(settings: Settings, stream: Stream, model: Model) -> tuple[L
 
     >>> stream, model = begin(load("synthetic:arms=50,features=30,rows=200,init=100"), 100, 200, 10)
     >>> learner, first = prepare_learner(Settings("greedy", learner="treetop"), stream, model)
-    >>> first.epoch, bool(first.pooled.trials.sum() > 0)
+    >>> first.epoch, bool(first.pooled.sample_count.sum() > 0)
     (0, True)
     """
     if not settings.uses_label_samples:

@@ -1,7 +1,7 @@
 """Labelled rows as samples of arms, in memory and on disk: what treetop's learner knows before the first round.
 
-On disk they are a folder of arrays with a signed manifest, as models are, and stay memory-mapped: whoever loads them
-has in memory what it reads.
+On disk they are a folder of arrays with a manifest, as models are, and stay memory-mapped: only pages that are read
+take memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from treetop.errors import ModelFileError
 from treetop.learning.samples import Samples
 from treetop.model.model import Model
 from treetop.model.pooled_state import LEAF_FACTOR
-from treetop.model.storage import read_array, read_signed, write_array, write_signed
+from treetop.model.storage import load_manifest, read_array, write_array, write_manifest
 from treetop.policy.eligibility import EVERY_ARM
 from treetop.policy.search import search_batch
 from treetop.tree.labels import check_labelled
@@ -65,8 +65,8 @@ class LabelSamples(Samples):
             if labels[others].nnz and len(mine):  # without a label there is no routing
                 model = Model.initial(tree, rows[others], labels[others], tolerance=0.1)
                 found.append(_of_rows(model, as_rows(rows[mine]), labels[mine], beam, rng, mine))
-        row, arm, reward, route, weight = np.concatenate(found, axis=1)
-        return cls(contexts, row.astype(np.int32), arm.astype(np.int32), reward.astype(np.float32), route, weight)
+        row, arm, reward, log_route, weight = np.concatenate(found, axis=1)
+        return cls(contexts, row.astype(np.int32), arm.astype(np.int32), reward.astype(np.float32), log_route, weight)
 
     def labelled_arms(self, arms: int) -> Bools:
         """Which of so many arms have a label.
@@ -85,7 +85,7 @@ class LabelSamples(Samples):
             return self
         kept = ~removed[self.arm]
         return LabelSamples(
-            self.contexts, self.row[kept], self.arm[kept], self.reward[kept], self.route[kept], self.weight[kept]
+            self.contexts, self.row[kept], self.arm[kept], self.reward[kept], self.log_route[kept], self.weight[kept]
         )
 
 
@@ -125,11 +125,11 @@ def _routes(model: Model, x: Rows, row: Ints, arm: Ints) -> Floats:
 
 FORMAT, VERSION = "treetop-label-samples", 1
 CONTEXT_FILES = {"contexts_start": "int64", "contexts_index": "int32", "contexts_value": "float32"}
-SAMPLE_FILES = {"row": "int32", "arm": "int32", "reward": "float32", "route": "float64", "weight": "float64"}
+SAMPLE_FILES = {"row": "int32", "arm": "int32", "reward": "float32", "log_route": "float64", "weight": "float64"}
 
 
 def save_label_samples(samples: LabelSamples, folder: Path) -> None:
-    """Writes a new folder; without its manifest, which comes last, it is nothing.
+    """Writes a new folder; its manifest comes last, so that a folder with one is complete.
 
     >>> import tempfile
     >>> from treetop.tree.tree import Tree
@@ -144,7 +144,7 @@ def save_label_samples(samples: LabelSamples, folder: Path) -> None:
     arrays: dict[str, Any] = dict(zip(CONTEXT_FILES, (x.start, x.index, x.value), strict=True))
     arrays |= {name: getattr(samples, name) for name in SAMPLE_FILES}
     files = {name: write_array(folder / f"{name}.npy", array) for name, array in arrays.items()}
-    write_signed(folder, {"format": FORMAT, "version": VERSION, "columns": x.columns, "files": files})
+    write_manifest(folder, {"format": FORMAT, "version": VERSION, "columns": x.columns, "files": files})
 
 
 def load_label_samples(folder: Path, arms: int, features: int) -> LabelSamples:
@@ -156,7 +156,7 @@ def load_label_samples(folder: Path, arms: int, features: int) -> LabelSamples:
     Traceback (most recent call last):
     treetop.errors.ModelFileError: no/such: no manifest.json: not a saved set of label samples, or not all of it
     """
-    manifest = read_signed(folder, FORMAT, VERSION)
+    manifest = load_manifest(folder, FORMAT, VERSION)
     try:
         found = {
             name: read_array(folder / f"{name}.npy", manifest["files"][name], kind)
@@ -185,7 +185,7 @@ def _check(samples: LabelSamples, arms: int, features: int) -> None:
             raise ValueError(f"{name} {ids.min()} to {ids.max()}, outside [0, {limit})")
     for name, values, low, high in (
         ("reward", samples.reward, 0, 1),
-        ("route", samples.route, -np.inf, 0),
+        ("log_route", samples.log_route, -np.inf, 0),
         ("weight", samples.weight, 0, np.inf),
     ):
         if len(values) and not (low <= values.min() and values.max() <= high):

@@ -96,7 +96,7 @@ class Linear:
         return Fitted(*found, contexts.columns + 1, fingerprints)
 
     def _key(self) -> int:
-        """What decides the weights beside samples and row, as a number."""
+        """A hash of solver version and settings: part of every row's fingerprint."""
         settings = (SOLVER, self.loss, float(self.cost), float(self.tolerance), PASSES, EXACT_UP_TO)
         return int.from_bytes(hashlib.blake2b(repr(settings).encode(), digest_size=8).digest(), "little", signed=True)
 

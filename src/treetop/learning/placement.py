@@ -93,7 +93,7 @@ def _best_leaves(routing: Model, feedback: Feedback, rounds: Int64s, labelled: B
     """The leaf with the best route of each round's context, among those with labelled arms: the others move."""
     contexts = as_rows(feedback.contexts.csr()[rounds])
     found = search_batch(routing, contexts, BEAM, None, 1, Eligible.of(routing.tree, labelled))
-    route = np.where(found.is_node, -np.inf, found.route)
+    route = np.where(found.is_node, -np.inf, found.log_route)
     best = np.maximum.reduceat(route, found.start[:-1])
     row = np.repeat(np.arange(len(rounds)), np.diff(found.start))
     _, first = np.unique(row[route == best[row]], return_index=True)

@@ -25,9 +25,8 @@ from treetop.model.model import Model
 from treetop.model.pooled_state import LEAF_FACTOR, PooledState
 from treetop.records import Feedback
 
-ANCHORS = (
-    32  # contexts in which an arm found by a draw is taken to earn what any arm earns there; its trials count less
-)
+# Pseudo-samples of residual 0 for an arm without labels that has rewards; also divides the counts of such arms.
+ANCHORS = 32
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,8 @@ class Mechanisms:
     - `pool`: scores start from the pooled mean at their routing score; off: from 0
     - `pool_rounds`: the pooled means are of labels and rounds together; off: of the labels alone where there are any
     - `move_arms`: an arm without labels goes to the leaf where its rewards were found
-    - `new_arms_alike`: arms that are added are drawn as if they were like the old ones, not like arms without labels
+    - `new_arms_alike`: the trial value of added arms comes from the reward rates of the old ones; off: as for arms
+      without labels
     - `growth`: an arm is fitted again when it has so many times the samples; 1: at every new sample
     - `leaf_factor`: leaves that survive the last level of a search, times the beam
 
@@ -64,8 +64,8 @@ class Pooled:
     The arm's function is ridge regression of what the pooled mean leaves over, so that with few samples it stays near
     0. At most the latest `window` samples of an arm count; `label_samples` come before all rounds.
 
-    The pooled means are those of the label samples if there are any: they know of all arms of a beam, the rounds only
-    of arms that were thought best, which makes arms without samples look several times better than they are.
+    The pooled means are those of the label samples if there are any: these cover every arm that a beam finds. Rounds
+    cover only arms that the policy chose, which earn more than others; means of rounds overrate untried arms.
 
     `route_cache` spares callers who refit one growing history again and again most of the routing; without one nothing
     is remembered, with one the models are the same.
@@ -75,7 +75,7 @@ class Pooled:
     >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
     >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
     >>> monday = Feedback(X, arms=[[0], [1], [2], [3]], nodes=None, rewards=[[1], [1], [0], [float("nan")]])
-    >>> refit(model, monday, Pooled()).pooled.trials
+    >>> refit(model, monday, Pooled()).pooled.sample_count
     array([1, 1, 1, 0], dtype=int32)
     """
 
@@ -104,7 +104,7 @@ class Pooled:
         >>> from treetop.tree.tree import Tree
         >>> X = Y = np.eye(2, dtype=np.float32)
         >>> model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, Y)
-        >>> Pooled().learn(model, Feedback(X, arms=[[0], [0]], nodes=None, rewards=[[1], [0]])).pooled.trials
+        >>> Pooled().learn(model, Feedback(X, arms=[[0], [0]], nodes=None, rewards=[[1], [0]])).pooled.sample_count
         array([2, 0], dtype=int32)
         """
         check_fits(feedback, model, any_tree=True)
@@ -112,14 +112,14 @@ class Pooled:
         values = TrialValues.of(feedback, labelled, self.mechanisms.new_arms_alike)
         model, initial_leaf = self._placed(model, feedback, labelled, values)
         samples = self._samples(model, feedback)
-        slacks = slack(samples.route)
+        slacks = slack(samples.log_route)
         means = pooled_means(slacks, samples.reward, samples.weight) if self.mechanisms.pool else np.zeros(KNOTS)
         residual = (samples.reward - interpolate(means, slacks)).astype(np.float32)
-        trials = np.bincount(samples.arm, minlength=model.n_arms)
+        count = np.bincount(samples.arm, minlength=model.n_arms)
         found = np.zeros(0, np.int32)
         if self.label_samples is not None:
             found = np.unique(rewarded_unlabelled(feedback, labelled)[0])
-            trials[~labelled] //= ANCHORS
+            count[~labelled] //= ANCHORS
         start, rows, targets = self._problems(model, samples, residual, found)
         rewards = self._solver().solve(
             samples.contexts, start, rows, targets, before=model.reward_rows, progress=progress
@@ -129,7 +129,7 @@ class Pooled:
             means=means.astype(np.float32),
             node_mean=float(np.float32(through.sum() / (len(through) + DRAWS))),
             new_arm_value=float(np.float32(values.new_arm)),
-            trials=trials.astype(np.int32),
+            sample_count=count.astype(np.int32),
             trial_value=values.of_arm.astype(np.float32),
             initial_leaf=initial_leaf,
             leaf_factor=self.mechanisms.leaf_factor,

@@ -9,13 +9,13 @@ from treetop.arrays import Float32s, Floats
 KNOTS, WIDEST = 65, 4.0  # places of the means over the slack of a route; the core interpolates the same way
 
 
-def slack(route: Floats) -> Floats:
-    """The cube root of -log route, at most WIDEST: for linear routing on one level, 1 - w.[x; 1].
+def slack(log_route: Floats) -> Floats:
+    """cbrt(-log_route), at most WIDEST. For linear routing on one level: 1 - w.[x; 1] where that is positive.
 
     >>> slack(np.array([-1.0, -8.0, -1e9]))
     array([1., 2., 4.])
     """
-    return np.minimum(np.cbrt(-route), WIDEST)
+    return np.minimum(np.cbrt(-log_route), WIDEST)
 
 
 def interpolate(means: Floats, slacks: Floats) -> Floats:
@@ -44,7 +44,10 @@ def pooled_means(slacks: Floats, reward: Floats | Float32s, weight: Floats) -> F
 
 
 def _never_rising(total: Floats, mass: Floats) -> Floats:
-    """The weighted least-squares fit of means that never rise (pool adjacent violators); no data: as before it."""
+    """The weighted least-squares fit of means that never rise (pool adjacent violators).
+
+    A place without data takes the mean to its left.
+    """
     blocks: list[list[float]] = []  # total, mass, places
     for y, w in zip(total, mass, strict=True):
         blocks.append([y, w, 1])

@@ -22,9 +22,9 @@ def refit(model: Any, feedback: Feedback, learner: Learner | None = None, *, pro
     """The next epoch's model: every reward model with data fitted on all past feedback. The old model still serves.
 
     `feedback` is the whole history (`history + today`): what is not in it is forgotten. `n_seen` of the new model
-    counts all its rounds, those without an observed reward included. Reward models whose samples are those that the
-    old model's were fitted from are taken over, which gives the same as to fit them again. `learner` is `Linear()`,
-    the paper's, if none is given. `progress(done, total)` is called ten times a second, in samples.
+    counts all its rounds, those without an observed reward included. A reward model whose samples have not changed is
+    copied; fitting it again would give the same weights. `learner` is `Linear()`, the paper's, if none is given.
+    `progress(done, total)` is called ten times a second, in samples.
 
     >>> import numpy as np
     >>> from treetop.tree.tree import Tree

@@ -18,7 +18,7 @@ class Samples:
 
     - `contexts`: the rows; `row` (n,): which of them each sample is of
     - `arm`, `reward` (n,)
-    - `route` (n,): log of the routing score down to the arm's leaf
+    - `log_route` (n,): log of the routing score down to the arm's leaf
     - `weight` (n,): how much the sample counts for the pooled means
 
     Samples add up; the contexts of the second stand behind those of the first.
@@ -28,7 +28,7 @@ class Samples:
     row: Ints
     arm: Ints
     reward: Float32s
-    route: Floats
+    log_route: Floats
     weight: Floats
 
     def __len__(self) -> int:
@@ -40,7 +40,7 @@ class Samples:
             np.concatenate([self.row, later.row + np.int32(len(self.contexts))]),
             np.concatenate([self.arm, later.arm]),
             np.concatenate([self.reward, later.reward]),
-            np.concatenate([self.route, later.route]),
+            np.concatenate([self.log_route, later.log_route]),
             np.concatenate([self.weight, later.weight]),
         )
 
@@ -58,10 +58,10 @@ def by_group(group: Ints, groups: int) -> tuple[Int64s, Ints]:
 
 
 def latest_step(start: Int64s, order: Ints, new: Bools, growth: float) -> tuple[Int64s, Ints]:
-    """Of the new samples of every group the first ones, as many as there were when it last grew by `growth`.
+    """Cuts the new samples of each group to the largest step (1, growth, growth^2, ...) that it has reached.
 
-    A group that has not grown by as much is what it was before and need not be solved again, however often there is a
-    refit. `new` says it of each sample; the others are kept. `growth` 1 keeps all.
+    Samples beyond it wait: a group that has reached no new step is unchanged and is not solved again, however often
+    there is a refit. `new` marks the new samples; the others are kept. `growth` 1 keeps all.
 
     >>> start, order = np.array([0, 8]), np.arange(8, dtype=np.int32)
     >>> latest_step(start, order, np.ones(8, bool), 1.1)[1]

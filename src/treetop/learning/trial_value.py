@@ -1,4 +1,4 @@
-"""What trying an arm unseen would bring later: an arm without labels, or one that was added since.
+"""The expected later gain of showing an arm once, whatever its score: an arm without labels, or one that was added.
 
 Judged by what arms earn and by what earlier draws have brought. Knows nothing of contexts, routing and regressors.
 docs/learner.md has the formulas and the reason for every constant.
@@ -13,11 +13,11 @@ import numpy as np
 from treetop.arrays import Bools, Floats, Int64s
 from treetop.records import Feedback
 
-DRAWS = 3000  # the first guess counts as if so many draws had shown it
-UNLABELLED, NEW = 0.3, 0.25  # first guesses of an arm without labels and of a new one, as parts of what arms earn
-BEST = 100  # one arm in so many is too good to expect the like of an arm without labels
-FINDS = 3  # that new arms are like the old ones counts as if so many finds had shown it
-SOME = 32  # trials without a reward after which an arm without labels is worth a quarter
+DRAWS = 3000  # weight of the first guess, in draws
+UNLABELLED, NEW = 0.3, 0.25  # first guesses for an arm without labels and for a new one, as parts of n/2 * r^2
+BEST = 100  # the best 1 in so many labelled arms is left out of the average
+FINDS = 3  # weight of the guess that added arms are like the old ones, in added arms whose draw was rewarded
+SOME = 32  # showings without a reward after which an arm without labels is worth a quarter
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,8 @@ class TrialValues:
 
     @classmethod
     def of(cls, feedback: Feedback, labelled: Bools, new_arms_alike: bool = True) -> TrialValues:
-        """An arm is worth what it earns in as many rounds as there were so far, halved since it takes others' places.
+        """By n/2 * r^2: an arm of reward rate r is found by a draw with chance r, then earns r in each of n further
+        rounds, half of which it takes from other arms; n is the number of rounds so far.
 
         With `new_arms_alike`, arms that appeared late are judged as if they were like the old ones; otherwise as arms
         without labels.
@@ -44,18 +45,18 @@ class TrialValues:
         reward = np.where(feedback.observed, feedback.rewards, 0)
         shown = np.maximum(feedback.arms, 0)
         rate = np.bincount(shown.ravel(), weights=np.maximum(reward, 0).ravel(), minlength=arms) / n
-        trials = np.bincount(shown[feedback.observed], minlength=arms)
+        showings = np.bincount(shown[feedback.observed], minlength=arms)
         drawn = feedback.observed & (feedback.nodes >= 0)
         of_new = new[shown]
         found = reward[(feedback.nodes < 0) & ~labelled[shown] & ~of_new].sum()
         first = UNLABELLED * n / 2 * _mean_without_best(rate[labelled & ~new] ** 2)
         unlabelled = (DRAWS * first + found / 2) / (DRAWS + (drawn & ~of_new).sum())
-        value = unlabelled / (1.0 + trials // SOME) ** 2
+        value = unlabelled / (1.0 + showings // SOME) ** 2
         old = _OldArms.of(rate[~new])
         draws = np.bincount(shown[drawn & of_new], minlength=arms)[new]
         hits = np.unique(shown[drawn & of_new & (reward > 0)])
         scale = NEW * n / 2 * (len(hits) + FINDS) / (old.expected_finds(draws) + FINDS)
-        value[new] = scale * old.mean_square(trials[new])
+        value[new] = scale * old.mean_square(showings[new])
         value[labelled | (rate > 0)] = 0  # nothing is left to be found
         return cls(value, scale * float(old.mean_square(np.zeros(1, np.int64))[0]))
 
@@ -88,6 +89,6 @@ class _OldArms:
 
 
 def _mean_without_best(values: Floats) -> float:
-    """With heavy tails the best would be all of it."""
+    """Without the best 1 %: reward rates have heavy tails, and a few arms would be all of the mean."""
     usual = np.sort(values)[: len(values) - len(values) // BEST]
     return float(usual.mean()) if len(usual) else 0.0

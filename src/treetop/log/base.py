@@ -9,7 +9,18 @@ from types import TracebackType
 
 from treetop.arrays import Ints
 from treetop.errors import EventConflict
-from treetop.log.records import Counts, Entry, Event, LogSummary, Mark, Outcome, Restored, Reward, Samples, StoredEvent
+from treetop.log.records import (
+    Counts,
+    Entry,
+    Event,
+    LoggedRounds,
+    LogSummary,
+    Mark,
+    Outcome,
+    Restored,
+    Reward,
+    StoredEvent,
+)
 
 NO_SETS: Mapping[str, Ints] = {}
 
@@ -58,7 +69,7 @@ class Log(ABC):
         default: float | None = None,
         tree: str | None = None,
         size: int = 4096,
-    ) -> Iterator[Samples]:
+    ) -> Iterator[LoggedRounds]:
         """Every decision up to a mark, with the rewards known at it, in chunks of at most `size`.
 
         `default` is the reward of a slot without one, if its decision is at least `wait` seconds older than the mark.

@@ -140,7 +140,7 @@ class Restored:
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class LoggedRounds:
     """A chunk of n decisions, in the order of their commits, with the rewards known at a mark.
 
     Contexts are compressed sparse rows (start, index, value). Slots are (n, k) arrays, padded with arm -1; a reward is
@@ -170,7 +170,7 @@ class Samples:
         return Feedback(Rows(self.start, self.index, self.value, columns), self.arms, self.nodes, self.rewards)
 
 
-def gather(chunks: Iterable[Samples], columns: int, since: Int64s | None = None) -> Feedback:
+def gather(chunks: Iterable[LoggedRounds], columns: int, since: Int64s | None = None) -> Feedback:
     """All chunks as one Feedback, each copied once. `since` is the epoch of the first model that knew each arm.
 
     >>> import tempfile

@@ -13,7 +13,7 @@ import numpy as np
 from treetop.arrays import Floats, Ints
 from treetop.log.connection import Connection
 from treetop.log.pack import unpack_contexts, unpack_slots
-from treetop.log.records import Samples
+from treetop.log.records import LoggedRounds
 
 _DECISIONS = "SELECT position, time, settings, context, slots FROM treetop_decisions WHERE position"
 _REWARDS = "SELECT decision, slot, value FROM treetop_rewards WHERE position > ? AND position <= ? AND decision"
@@ -32,7 +32,7 @@ class View:
     default: float | None = None
     overdue: float = -np.inf  # unobserved slots of decisions made up to this time count as `default`
 
-    def chunks(self, reading: Callable[[], AbstractContextManager[Connection]]) -> Iterator[Samples]:
+    def chunks(self, reading: Callable[[], AbstractContextManager[Connection]]) -> Iterator[LoggedRounds]:
         """First older decisions with newer rewards, then newer decisions, each in the order of their positions."""
         if self.low:
             older = iter(self._older(reading))
@@ -55,13 +55,13 @@ class View:
             found = {row[0] for row in connection.rows(NEWER_REWARDS, self.low, self.high)}
         return sorted(decision for decision in found if decision <= self.low)
 
-    def _again(self, connection: Connection, positions: list[int]) -> Samples:
+    def _again(self, connection: Connection, positions: list[int]) -> LoggedRounds:
         chosen = connection.several(positions)
         rows = connection.rows(f"{_DECISIONS} {connection.among} ORDER BY position", chosen)
         rewards = connection.rows(f"{_REWARDS} {connection.among}", self.low, self.high, chosen)
         return self._assemble(connection, rows, rewards, new=False)
 
-    def _after(self, connection: Connection, at: int) -> Samples:
+    def _after(self, connection: Connection, at: int) -> LoggedRounds:
         rows = connection.rows(
             f"{_DECISIONS} > ? AND position <= ? ORDER BY position LIMIT ?", at, self.high, self.size
         )
@@ -71,7 +71,7 @@ class View:
 
     def _assemble(
         self, connection: Connection, rows: list[tuple[Any, ...]], rewards: list[tuple[Any, ...]], new: bool
-    ) -> Samples:
+    ) -> LoggedRounds:
         positions = np.array([row[0] for row in rows], np.int64)
         times = np.array([row[1] for row in rows], np.float64)
         contexts, slots = unpack_contexts([row[3] for row in rows]), unpack_slots([row[4] for row in rows])
@@ -79,7 +79,7 @@ class View:
         known = _table(rewards, positions, slots.arms)
         if self.default is not None:
             known[(slots.arms >= 0) & np.isnan(known) & (times <= self.overdue)[:, None]] = self.default
-        found = Samples(
+        found = LoggedRounds(
             positions,
             times,
             epochs,

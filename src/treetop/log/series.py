@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from treetop.arrays import Bools, Floats, Int64s, check_float, check_int
 from treetop.log.base import Log
-from treetop.log.records import Mark, Samples
+from treetop.log.records import LoggedRounds, Mark
 
 NAME = "series"
 CELLS = 2000  # with more than this many, buckets become twice as long
@@ -71,7 +71,7 @@ class Series:
         rank = np.arange(n - len(ordered) + 1, n + 1)
         return len(shown), float(2 * (rank * ordered).sum() / (n * ordered.sum()) - (n + 1) / n)
 
-    def _add(self, chunk: Samples) -> None:
+    def _add(self, chunk: LoggedRounds) -> None:
         real_slots = chunk.arms >= 0
         fresh = real_slots & chunk.new[:, None]
         known = ~np.isnan(chunk.rewards)
@@ -85,7 +85,7 @@ class Series:
             slots = fresh & (chunk.explored == bool(how))
             self.propensities[how] += np.histogram(np.minimum(chunk.propensities[slots], 1.0), EDGES)[0]
 
-    def _add_cells(self, chunk: Samples, fresh: Bools, known: Bools) -> None:
+    def _add_cells(self, chunk: LoggedRounds, fresh: Bools, known: Bools) -> None:
         at = np.floor(chunk.times / self.bucket).astype(np.int64)
         keys, cell = np.unique(np.stack([at, chunk.epochs], axis=1), axis=0, return_inverse=True)
         sums = np.zeros((len(keys), 7))

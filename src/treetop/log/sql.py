@@ -20,7 +20,18 @@ from treetop.log.connection import Connection
 from treetop.log.entries import MAX_POSITION, all_entries, read_entries, read_marks, restore
 from treetop.log.group import Group
 from treetop.log.pack import unpack_set
-from treetop.log.records import Counts, Entry, Event, LogSummary, Mark, Outcome, Restored, Reward, Samples, StoredEvent
+from treetop.log.records import (
+    Counts,
+    Entry,
+    Event,
+    LoggedRounds,
+    LogSummary,
+    Mark,
+    Outcome,
+    Restored,
+    Reward,
+    StoredEvent,
+)
 from treetop.log.sample import View
 from treetop.log.schema import make_tables
 
@@ -184,7 +195,7 @@ class SqlLog(Log):
         default: float | None = None,
         tree: str | None = None,
         size: int = 4096,
-    ) -> Iterator[Samples]:
+    ) -> Iterator[LoggedRounds]:
         wait, size = check_float("wait", wait, 0.0), check_int("size", size, 1)
         if default is not None:
             check_float("default", default, 0.0, 1.0)

@@ -25,16 +25,16 @@ from treetop.model.storage import (
     OPTIONAL,
     SERVING,
     VERSION,
-    foreign,
     forget_pages,
     identity,
     map_layout,
+    model_manifest,
     read_array,
-    read_manifest,
     swap,
+    why_not_replaceable,
     write_array,
     write_layout,
-    write_signed,
+    write_manifest,
 )
 from treetop.tree.tree import Tree
 
@@ -170,7 +170,9 @@ class Model:
         else:
             engine = _core.Engine(*routing, w.start, w.index, w.value, r.columns, self.geometric, 0)
         if (pooled := self.pooled) is not None:
-            engine.set_pooled(pooled.means, pooled.node_mean, pooled.leaf_factor, pooled.trials, pooled.trial_value)
+            engine.set_pooled(
+                pooled.means, pooled.node_mean, pooled.leaf_factor, pooled.sample_count, pooled.trial_value
+            )
         return engine
 
     def __getstate__(self) -> dict[str, Any]:
@@ -190,7 +192,7 @@ class Model:
         The folder holds the plain arrays and the serving layout, which is made for it if no decision has made it yet.
         """
         target = Path(folder)
-        if target.exists() and (what := foreign(target)):
+        if target.exists() and (what := why_not_replaceable(target)):
             raise FileExistsError(f"{target} {what}; nothing was written")
         target.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
@@ -210,7 +212,7 @@ class Model:
                 "files": files,
                 "serving": layout,
             }
-            write_signed(fresh, manifest)
+            write_manifest(fresh, manifest)
             swap(fresh, target, work / "old")
             sync_folder(target.parent)
         finally:
@@ -237,7 +239,7 @@ class Model:
         for _ in range(100):
             before = identity(source)
             try:
-                return cls._open(source, read_manifest(source))
+                return cls._open(source, model_manifest(source))
             except ModelFileError:
                 if identity(source) == before:
                     raise  # otherwise a newer model took its place while this one was being read

@@ -1,4 +1,4 @@
-"""The files of a saved model: arrays, the serving layout, a signed manifest. Knows bytes and checksums, no weights.
+"""The files of a saved model: arrays, the serving layout, a manifest. Knows bytes and checksums, no weights.
 
 A folder holds one `.npy` file per array (the exchange format) and, beside them, the layout that decisions read. The
 manifest has the size and checksum of every file and a checksum of itself; the layout is bound to the arrays it was made
@@ -41,7 +41,7 @@ FILES = {
 OPTIONAL = {
     "rewards_fingerprints": "int64",
     "pooled_means": "float32",
-    "pooled_trials": "int32",
+    "pooled_sample_count": "int32",
     "pooled_trial_value": "float32",
     "pooled_initial_leaf": "int32",
 }
@@ -77,12 +77,12 @@ def write_array(path: Path, array: NDArray[Any]) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "crc32": checksum(path), "dtype": str(array.dtype), "shape": [*array.shape]}
 
 
-def foreign(folder: Path) -> str:
-    """Why a folder may not be replaced: it is not a model, or holds what no model has.
+def why_not_replaceable(folder: Path) -> str:
+    """Why `save` must not replace this folder; empty if it may.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     foreign(Path(folder))
+    ...     why_not_replaceable(Path(folder))
     'exists and is not a saved model'
     """
     try:
@@ -133,10 +133,10 @@ def swap(fresh: Path, target: Path, old: Path) -> None:
         raise
 
 
-def signature(manifest: dict[str, Any]) -> int:
+def manifest_checksum(manifest: dict[str, Any]) -> int:
     """A checksum of what the manifest says, however it is laid out.
 
-    >>> signature({"a": 1, "b": 2}) == signature({"b": 2, "a": 1}) != signature({"a": 1})
+    >>> manifest_checksum({"a": 1, "b": 2}) == manifest_checksum({"b": 2, "a": 1}) != manifest_checksum({"a": 1})
     True
     """
     return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
@@ -179,27 +179,27 @@ def identity(source: Path) -> tuple[int, ...]:
     return facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns
 
 
-def read_manifest(source: Path) -> dict[str, Any]:
+def model_manifest(source: Path) -> dict[str, Any]:
     """What a saved model says of its files, after it was compared with its own checksum.
 
-    >>> read_manifest(Path("no/such/model"))
+    >>> model_manifest(Path("no/such/model"))
     Traceback (most recent call last):
     treetop.errors.ModelFileError: no/such/model: no manifest.json: not a saved model, or not all of it
     """
-    manifest = read_signed(source, FORMAT, VERSION)
+    manifest = load_manifest(source, FORMAT, VERSION)
     files = manifest.get("files")
     if not isinstance(files, dict) or set(files) - OPTIONAL.keys() != FILES.keys():
         raise ModelFileError(f"{source}: {MANIFEST} must list the files {', '.join(FILES)}")
     return manifest
 
 
-def read_signed(source: Path, kind: str, version: int) -> dict[str, Any]:
+def load_manifest(source: Path, kind: str, version: int) -> dict[str, Any]:
     """A manifest that has its own checksum and is of this kind.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     write_signed(Path(folder), {"format": "mine", "version": 1, "files": {}})
-    ...     read_signed(Path(folder), "mine", version=1)
+    ...     write_manifest(Path(folder), {"format": "mine", "version": 1, "files": {}})
+    ...     load_manifest(Path(folder), "mine", version=1)
     {'format': 'mine', 'version': 1, 'files': {}}
     """
     try:
@@ -213,21 +213,21 @@ def read_signed(source: Path, kind: str, version: int) -> dict[str, Any]:
         raise ModelFileError(f"{source}: {MANIFEST} is not of the format {kind!r}")
     if manifest.get("version") != version:
         raise ModelFileError(f"{source}: format version {manifest.get('version')!r}; this software reads {version}")
-    if manifest.pop("crc32", None) != signature(manifest):
+    if manifest.pop("crc32", None) != manifest_checksum(manifest):
         raise ModelFileError(f"{source}: {MANIFEST} does not have its own checksum; it is corrupt")
     return manifest
 
 
-def write_signed(target: Path, manifest: dict[str, Any]) -> None:
-    """The last file of a folder: what it says of the others is then true.
+def write_manifest(target: Path, manifest: dict[str, Any]) -> None:
+    """Writes manifest.json with its own CRC-32, after all other files: a folder that has one is complete.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     write_signed(Path(folder), {"format": "mine"})
+    ...     write_manifest(Path(folder), {"format": "mine"})
     ...     sorted(json.loads(Path(folder, MANIFEST).read_bytes()))
     ['crc32', 'format']
     """
-    signed = {**manifest, "crc32": signature(manifest)}
+    signed = {**manifest, "crc32": manifest_checksum(manifest)}
     write_synced(target / MANIFEST, json.dumps(signed, indent=1).encode())
     sync_folder(target)
 
@@ -283,7 +283,7 @@ def write_layout(path: Path, layout: NDArray[np.uint8], arrays: dict[str, Any]) 
         "version": _core.LAYOUT_VERSION,
         "bytes": len(layout),
         "crc32": _core.crc32(layout, 0),
-        "of": signature(arrays),
+        "of": manifest_checksum(arrays),
     }
 
 
@@ -301,7 +301,7 @@ def map_layout(source: Path, manifest: dict[str, Any]) -> NDArray[np.uint8] | No
     facts, path = manifest.get("serving"), source / SERVING
     if facts is None:
         return None
-    if facts["of"] != signature(manifest["files"]):
+    if facts["of"] != manifest_checksum(manifest["files"]):
         why = "was made from other arrays"
     elif facts["version"] != _core.LAYOUT_VERSION:
         why = f"has version {facts['version']!r}; this software reads {_core.LAYOUT_VERSION}"

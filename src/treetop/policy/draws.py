@@ -16,7 +16,7 @@ from treetop.records import Candidates
 
 
 def event_name(event_id: object) -> str:
-    """An event id as text; whatever else could be turned into text is more likely a mistake than a name.
+    """An event id as text; whatever else could be turned into text is probably a mistake.
 
     >>> event_name("visit-1"), event_name(7)
     ('visit-1', '7')
@@ -29,7 +29,7 @@ def event_name(event_id: object) -> str:
 
 
 def event_key(event_id: str) -> int:
-    """Where an event's randomness comes from.
+    """The 64-bit seed of an event: a hash of its id.
 
     >>> event_key("visit-1") == event_key("visit-1") != event_key("visit-2")
     True

@@ -118,7 +118,7 @@ class Policy:
     def begin(
         self, model: Model, row: Rows, event_id: str, allowed: Eligible, ahead: _core.Ahead | None = None
     ) -> Callable[[], Decision]:
-        """What gives the decision when it is called. With a thread that works ahead, that has begun it by then.
+        """A function that returns the decision. With `ahead`, a second native thread starts on it now.
 
         >>> from treetop.policy.eligibility import EVERY_ARM
         >>> from treetop.tree.tree import Tree

@@ -16,13 +16,13 @@ from treetop.records import Candidates
 class CandidateRows:
     """The effective arms of many contexts: row i has places start[i]:start[i + 1], single arms by id, then nodes by id.
 
-    `route` is the log of the routing score; the other fields are those of `Candidates`.
+    `log_route` is the log of the routing score; the other fields are those of `Candidates`.
     """
 
     start: Int64s
     is_node: Bools
     id: Ints
-    route: Floats
+    log_route: Floats
     score: Float32s
     exploration_value: Float32s
 
@@ -63,4 +63,4 @@ def search(model: Model, x: Rows, beam: int, beta: float | None, wanted: int, el
     [False, False, True]
     """
     found = search_batch(model, x, beam, beta, wanted, eligible, threads=1)
-    return Candidates(found.is_node, found.id, np.exp(found.route), found.score, found.exploration_value)
+    return Candidates(found.is_node, found.id, np.exp(found.log_route), found.score, found.exploration_value)

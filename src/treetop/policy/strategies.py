@@ -177,12 +177,12 @@ class EpsilonGreedy:
 
 @dataclass(frozen=True)
 class CostAware:
-    """The best, but for draws that cost less than they bring later. Beyond the paper.
+    """Shows the best, except for draws where the later value of a draw exceeds its immediate cost. Not in the paper.
 
     A draw takes a candidate in proportion to its exploration value: what showing it brings later, by what it teaches
     (`Candidates.exploration_value`, which treetop's learner fills in). With the cost (score of the best less that of
     the drawn) and the value as a draw has them on average, the chance of a draw is (scale * value / cost)^4, within
-    0.001 to 0.9: where the next best is worth little, as in the last slots of many a screen, there is room to try.
+    0.001 to 0.9. Where all remaining scores are close, as in the last slots, a draw costs little and is likely.
     Without exploration values (a model of the paper's learner) a draw is rare, and all in play are alike.
 
     >>> one, value = np.ones(3), np.array([0.0, 0.2, 0.05])
@@ -255,7 +255,7 @@ def make_strategy(name: str, parameters: Mapping[str, Any] | None = None) -> Str
 
 
 def is_native(strategy: object) -> bool:
-    """Whether the core knows the strategy; a subclass may have probabilities of its own, a named one no kernel.
+    """Whether the core can draw for it: an instance of a class in STRATEGIES itself; a subclass may decide otherwise.
 
     >>> is_native(IGW()), is_native("mine")
     (True, False)

@@ -15,14 +15,14 @@
 namespace treetop {
 
 // Scores of an arm start from `means` at its route, those of a pruned node from `node_mean`. Empty: all start from 0.
-struct Pooled {
-    std::vector<float> means;   // at evenly spaced values of slack(route) in [0, widest], linear in between
-    float node_mean = 0;        // one mean, whatever the route
-    double leaf_factor = 1;     // leaves that survive the last level, times the beam
-    std::vector<float> doubt;   // of each arm, in tree order: 1 / (1 + trials)
-    std::vector<float> trials;  // of each node: the mean trial value of the arms below it
+struct PooledState {
+    std::vector<float> means;          // at evenly spaced values of slack(route) in [0, widest], linear in between
+    float node_mean = 0;               // one mean, whatever the route
+    double leaf_factor = 1;            // leaves that survive the last level, times the beam
+    std::vector<float> inverse_count;  // of each arm, in tree order: 1 / (1 + samples)
+    std::vector<float> node_value;     // of each node: the mean trial value of the arms below it
     static constexpr double widest = 4;
-    static constexpr float least = 1e-4f, lasting = 0.1f;
+    static constexpr float score_floor = 1e-4f, sample_share = 0.1f;
 
     bool empty() const { return means.empty(); }
 
@@ -41,12 +41,14 @@ struct Pooled {
         return means[i] + part * (means[i + 1] - means[i]);
     }
 
-    // What showing an arm brings later: a tenth of what arms at its place earn, over all that was tried of it.
-    static float exploration_value(float score, float doubt) { return lasting * std::max(score, least) * doubt; }
+    // The value of one more sample of an arm: 0.1 * max(score, 1e-4) / (1 + samples).
+    static float exploration_value(float score, float inverse_count) {
+        return sample_share * std::max(score, score_floor) * inverse_count;
+    }
 
     // What a draw through a node brings later: the trial value of its arms, on average.
     float exploration_value(std::int32_t node) const {
-        return empty() ? 0.0f : std::max(trials[node], lasting * least);
+        return empty() ? 0.0f : std::max(node_value[node], sample_share * score_floor);
     }
 };
 
@@ -62,12 +64,14 @@ inline std::vector<float> means_below(const Layout& tree, std::span<const float>
     return means;
 }
 
-// `trials` (how often an arm was tried) and `trial_value` (what trying it unseen brings later) are of each arm by id.
-inline Pooled make_pooled(const Layout& tree, std::span<const float> means, double node_mean, double leaf_factor,
-                          std::span<const std::int32_t> trials, std::span<const float> trial_value) {
-    if (means.size() < 2 || trials.size() != tree.arms() || trial_value.size() != tree.arms())
-        throw std::invalid_argument(std::to_string(means.size()) + " pooled means, " + std::to_string(trials.size()) +
-                                    " trials and " + std::to_string(trial_value.size()) + " trial values do not fit " +
+// `sample_count` and `trial_value` (the expected later gain of showing an arm once) are of each arm by id.
+inline PooledState make_pooled_state(const Layout& tree, std::span<const float> means, double node_mean,
+                                     double leaf_factor, std::span<const std::int32_t> sample_count,
+                                     std::span<const float> trial_value) {
+    if (means.size() < 2 || sample_count.size() != tree.arms() || trial_value.size() != tree.arms())
+        throw std::invalid_argument(std::to_string(means.size()) + " pooled means, " +
+                                    std::to_string(sample_count.size()) + " counts of samples and " +
+                                    std::to_string(trial_value.size()) + " trial values do not fit " +
                                     std::to_string(tree.arms()) + " arms");
     const auto finite = [](const char* what, double value) {
         if (!std::isfinite(value)) throw std::invalid_argument(std::string(what) + " is " + std::to_string(value));
@@ -76,15 +80,16 @@ inline Pooled make_pooled(const Layout& tree, std::span<const float> means, doub
     for (const float value : trial_value) finite("a trial value", value);
     finite("the mean of nodes", node_mean);
     within("leaf_factor", leaf_factor, 1.0, 1000.0);
-    for (const std::int32_t n : trials)
-        if (n < 0) throw std::invalid_argument("an arm has " + std::to_string(n) + " trials");
-    Pooled pooled;
+    for (const std::int32_t n : sample_count)
+        if (n < 0) throw std::invalid_argument("an arm has " + std::to_string(n) + " samples");
+    PooledState pooled;
     pooled.means.assign(means.begin(), means.end());
     pooled.node_mean = static_cast<float>(node_mean);
     pooled.leaf_factor = leaf_factor;
-    pooled.doubt.reserve(tree.arms());
-    for (const std::int32_t arm : tree.arm_at) pooled.doubt.push_back(1.0f / (1.0f + static_cast<float>(trials[arm])));
-    pooled.trials = means_below(tree, trial_value);
+    pooled.inverse_count.reserve(tree.arms());
+    for (const std::int32_t arm : tree.arm_at)
+        pooled.inverse_count.push_back(1.0f / (1.0f + static_cast<float>(sample_count[arm])));
+    pooled.node_value = means_below(tree, trial_value);
     return pooled;
 }
 
