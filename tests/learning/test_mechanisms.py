@@ -117,3 +117,17 @@ def test_label_samples_see_as_many_leaves_as_decisions(start: tuple[Any, Model, 
 def test_settings_are_checked(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{name} is {value}; it must be finite and lie in"):
         Mechanisms(**{name: value})  # type: ignore[arg-type]
+
+
+def test_only_rounds_wait_for_the_next_step(start: tuple[Any, Model, LabelSamples]) -> None:
+    """Label samples all count at once, however many an arm has; of its rounds those up to the last step."""
+    _, model, labels = start
+    learner = Pooled(label_samples=labels)
+    arm = int(np.bincount(labels.arm).argmax())
+    count = int((labels.arm == arm).sum())
+    assert count > 12
+    samples = learner._samples(model, shown(start, arm, [1.0] * 12))  # 11 is a step, 12 is none
+    begin, rows, _ = learner._problems(model, samples, samples.reward, np.zeros(0, np.int32))
+    mine = rows[slice(*begin[model.tree.n_nodes + arm : model.tree.n_nodes + arm + 2])]
+    assert (mine < len(labels.contexts)).sum() == count
+    assert (mine >= len(labels.contexts)).sum() == 11
