@@ -67,7 +67,7 @@ asan:
 	.venv-asan/bin/python -m pytest --quiet --capture=sys $(ARGS)
 
 clean:
-	rm -rf .venv .venv-asan .venv-peers build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf .venv .venv-asan .venv-peers build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .schemathesis .benchmarks
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 # Editable: a change of .py needs nothing, a change of the files named here an incremental build of seconds.

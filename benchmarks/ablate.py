@@ -13,6 +13,7 @@ import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from treetop.experiments.execute import Starter, execute
 from treetop.experiments.records import RunRecord
 from treetop.experiments.settings import Plan, Settings
 from treetop.simulation.scenario import SCENARIOS
+
+STREAM = ("data", "scenario", "rounds", "first_epoch", "factor")  # what tells streams apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +77,9 @@ class Ground:
     first_epoch: int | None = None  # None: as the learner has it
     factor: float | None = None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "starter", Starter(self.dataset))
+    @cached_property
+    def starter(self) -> Starter:
+        return Starter(self.dataset)
 
     @property
     def rounds(self) -> int:
@@ -86,7 +90,7 @@ class Ground:
         common = {"learner": "treetop", "first_epoch": self.first_epoch, "factor": self.factor}
         settings = Settings(strategy, horizon=self.horizon, scenario=self.scenario, **{**common, **row.settings})
         plan = Plan(self.dataset.name, (settings,), (seed,))
-        return execute(None, plan, dataset=self.dataset, starter=self.starter)[0]  # type: ignore[attr-defined]
+        return execute(None, plan, dataset=self.dataset, starter=self.starter)[0]
 
 
 def play_all(cells: Cells, grounds: Sequence[Ground], seeds: Sequence[int], rows: Sequence[Row]) -> None:
@@ -114,7 +118,7 @@ def report(cells: Cells) -> str:
 
     A mean over fewer seeds than the first row has says of which.
     """
-    streams = list(dict.fromkeys((cell["data"], cell["scenario"], cell["rounds"]) for cell in cells.cells))
+    streams = list(dict.fromkeys(tuple(cell.get(name) for name in STREAM) for cell in cells.cells))
     heads, lines = ["off"], {row: [row.words] for row in ROWS if cells.found(off=row.name)}
     for stream in streams:
         heads += [" ".join([stream[0], *([] if stream[1] == "stationary" else stream[1:2])]), "against the first row"]
@@ -123,13 +127,16 @@ def report(cells: Cells) -> str:
             played = [_by_seed(cells, stream, row, place) for place in range(2)]
             means = " / ".join(_mean(found, everything) for found in played)
             line += [means, _against(played[0], everything) if row is not ROWS[0] else ""]
-    about = (f"{data} {scenario}: {rounds:,} rounds" for data, scenario, rounds in streams)
+    about = (
+        f"{data} {scenario}: {rounds:,} rounds" + (f", refits every {factor}-fold from {first:,}" if first else "")
+        for data, scenario, rounds, first, factor in streams
+    )
     return f"{table(heads, list(lines.values()))}\n\n{'; '.join(about)}."
 
 
-def _by_seed(cells: Cells, stream: tuple[str, str, int], row: Row, place: int) -> dict[int, float]:
-    data, scenario, rounds = stream
-    found = cells.found(data=data, scenario=scenario, rounds=rounds, off=row.name, strategy=row.strategies[place])
+def _by_seed(cells: Cells, stream: tuple[Any, ...], row: Row, place: int) -> dict[int, float]:
+    where = dict(zip(STREAM, stream, strict=True))
+    found = cells.found(**where, off=row.name, strategy=row.strategies[place])
     return {cell["seed"]: cell["mean_reward"] for cell in found}
 
 

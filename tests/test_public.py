@@ -20,6 +20,7 @@ PUBLIC = [
     "Bandit",
     "Boltzmann",
     "Candidates",
+    "CandidateStrategy",
     "Catalogue",
     "Client",
     "Config",

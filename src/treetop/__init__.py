@@ -55,7 +55,7 @@ from treetop.model.pooled_state import PooledState
 from treetop.policy.eligibility import Eligible
 from treetop.policy.flat import FlatPolicy, ScoresAllArms
 from treetop.policy.policy import Policy
-from treetop.policy.strategies import IGW, Boltzmann, CostAware, EpsilonGreedy, Greedy, Strategy
+from treetop.policy.strategies import IGW, Boltzmann, CandidateStrategy, CostAware, EpsilonGreedy, Greedy, Strategy
 from treetop.records import Candidates, Decision, Decisions, Explanation, Feedback
 from treetop.simulation.history import History
 from treetop.simulation.observation import Observer
@@ -70,6 +70,7 @@ __all__ = [
     "Bandit",
     "Boltzmann",
     "Candidates",
+    "CandidateStrategy",
     "Catalogue",
     "Client",
     "Config",

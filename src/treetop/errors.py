@@ -10,8 +10,8 @@
       Problem, ClientGone                                 inside the service: an answer that is not 200, a closed door
       BenchError: PeerError, Disagreement, ChildError, RequestRefused
 
-Each is also the built-in kind that fits (ValueError, OSError, ...), so that callers who know nothing of treetop can
-catch it. Knows no other module.
+Most are also the built-in kind that fits (ValueError, OSError, ...), so that callers who know nothing of treetop can
+catch them. Knows no other module.
 """
 
 from __future__ import annotations

@@ -94,10 +94,10 @@ def sync(file: BinaryIO) -> None:
 
 
 @contextmanager
-def locked(path: Path, patience: float = 0.0) -> Iterator[None]:
+def locked(path: Path, timeout: float = 0.0) -> Iterator[None]:
     """Holds a file or folder until the end, whatever the end: the system lets go of it when the process dies.
 
-    Waits `patience` seconds at most for another process to let go of it.
+    Waits `timeout` seconds at most for another process to let go of it.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder, locked(Path(folder)):
@@ -114,7 +114,7 @@ def locked(path: Path, patience: float = 0.0) -> Iterator[None]:
         yield
         return
     handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o600)
-    until = time.monotonic() + patience
+    until = time.monotonic() + timeout
     try:
         while True:
             try:

@@ -79,3 +79,29 @@ def test_a_saved_model_decides_the_same(problem: Problem, model: Model, tmp_path
 def test_models_are_made_by_name(model: Model) -> None:
     with pytest.raises(TypeError, match="positional"):
         Model(model.tree, model.route_rows, model.reward_rows)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"means": np.zeros(1, np.float32)}, "1 pooled means"),
+        ({"means": np.array([0.1, np.nan], np.float32)}, "a pooled mean is nan"),
+        ({"sample_count": np.zeros(59, np.int32)}, "59 counts of samples"),
+        ({"sample_count": np.full(60, -1, np.int32)}, "an arm has -1 samples"),
+        ({"trial_value": np.full(60, np.inf, np.float32)}, "a trial value is inf"),
+        ({"node_mean": np.nan}, "the mean of nodes is nan"),
+        ({"leaf_factor": 0.5}, "leaf_factor"),
+    ],
+)
+def test_the_core_refuses_what_cannot_be(problem: Problem, change: dict[str, Any], message: str) -> None:
+    good: dict[str, Any] = {
+        "means": np.array([0.5, 0.1], np.float32),
+        "node_mean": 0.0,
+        "leaf_factor": 1.4,
+        "sample_count": np.zeros(60, np.int32),
+        "trial_value": np.zeros(60, np.float32),
+    }
+    engine = Model.initial(problem.tree, problem.X[:300], problem.Y[:300]).engine
+    engine.set_pooled(**good)
+    with pytest.raises(ValueError, match=message):
+        engine.set_pooled(**{**good, **change})

@@ -14,6 +14,7 @@ from scipy.stats import chisquare
 
 import treetop
 from treetop.arrays import Floats
+from treetop.policy.draws import draw_probabilities
 
 SCORES = np.array([0.3, 0.9, 0.1, 0.9, -0.2])
 
@@ -140,3 +141,25 @@ def test_slots_of_a_strategy_in_python_are_drawn_apart(problem: Problem, learned
     assert all(a != b for a, b in pairs)
     assert len({tuple(p) for p in pairs}) == 56
     assert any(p != q for p, q in pairwise(pairs))
+
+
+class Uniform(treetop.CostAware):
+    """A subclass that decides by scores alone."""
+
+    def probabilities(self, scores: Floats, n_seen: int) -> Floats:
+        return np.full(len(scores), 1 / len(scores))
+
+
+class ByValue(treetop.CostAware):
+    """A subclass that decides by exploration values alone."""
+
+    def candidate_probabilities(self, candidates: treetop.Candidates, n_seen: int) -> Floats:
+        value = candidates.exploration_value.astype(float)
+        return np.asarray(value / value.sum())
+
+
+def test_of_two_methods_that_of_the_subclass_is_asked() -> None:
+    value = np.array([1, 2, 5], np.float32)
+    three = treetop.Candidates(np.zeros(3, bool), np.arange(3, dtype=np.int32), np.ones(3), value, value)
+    np.testing.assert_allclose(draw_probabilities(Uniform(), three, 9), np.full(3, 1 / 3))
+    np.testing.assert_allclose(draw_probabilities(ByValue(), three, 9), [0.125, 0.25, 0.625])

@@ -189,9 +189,8 @@ class Bandit:
         [[0.0, 2.0]]
         """
         if isinstance(x, Mapping):
-            return self.vocabulary.named({name: check_float(f"feature {name!r}", v, -np.inf) for name, v in x.items()})[
-                0
-            ]
+            values = {name: check_float(f"feature {name!r}", v, -np.inf) for name, v in x.items()}
+            return self.vocabulary.named(values)[0]
         return one_row(x, self.vocabulary.columns)
 
     def decide(

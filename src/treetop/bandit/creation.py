@@ -72,9 +72,8 @@ def _first_model(
     """The model given, or one built from the vectors or the labels. Raises ValueError unless there is one source."""
     vectors, tree = catalogue.vectors, config.tree
     sources = (X is not None or Y is not None) + (vectors is not None) + (model is not None)
-    with_labels = (
-        X is not None and model is not None and vectors is None
-    )  # a model may come with the labels of its tree
+    # A model may come with the labels of its tree.
+    with_labels = X is not None and model is not None and vectors is None
     if (X is None) != (Y is None) or (sources != 1 and not with_labels):
         raise ValueError("a bandit starts from X and Y, from a catalogue's vectors, or from a model: one of the three")
     if model is not None:

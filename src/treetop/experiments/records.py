@@ -73,7 +73,7 @@ class RunRecord:
         return sum(self.blocks[first:]) / (self.rounds - first * self.rounds // len(self.blocks))
 
     def summary(self) -> dict[str, Any]:
-        """What `treetop simulate --json` fingerprints."""
+        """What `treetop simulate --json` prints."""
         return {name: getattr(self, name) for name in SUMMARY}
 
 

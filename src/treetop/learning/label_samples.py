@@ -24,6 +24,7 @@ from treetop.tree.labels import check_labelled
 from treetop.tree.tree import Tree
 
 NEGATIVES = 64  # arms without the label that are kept of a row, about
+BLOCK = 256  # rows that are searched at a time: what their beams hold is in memory at once
 
 
 class LabelSamples(Samples):
@@ -64,7 +65,9 @@ class LabelSamples(Samples):
             others, mine = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
             if labels[others].nnz and len(mine):  # without a label there is no routing
                 model = Model.initial(tree, rows[others], labels[others], tolerance=0.1)
-                found.append(_of_rows(model, as_rows(rows[mine]), labels[mine], beam, rng, mine))
+                for first in range(0, len(mine), BLOCK):
+                    block = mine[first : first + BLOCK]
+                    found.append(_of_rows(model, as_rows(rows[block]), labels[block], beam, rng, block))
         row, arm, reward, log_route, weight = np.concatenate(found, axis=1)
         return cls(contexts, row.astype(np.int32), arm.astype(np.int32), reward.astype(np.float32), log_route, weight)
 

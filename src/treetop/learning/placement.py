@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from treetop.arrays import Bools, Floats, Int64s, Ints, as_rows
+from treetop.arrays import Bools, Floats, Int64s, Ints, Rows, as_rows
 from treetop.learning.samples import by_group
 from treetop.model.model import Model
 from treetop.policy.eligibility import Eligible
@@ -20,6 +20,7 @@ from treetop.tree.tree import Tree
 
 VOTES = 16  # rewards of an arm, the first ones, that say where it belongs
 BEAM = 5  # of the search that finds the leaf of each
+BLOCK = 1024  # contexts that are searched at a time
 
 
 def rewarded_unlabelled(feedback: Feedback, labelled: Bools) -> tuple[Ints, Int64s]:
@@ -91,11 +92,16 @@ def _voted_leaves(model: Model, tree: Tree, feedback: Feedback, labelled: Bools)
 
 def _best_leaves(routing: Model, feedback: Feedback, rounds: Int64s, labelled: Bools) -> Ints:
     """The leaf with the best route of each round's context, among those with labelled arms: the others move."""
-    contexts = as_rows(feedback.contexts.csr()[rounds])
-    found = search_batch(routing, contexts, BEAM, None, 1, Eligible.of(routing.tree, labelled))
+    contexts, eligible = feedback.contexts.csr(), Eligible.of(routing.tree, labelled)
+    blocks = (as_rows(contexts[rounds[a : a + BLOCK]]) for a in range(0, len(rounds), BLOCK))
+    return np.concatenate([_block_leaves(routing, block, eligible) for block in blocks])
+
+
+def _block_leaves(routing: Model, contexts: Rows, eligible: Eligible) -> Ints:
+    found = search_batch(routing, contexts, BEAM, None, 1, eligible)
     route = np.where(found.is_node, -np.inf, found.log_route)
     best = np.maximum.reduceat(route, found.start[:-1])
-    row = np.repeat(np.arange(len(rounds)), np.diff(found.start))
+    row = np.repeat(np.arange(len(contexts)), np.diff(found.start))
     _, first = np.unique(row[route == best[row]], return_index=True)
     return np.asarray(routing.tree.leaf_of[found.id[route == best[row]][first]])
 

@@ -53,6 +53,9 @@ class Mechanisms:
     leaf_factor: float = LEAF_FACTOR
 
     def __post_init__(self) -> None:
+        for name in ("pool", "pool_rounds", "move_arms", "new_arms_alike"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be True or False, not {getattr(self, name)!r}")
         check_float("growth", self.growth, 1, 1000)
         check_float("leaf_factor", self.leaf_factor, 1, 1000)
 

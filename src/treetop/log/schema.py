@@ -5,7 +5,7 @@ from __future__ import annotations
 from treetop.errors import LogError
 from treetop.log.connection import Connection
 
-VERSION = 1
+VERSION = 3  # 1 and 2 were of development versions
 # One counter gives positions to decisions, rewards and marks, in the order of their commits. It is in the one row of
 # treetop_state: writers of PostgreSQL take turns by locking that row, writers of SQLite by its own lock.
 TABLES = """

@@ -109,9 +109,18 @@ def draw_probabilities(strategy: Any, candidates: Candidates, n_seen: int) -> Fl
     >>> draw_probabilities(EpsilonGreedy(0.5), two, n_seen=3)
     array([0.25, 0.75])
     """
-    if callable(ask := getattr(strategy, "candidate_probabilities", None)):
-        return check_probabilities(ask(candidates, n_seen), len(candidates))
+    if _asks_for_candidates(strategy):
+        return check_probabilities(strategy.candidate_probabilities(candidates, n_seen), len(candidates))
     return check_probabilities(strategy.probabilities(candidates.score.astype(np.float64), n_seen), len(candidates))
+
+
+def _asks_for_candidates(strategy: Any) -> bool:
+    """Whether it has `candidate_probabilities`, and no `probabilities` of a subclass that is meant to replace it."""
+    if not callable(getattr(strategy, "candidate_probabilities", None)):
+        return False
+    methods = {"probabilities", "candidate_probabilities"}
+    own = next((kind for kind in type(strategy).__mro__ if methods & vars(kind).keys()), None)
+    return own is None or "candidate_probabilities" in vars(own)
 
 
 def check_probabilities(p: object, n: int) -> Floats:

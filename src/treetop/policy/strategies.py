@@ -35,6 +35,19 @@ class Strategy(Protocol):
         ...
 
 
+@runtime_checkable
+class CandidateStrategy(Strategy, Protocol):
+    """A strategy that wants to know more of the candidates in play than their scores.
+
+    >>> isinstance(CostAware(), CandidateStrategy), isinstance(Greedy(), CandidateStrategy)
+    (True, False)
+    """
+
+    def candidate_probabilities(self, candidates: Candidates, n_seen: int) -> Floats:
+        """Not negative, and 1 together: one for each candidate, after n_seen rounds of feedback."""
+        ...
+
+
 @dataclass(frozen=True)
 class Greedy:
     """Always the best; every slot is greedy.
