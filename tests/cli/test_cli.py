@@ -180,10 +180,10 @@ def test_simulate_learns_only_from_what_is_observed_and_refuses_another_plan(tmp
         "--out",
         str(tmp_path / "out"),
     ]
-    run = json.loads(call(*words, "--feedback", "cascade", "--json").stdout)["runs"][0]
+    run = json.loads(call(*words, "--observer", "cascade", "--json").stdout)["runs"][0]
     assert run["settings"]["observer"] == "cascade"
     assert 0 < json.loads((tmp_path / "out" / "runs.jsonl").read_text())["observed"] < 1
-    refused = shell(*words, "--feedback", "all")
+    refused = shell(*words, "--observer", "all")
     assert refused.returncode == 2
     assert "plan.settings[0].observer is 'cascade' there, 'all' here" in re.sub(r"\s+", " ", refused.stderr)
 
@@ -197,7 +197,7 @@ def test_simulate_learns_only_from_what_is_observed_and_refuses_another_plan(tmp
         (["simulate", "debian", "--explore", "9"], "explore is 9; it must lie in [0, 5]"),
         (["simulate", "debian", "--learner", "magic"], "it must be one of paper, treetop"),
         (["simulate", "debian", "--init", "99999999"], "init is 99999999"),
-        (["simulate", "debian", "--feedback", "each:c=2"], "c is 2.0; it must be finite and lie in [1e-12, 1]"),
+        (["simulate", "debian", "--observer", "each:c=2"], "c is 2.0; it must be finite and lie in [1e-12, 1]"),
         (["tune", "debian", "--grid", "magic"], "grid is 'magic'; it must be one of paper, small"),
         (["bench", "magic"], "cannot bench 'magic'"),
         (["init", "/", "debian"], "/ exists and is not an empty folder; nothing was written"),

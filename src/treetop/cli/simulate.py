@@ -35,7 +35,7 @@ from treetop.report.tables import runs_table
 
 @dataclass(frozen=True)
 class SimulatedPolicies:
-    """What is crossed: every strategy with every learner, k, explore, beam and feedback, one run each."""
+    """What is crossed: every strategy with every learner, k, explore, beam and observer, one run each."""
 
     strategy: Annotated[
         list[str],
@@ -49,7 +49,7 @@ class SimulatedPolicies:
     learner: Annotated[
         list[str], typer.Option(help="paper: the faithful algorithm; treetop: shares strength. Repeatable.")
     ] = field(default_factory=lambda: ["paper"])
-    feedback: Annotated[list[str], typer.Option(help=f"{OBSERVER_HELP} Repeatable.")] = field(
+    observer: Annotated[list[str], typer.Option(help=f"{OBSERVER_HELP} Repeatable.")] = field(
         default_factory=lambda: ["all"]
     )
 
@@ -98,7 +98,7 @@ def simulate(
 ) -> None:
     """Plays labelled data as a bandit: only the rewards of the arms shown are revealed.
 
-    Every strategy with every learner, k, explore, beam, feedback and seed given, one run each.
+    Every strategy with every learner, k, explore, beam, observer and seed given, one run each.
 
     Example: treetop simulate debian --strategy igw --strategy greedy --init 3000 --horizon 50000
     """
@@ -116,7 +116,7 @@ def simulate(
             label_samples=not world.cold,
             **_shared(stream, model),
         )
-        for learner, k, explore, beam, observer in product(p.learner, p.k, p.explore, p.beam, p.feedback)
+        for learner, k, explore, beam, observer in product(p.learner, p.k, p.explore, p.beam, p.observer)
         for strategy in strategies_for(learner, p.strategy)
     )
     plan = Plan(data, settings, tuple(stream.seed))
@@ -163,7 +163,7 @@ class TunedPolicy:
     k: Annotated[int, typer.Option(help=K_HELP)] = 5
     explore: Annotated[int, typer.Option(help=EXPLORE_HELP)] = 3
     beam: Annotated[int, typer.Option(help=BEAM_HELP)] = 10
-    feedback: Annotated[str, typer.Option(help=OBSERVER_HELP)] = "all"
+    observer: Annotated[str, typer.Option(help=OBSERVER_HELP)] = "all"
 
 
 @grouped
@@ -172,7 +172,7 @@ def tune(data: Data, policy: TunedPolicy, stream: StreamOptions, model: ModelOpt
 
     Example: treetop tune debian --strategy igw --grid small --init 3000 --horizon 20000 --out tuned
     """
-    own = {"k": policy.k, "explore": policy.explore, "beam": policy.beam, "observer": policy.feedback}
+    own = {"k": policy.k, "explore": policy.explore, "beam": policy.beam, "observer": policy.observer}
     names = policy.strategy or list(tuning.PARAMETER)
     plan = tuning.plan(data, names, policy.grid, stream.seed, **own, **_shared(stream, model))
     dataset = load(data, data_dir=stream.data_dir)

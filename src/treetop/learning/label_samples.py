@@ -98,11 +98,12 @@ def _of_rows(model: Model, x: Rows, labels: Any, beam: int, rng: np.random.Gener
     row = np.repeat(np.arange(len(x)), np.diff(found.start))[~found.is_node]
     arm = found.id[~found.is_node]
     pairs = np.repeat(np.arange(len(x)), np.diff(labels.indptr)) * np.int64(model.n_arms) + labels.indices
-    right = np.isin(row * np.int64(model.n_arms) + arm, pairs)
+    found_pairs = row * np.int64(model.n_arms) + arm
+    right = np.isin(found_pairs, pairs, assume_unique=True)
     wrong = np.bincount(row[~right], minlength=len(x))
     chance = np.minimum(1.0, NEGATIVES / np.maximum(1, wrong))
     kept = right | (rng.random(len(arm)) < chance[row])
-    missed = np.setdiff1d(pairs, row * np.int64(model.n_arms) + arm)
+    missed = np.setdiff1d(pairs, found_pairs[right], assume_unique=True)
     missed_row, missed_arm = missed // model.n_arms, missed % model.n_arms
     all_rows = np.concatenate([row[kept], missed_row])
     order = np.argsort(all_rows, kind="stable")  # of every row: what the beam found, then what it missed

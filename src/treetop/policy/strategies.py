@@ -41,6 +41,9 @@ class CandidateStrategy(Strategy, Protocol):
 
     >>> isinstance(CostAware(), CandidateStrategy), isinstance(Greedy(), CandidateStrategy)
     (True, False)
+    >>> one = np.ones(1)
+    >>> CostAware().candidate_probabilities(Candidates(np.zeros(1, bool), np.arange(1), one, one, one), n_seen=9)
+    array([1.])
     """
 
     def candidate_probabilities(self, candidates: Candidates, n_seen: int) -> Floats:

@@ -110,17 +110,17 @@ def make_observer(spec: str) -> Observer:
     """
     name, _, rest = spec.partition(":")
     if name not in OBSERVERS:
-        raise ValueError(f"feedback is {spec!r}; it must be one of {', '.join(map(observer_text, _defaults()))}")
+        raise ValueError(f"observer is {spec!r}; it must be one of {', '.join(map(observer_text, _defaults()))}")
     known = {SPELLED.get(field.name, field.name): field.name for field in fields(OBSERVERS[name])}
     given: dict[str, float] = {}
     for part in filter(None, rest.split(",")):
         key, _, value = part.partition("=")
         if key not in known:
-            raise ValueError(f"feedback is {spec!r}: {name} has no {key!r}; it has {', '.join(known) or 'no settings'}")
+            raise ValueError(f"observer is {spec!r}: {name} has no {key!r}; it has {', '.join(known) or 'no settings'}")
         try:
             given[known[key]] = float(value)
         except ValueError:
-            raise ValueError(f"feedback is {spec!r}: {key} must be a number, not {value!r}") from None
+            raise ValueError(f"observer is {spec!r}: {key} must be a number, not {value!r}") from None
     made: Observer = OBSERVERS[name](**given)
     return made
 
