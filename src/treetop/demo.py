@@ -16,7 +16,7 @@ from treetop.learning.learners import DEFAULT_STRATEGY
 from treetop.model.model import Model
 from treetop.report.examples import example_decisions
 from treetop.report.pictures import plot
-from treetop.simulation.play import Learning, Progress, Run, Tracking, TreeBuilding, begin, run
+from treetop.simulation.play import Learning, Run, RunProgress, Tracking, TreeBuilding, begin, run
 
 OURS = "treetop"  # the default learner of Bandit and the service, with its default strategy and schedule
 NAMES = ("greedy", "epsilon", "boltzmann", "igw", OURS)  # the paper's strategies with its learner, then ours
@@ -38,7 +38,7 @@ class Demo:
         dataset = load("debian")
         return cls(dataset, *begin(dataset, INIT, rounds, MAX_LEAF, seed), seed)
 
-    def play(self, name: str, seed: int = 0, progress: Progress | None = None) -> Run:
+    def play(self, name: str, seed: int = 0, progress: RunProgress | None = None) -> Run:
         schedule = RefitConfig()  # as a bandit refits
         settings = (
             Settings(DEFAULT_STRATEGY["treetop"], learner="treetop", first_epoch=schedule.first, factor=schedule.factor)

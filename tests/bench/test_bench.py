@@ -263,10 +263,10 @@ def test_serve_beside_the_bare_app(cache: Path, tmp_path: Path, monkeypatch: pyt
 
 
 def test_serve_says_when_the_log_is_not_what_was_answered(cache: Path, tiny: Any, tmp_path: Path) -> None:
-    with treetop.Bandit.create(tmp_path / "home", model=tiny.model) as bandit:
+    with treetop.Bandit.create(tmp_path / "bandit", model=tiny.model) as bandit:
         shown = bandit.decide(tiny.contexts.row(0))
         answer = {"event_id": shown.event_id, "slots": [{"arm": arm} for arm in shown.arms]}
-    app = App("treetop", tmp_path / "home", 0, [], tmp_path, [1], [answer])
+    app = App("treetop", tmp_path / "bandit", 0, [], tmp_path, [1], [answer])
     assert check_log(app) == {"answered": 1, "decided_again": 1}
     with pytest.raises(Disagreement, match="answered 2 requests, and 1 decisions are in its log"):
         check_log(replace(app, answered=[2]))

@@ -172,10 +172,10 @@ def test_a_large_model_is_served_and_served_again(
 ) -> None:
     monkeypatch.setattr(serve_large, "SECONDS", 0.1)
     paper = Config(PolicyConfig(beam=3, strategy="igw"), learner=LearnerConfig("paper"), refit=RefitConfig(first=10**9))
-    with treetop.Bandit.create(tmp_path / "home", model=learned, config=paper) as bandit:
+    with treetop.Bandit.create(tmp_path / "bandit", model=learned, config=paper) as bandit:
         serve_large.fill(bandit, problem.feedback(60))
         assert bandit.log.counts().observed == 60
-    rows, checks = serve_large.served(tmp_path / "home", as_rows(problem.X), 4)
+    rows, checks = serve_large.served(tmp_path / "bandit", as_rows(problem.X), 4)
     assert [row["what"] for row in rows][::2] == ["start", "refit, and decisions meanwhile", "start again"]
     assert checks["same after the restart"] == checks["decided again by their model"] == 4
     assert checks["decisions in the log"] > 64

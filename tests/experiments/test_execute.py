@@ -20,7 +20,7 @@ from treetop.experiments.records import RunRecord, read_records
 from treetop.experiments.settings import Plan, Settings
 from treetop.simulation.history import History
 from treetop.simulation.observation import Position
-from treetop.simulation.play import Environment, Learning, Progress, Tracking, begin
+from treetop.simulation.play import Environment, Learning, RunProgress, Tracking, begin
 from treetop.simulation.worlds import Labels
 
 COMMON = {"init": 100, "horizon": 2000, "max_leaf": 4, "first_epoch": 64}
@@ -110,7 +110,7 @@ def test_what_is_finished_is_not_played_again(tmp_path: Path) -> None:
     stamp = (tmp_path / run_folder.RUNS).stat().st_mtime_ns
     shown: list[tuple[str, int, int]] = []
 
-    def bar(name: str, total: int, done: int = 0) -> Progress:
+    def bar(name: str, total: int, done: int = 0) -> RunProgress:
         shown.append((name, total, done))
         return lambda now, mean: None
 

@@ -15,7 +15,7 @@ from treetop.experiments import realizable
 from treetop.experiments.realizable import DenseTruth, NoisyRewards, play_realizable
 from treetop.experiments.records import read_records
 from treetop.experiments.settings import Plan, Settings
-from treetop.simulation.play import Environment, Learning, Progress, begin
+from treetop.simulation.play import Environment, Learning, RunProgress, begin
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ def test_played_in_a_folder_it_is_kept_and_taken_up_again(tmp_path: Path, monkey
     class Killed(BaseException):
         """Stands for the end of the process."""
 
-    def bar(name: str, total: int, done: int = 0) -> Progress:
+    def bar(name: str, total: int, done: int = 0) -> RunProgress:
         def update(now: int, mean: float) -> None:
             if name == "epsilon beam=None, seed 0" and now > 1000:
                 raise Killed

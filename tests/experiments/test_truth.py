@@ -22,7 +22,7 @@ from treetop.paper import run_cache
 from treetop.paper.reproduce import reproduce
 from treetop.paper.run_cache import RunCache
 from treetop.report.sections import Section
-from treetop.simulation.play import Progress, begin
+from treetop.simulation.play import RunProgress, begin
 
 KEPT = 6
 
@@ -167,7 +167,7 @@ def test_killed_and_taken_up_again_it_ends_the_same(tmp_path: Path, monkeypatch:
     class Killed(BaseException):
         """Stands for the end of the process."""
 
-    def bar(name: str, total: int, done: int = 0) -> Progress:
+    def bar(name: str, total: int, done: int = 0) -> RunProgress:
         def update(now: int, mean: float) -> None:
             if name == "epsilon beam=None" and now > 1000:
                 raise Killed

@@ -125,10 +125,10 @@ def refit_killed_at(folder: Path, step: int) -> "subprocess.CompletedProcess[str
 
 def check_models(folder: Path) -> None:
     """Every model that has a name can be loaded, the current one too."""
-    home = BanditFolder(folder)
-    assert home.state().model in home.models()
-    for name in home.models():
-        Model.load(home.model_path(name))
+    kept = BanditFolder(folder)
+    assert kept.state().model in kept.models()
+    for name in kept.models():
+        Model.load(kept.model_path(name))
 
 
 def kill_refits(folder: Path, steps: int) -> None:
@@ -193,15 +193,15 @@ def test_a_model_that_is_broken_when_it_becomes_current_is_not_loaded(folder: Pa
     with Bandit.open(folder) as bandit:
         bandit.decide(X[0], event_id="x")
         bandit.refit()
-        home, state = bandit.folder, bandit.folder.state()
-        shutil.copytree(home.model_path("000001"), home.model_path("000002"))
-        broken = home.model_path("000002") / "leaf_of.npy"
+        kept, state = bandit.folder, bandit.folder.state()
+        shutil.copytree(kept.model_path("000001"), kept.model_path("000002"))
+        broken = kept.model_path("000002") / "leaf_of.npy"
         whole = broken.read_bytes()
         broken.write_bytes(whole[:-8])
     with running(folder) as service, Load(service) as load:
         service.wait_for(lambda: load.decisions > 10)
-        with home.locked_state():
-            home._write_state(state, b"", model="000002")
+        with kept.locked_state():
+            kept._write_state(state, b"", model="000002")
         service.wait_for(lambda: service.get("/v1/model").json["trouble"])
         goes_on_until_mended(service, broken, whole)
         load.stop()

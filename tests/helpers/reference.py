@@ -77,7 +77,7 @@ class Model:
     routing: Floats
     rewards: Floats
     geometric: bool = False
-    pooled: bool = False  # scores begin with a prior, and the last level keeps 7 / 5 of the beam
+    pooled: bool = False  # scores begin with pooled means, and the last level keeps 7 / 5 of the beam
 
 
 # -------------------- routing, rewards, search

@@ -1,4 +1,4 @@
-"""The learner of a new bandit: treetop's, warm from the labels it was made from."""
+"""The learner of a new bandit: treetop's, which has learned the labels that the bandit was created from."""
 
 import json
 import shutil
@@ -83,9 +83,9 @@ def test_the_first_model_of_init_is_that_of_simulate(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["label_samples"] is True
     data, asked = load(MADE_UP), Settings("cost-aware", learner="treetop")
     stream, cold = begin(data, *data.sizes(None, 1, None), 3)
-    learner, warm = prepare_learner(asked, stream, cold)
+    learner, with_labels = prepare_learner(asked, stream, cold)
     with Bandit.open(tmp_path / "b") as bandit:
-        assert parts(bandit.snapshot.model) == parts(warm)
+        assert parts(bandit.snapshot.model) == parts(with_labels)
         assert (bandit.snapshot.model.epoch, bandit.snapshot.model.n_seen) == (0, 0)
         known = bandit.folder.label_samples(cold, np.zeros(data.n_arms, np.bool_))
         for name in SAMPLE_FILES:
@@ -93,14 +93,14 @@ def test_the_first_model_of_init_is_that_of_simulate(tmp_path: Path) -> None:
             assert isinstance(getattr(known, name), np.memmap)
     policy = treetop.Policy(explore=0)
     value = {}
-    for name, model in (("cold", cold), ("warm", warm)):
+    for name, model in (("cold", cold), ("with_labels", with_labels)):
         arms = policy.decide_batch(model, data.X, seed=0).arms
         value[name] = float(Labels(data.Y).rewards(np.arange(len(data.X)), arms).sum())
-    assert value["warm"] > 1.3 * value["cold"]
+    assert value["with_labels"] > 1.3 * value["cold"]
 
 
 @pytest.mark.parametrize(
-    ("words", "learner", "strategy", "first", "factor", "warm"),
+    ("words", "learner", "strategy", "first", "factor", "with_labels"),
     [
         ([], "treetop", "cost-aware", 1024, 1.2, True),
         (["--cold"], "treetop", "cost-aware", 1024, 1.2, False),
@@ -109,25 +109,25 @@ def test_the_first_model_of_init_is_that_of_simulate(tmp_path: Path) -> None:
     ],
 )
 def test_init_writes_what_it_was_told(
-    tmp_path: Path, words: list[str], learner: str, strategy: str, first: int, factor: float, warm: bool
+    tmp_path: Path, words: list[str], learner: str, strategy: str, first: int, factor: float, with_labels: bool
 ) -> None:
     folder = tmp_path / "b"
     done = CliRunner().invoke(app, ["init", str(folder), "synthetic:arms=30,features=20,rows=50,init=60", *words])
     assert done.exit_code == 0, done.output
     said = config.read_config(folder / config.CONFIG)
-    assert (said.learner.name, said.policy.strategy, said.learner.label_samples) == (learner, strategy, warm)
+    assert (said.learner.name, said.policy.strategy, said.learner.label_samples) == (learner, strategy, with_labels)
     assert (said.refit.first, said.refit.factor) == (first, factor)
-    assert (folder / LABEL_SAMPLES).exists() == warm
+    assert (folder / LABEL_SAMPLES).exists() == with_labels
     with Bandit.open(folder) as bandit:
-        assert (bandit.snapshot.model.pooled is not None) == warm
+        assert (bandit.snapshot.model.pooled is not None) == with_labels
 
 
 def test_a_bandits_refits_are_those_of_simulate(tmp_path: Path) -> None:
     """The same rounds give the same models to the bit: in one run of the simulator, and refit by refit in a folder."""
     data, asked = load(MADE_UP), Settings("cost-aware", learner="treetop", first_epoch=300, factor=1.5)
     stream, cold = begin(data, *data.sizes(None, None, 10), 0)
-    learner, warm = prepare_learner(asked, stream, cold)
-    played = run(stream, warm, asked.policy(1), learning=Learning(learner, Epochs.explicit([300, 450, 675])))
+    learner, with_labels = prepare_learner(asked, stream, cold)
+    played = run(stream, with_labels, asked.policy(1), learning=Learning(learner, Epochs.explicit([300, 450, 675])))
     chosen = config.Config(tree=config.TreeConfig(10))
     with Bandit.create(tmp_path / "b", None, stream.X_init, stream.Y_init, model=cold, config=chosen) as bandit:
         for first, end in ((0, 300), (300, 450), (450, 675)):

@@ -43,10 +43,10 @@ def shown(X: Float32s, arm: int, rewards: list[float], node: int = -1) -> Feedba
 
 def test_an_arm_goes_where_its_reward_was_found(world: tuple[Model, LabelSamples, Float32s]) -> None:
     model, known, X = world
-    home = model.tree.leaf_of
+    initial = model.tree.leaf_of
     learned = Pooled(label_samples=known).learn(model, shown(X[[2]], 9, [1.0], node=int(model.tree.n_nodes - 1)))
-    assert learned.tree.leaf_of[9] == home[4] == home[5]  # the arms of context 2
-    assert (learned.tree.leaf_of[:8] == home[:8]).all()
+    assert learned.tree.leaf_of[9] == initial[4] == initial[5]  # the arms of context 2
+    assert (learned.tree.leaf_of[:8] == initial[:8]).all()
     assert learned.tree.leaf_of[9] not in learned.tree.leaf_of[[8, 10, 11]]
     policy = treetop.Policy(k=3, explore=0, beam=1, strategy=treetop.Greedy())
     assert 9 in policy.decide(learned, X[2], event_id="then").arms
@@ -57,11 +57,11 @@ def test_an_arm_goes_where_its_reward_was_found(world: tuple[Model, LabelSamples
 def test_without_a_reward_or_labels_nothing_moves(world: tuple[Model, LabelSamples, Float32s]) -> None:
     model, known, X = world
     drawn = shown(X[[2, 2]], 9, [0.0, float("nan")], node=1)
-    home = model.tree.leaf_of
-    assert np.array_equal(Pooled().learn(model, shown(X[[2]], 9, [1.0])).tree.leaf_of, home)
+    initial = model.tree.leaf_of
+    assert np.array_equal(Pooled().learn(model, shown(X[[2]], 9, [1.0])).tree.leaf_of, initial)
     learned = Pooled(label_samples=known).learn(model, shown(X, 3, [1.0] * 4))
-    assert np.array_equal(learned.tree.leaf_of[:8], home[:8])
-    assert set(learned.tree.leaf_of[8:]) == set(home[8:])  # the others still stand separate
+    assert np.array_equal(learned.tree.leaf_of[:8], initial[:8])
+    assert set(learned.tree.leaf_of[8:]) == set(initial[8:])  # the others still stand separate
     assert 9 not in rewarded_unlabelled(drawn, known.labelled_arms(12))[0]
 
 
@@ -149,15 +149,15 @@ def test_a_reward_that_is_taken_back_leaves_no_trace(
 
 def test_an_initial_leaf_that_was_split_meanwhile_is_found_again(world: tuple[Model, LabelSamples, Float32s]) -> None:
     model, known, X = world
-    home = model.tree.leaf_of[9]
+    initial = model.tree.leaf_of[9]
     moved = Pooled(label_samples=known).learn(model, shown(X[[2]], 9, [1.0], node=1))
-    assert moved.tree.leaf_of[9] != home
+    assert moved.tree.leaf_of[9] != initial
     grown = grow(moved, 20, max_leaf=2)
-    assert home in grown.tree.parents
+    assert initial in grown.tree.parents
     assert grown.pooled is not None
     assert grown.pooled.initial_leaf is not None
     assert grown.pooled.initial_leaf[9] not in grown.tree.parents
-    assert grown.tree.parents[grown.pooled.initial_leaf[9]] == home
+    assert grown.tree.parents[grown.pooled.initial_leaf[9]] == initial
     back = Pooled(label_samples=known).learn(grown, shown(X[[2]], 9, [0.0], node=1))
     assert not known.labelled_arms(32)[back.tree.arms_below(int(back.tree.leaf_of[9]))].any()
 

@@ -1,4 +1,4 @@
-"""The learner that shares strength: the prior's means, what native scores make of them, labelled rows, windows."""
+"""The learner that shares strength: the pooled means, what native scores make of them, labelled rows, windows."""
 
 import json
 import subprocess
@@ -306,9 +306,9 @@ def test_better_than_the_faithful_learner_on_eurlex(eurlex: treetop.Dataset) -> 
             Settings("cost-aware", learner="treetop", **sizes),
         ),
     )
-    paper, cold, warm = (record.mean_reward for record in execute(None, plan, dataset=eurlex))
+    paper, cold, with_labels = (record.mean_reward for record in execute(None, plan, dataset=eurlex))
     assert cold > 1.8 * paper
-    assert warm > 2.2 * paper
+    assert with_labels > 2.2 * paper
 
 
 def first(feedback: Feedback, n: int) -> Feedback:

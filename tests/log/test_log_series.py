@@ -11,7 +11,7 @@ from treetop.log import sample, series
 from treetop.log.base import Log
 from treetop.log.open import open_log
 from treetop.log.records import Mark, Reward
-from treetop.log.series import Series
+from treetop.log.series import LogSeries
 
 
 def filled(place: str, n: int = 60) -> Log:
@@ -39,14 +39,14 @@ def expected(log: Log, bucket: float) -> dict[tuple[float, int], list[float]]:
     return out
 
 
-def flat(totals: Series) -> dict[tuple[float, int], list[float]]:
+def flat(totals: LogSeries) -> dict[tuple[float, int], list[float]]:
     return {(c.time, c.epoch): [c.decisions, *c.slots, *c.observed, *c.reward] for c in totals.cells()}
 
 
 @pytest.mark.parametrize("limit", [7, 1000])
 def test_totals_are_those_of_the_whole_log(place: str, limit: int) -> None:
     with filled(place) as log:
-        totals = Series(log, bucket=100.0)
+        totals = LogSeries(log, bucket=100.0)
         while not totals.update(limit):
             pass
         assert flat(totals) == expected(log, 100.0)
@@ -57,23 +57,23 @@ def test_totals_are_those_of_the_whole_log(place: str, limit: int) -> None:
 
 def test_totals_go_on_where_they_were_saved(place: str) -> None:
     with filled(place) as log:
-        first = Series(log, bucket=100.0)
+        first = LogSeries(log, bucket=100.0)
         first.update(50)
         first.save()
         log.append([event("more", time=5000.0)])
-        second = Series(log)
+        second = LogSeries(log)
         assert second.position == 50
         while not second.update(50):
             pass
         assert flat(second) == expected(log, 100.0)
         log.keep(series.NAME, b"not an archive")
-        assert Series(log).position == 0
+        assert LogSeries(log).position == 0
 
 
 def test_many_cells_become_longer_buckets(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(series, "CELLS", 10)
     with filled(place) as log:
-        totals = Series(log, bucket=20.0)
+        totals = LogSeries(log, bucket=20.0)
         totals.update()
         assert len(totals.cells()) <= 10
         assert totals.bucket == 160.0
@@ -82,9 +82,9 @@ def test_many_cells_become_longer_buckets(place: str, monkeypatch: pytest.Monkey
 
 def test_coverage_counts_arms_and_inequality(place: str) -> None:
     with open_log(place) as log:
-        assert Series(log).coverage(10) == (0, 0.0)
+        assert LogSeries(log).coverage(10) == (0, 0.0)
         log.append([event(i, k=2, arms=np.array([0, 1], np.int32)) for i in range(3)])
-        totals = Series(log)
+        totals = LogSeries(log)
         totals.update()
         assert totals.coverage(2) == (2, 0.0)
         shown, gini = totals.coverage(4)

@@ -14,7 +14,7 @@ from helpers.problems import topics
 from helpers.running import PLAIN, Running, named, running, settings, small_bandit
 
 from treetop.bandit.bandit import Bandit
-from treetop.log.series import Series
+from treetop.log.series import LogSeries
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install 'treetop[dev]')")
 CHROMIUM = shutil.which("chromium")
@@ -110,7 +110,7 @@ def test_the_numbers_are_the_logs(busy: Running, tab: Tab) -> None:
     tab.page.goto(busy.url)
     with Bandit.open(busy.folder) as bandit:
         counts, n_arms = bandit.log.counts(), len(bandit.snapshot.arms)
-        totals = Series(bandit.log)
+        totals = LogSeries(bandit.log)
         while not totals.update():
             pass
         mark = bandit.log.seal("test")
@@ -312,7 +312,7 @@ def test_the_totals_outlive_a_restart_and_two_workers_agree(tmp_path: Path) -> N
         play(service, 0, 60)
         service.end()
     with Bandit.open(folder) as bandit:
-        kept = Series(bandit.log)
+        kept = LogSeries(bandit.log)
         assert kept.position == bandit.log.counts().position > 0
     with running(folder, "--workers", "2") as service:
         play(service, 60, 90)

@@ -12,18 +12,16 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
 
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.config import CONFIG, Config, PolicyConfig, TreeConfig
 from treetop.bandit.creation import check_new
 from treetop.bandit.results import same_decision
-from treetop.cli.options import grouped
+from treetop.cli.options import Json, grouped
+from treetop.cli.output import console
 from treetop.data.datasets import Dataset, Stream, load
 
-console = Console()
 Folder = Annotated[Path, typer.Argument(help="The bandit's folder.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text for people.")]
 LogAt = Annotated[str | None, typer.Option("--log", help="postgresql://... or a path; the folder's own if not given.")]
 
 

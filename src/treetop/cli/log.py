@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from treetop.bandit.folder import LOG
+from treetop.cli.options import Json
+from treetop.cli.output import console, errors
 from treetop.errors import LogError
 from treetop.log.open import open_log
 from treetop.log.transfer import export_log, form, import_log
 
-console, errors = Console(), Console(stderr=True)
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text for people.")]
 Where = Annotated[str, typer.Argument(help="A bandit's folder, a log file, or a postgresql:// address.")]
 FILE = "name.jsonl (JSON lines) or name.parquet (needs pyarrow)."
 

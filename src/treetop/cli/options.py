@@ -22,7 +22,7 @@ BEAM_HELP = "Nodes that survive on each level of the search; leaves 7/5 as many 
 OBSERVER_HELP = "Slots the learner observes: all, each:c=0.5, cascade (to the first click) or position:decay=0.8."
 FIRST_HELP = "Rounds before the first refit, --factor times as many before the next: 4096 for paper, 256 for treetop."
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables for people.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text for people.")]
 Data = Annotated[str, typer.Argument(help=DATA_HELP)]
 DataDir = Annotated[Path | None, typer.Option(help="Where the files of a set of the paper lie; here if not given.")]
 Seeds = Annotated[list[int], typer.Option("--seed", help="Seed of shuffling, tree and draws; repeatable.")]

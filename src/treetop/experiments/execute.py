@@ -25,7 +25,16 @@ from treetop.learning.label_samples import LabelSamples
 from treetop.learning.pooled import Mechanisms
 from treetop.learning.refit import Learner, initial_fit
 from treetop.model.model import Model
-from treetop.simulation.play import BuildProgress, Environment, Learning, Progress, Tracking, TreeBuilding, begin, run
+from treetop.simulation.play import (
+    BuildProgress,
+    Environment,
+    Learning,
+    RunProgress,
+    Tracking,
+    TreeBuilding,
+    begin,
+    run,
+)
 from treetop.simulation.scenario import Scenario
 from treetop.simulation.worlds import Labels, World
 
@@ -35,7 +44,7 @@ Worlds = Callable[[int], World]  # a seed -> where the rewards of its runs come 
 class ProgressBars(Protocol):
     """Makes the progress of a run from its name, its rounds, and how many of them are already done."""
 
-    def __call__(self, name: str, total: int, done: int = 0) -> Progress: ...
+    def __call__(self, name: str, total: int, done: int = 0) -> RunProgress: ...
 
 
 def execute(
@@ -175,7 +184,7 @@ class _Runner:
         if bar := self._bar(asked, record.seed, record.rounds, record.rounds):
             bar(record.rounds, record.mean_reward)
 
-    def _bar(self, asked: Settings, seed: int, rounds: int, done: int) -> Progress | None:
+    def _bar(self, asked: Settings, seed: int, rounds: int, done: int) -> RunProgress | None:
         return self.progress(self.plan.title(asked, seed), rounds, done) if self.progress else None
 
 

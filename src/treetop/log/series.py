@@ -30,7 +30,7 @@ class Cell:
     reward: tuple[float, float]
 
 
-class Series:
+class LogSeries:
     """Running totals of a log. `update` does a bounded amount of work; `save` lets the next process continue from here.
 
     A reward counts for the time and the epoch of its decision, whenever it arrived. Not thread-safe.

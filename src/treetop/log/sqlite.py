@@ -22,7 +22,7 @@ try:
 except ModuleNotFoundError:  # Windows: SQLite's own waiting has to do
     fcntl = None  # type: ignore[assignment]
 
-LOCK_TIMEOUT = 30.0  # seconds to wait for another process that writes
+WRITE_TIMEOUT = 30.0  # seconds to wait for another process that writes
 ROWS_PER_STATEMENT = 64
 CHECKPOINT_PAGES = 4096  # of the write-ahead log before they are moved into the file
 
@@ -80,7 +80,7 @@ class _Connection(Connection):
         except OSError as error:
             raise LogError(f"the log {path} cannot be written: {error.strerror}") from error
         with self._errors():
-            self._db = sqlite3.connect(path, timeout=LOCK_TIMEOUT, isolation_level=None, check_same_thread=False)
+            self._db = sqlite3.connect(path, timeout=WRITE_TIMEOUT, isolation_level=None, check_same_thread=False)
         try:
             self._set_up()
         except BaseException:
@@ -88,7 +88,7 @@ class _Connection(Connection):
             raise
 
     def _set_up(self) -> None:
-        until = time.monotonic() + LOCK_TIMEOUT
+        until = time.monotonic() + WRITE_TIMEOUT
         while True:  # the change to WAL mode does not wait for other processes, so this does
             try:
                 self.rows("PRAGMA journal_mode = WAL")

@@ -25,7 +25,7 @@ from treetop.files import put
 from treetop.paper.published import ORDER, K
 from treetop.paper.results_folder import series
 from treetop.paper.sizes import Sizes
-from treetop.simulation.play import Progress
+from treetop.simulation.play import RunProgress
 
 DATA = ("debian", "synthetic:like=eurlex-4k", "synthetic:like=wiki10-31k", "synthetic:like=amazoncat-13k")
 LARGE = "synthetic:like=amazon-3m,rows=60000"  # for inference times, where nothing else is said
@@ -227,7 +227,7 @@ class RunCache:
             return None
         short = Path(spec).name if not spec.startswith("synthetic:") else "synthetic"
 
-        def named_bar(name: str, total: int, done: int = 0) -> Progress:
+        def named_bar(name: str, total: int, done: int = 0) -> RunProgress:
             return bars(f"{short[:14]} {name}", total, done)
 
         return named_bar

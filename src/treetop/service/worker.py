@@ -32,7 +32,7 @@ from treetop.service.tokens import Tokens
 MAX_HEAD = 1 << 20  # bytes of a request before its body
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 STATUS_LINE, CONTINUE = b"HTTP/1.1 ", b"HTTP/1.1 100"
-SHUTDOWN_TIMEOUT = 30  # seconds to finish accepted requests
+DRAIN_TIMEOUT = 30  # seconds to finish accepted requests
 THREADS = 16  # for work outside the event loop; most of it waits
 GC_THRESHOLD = 20_000  # new objects between two runs of the garbage collector
 KEEP_ALIVE = 75  # seconds that a connection may be idle
@@ -134,7 +134,7 @@ def run(
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
+        timeout_graceful_shutdown=DRAIN_TIMEOUT,
     )
     server = Server(config)
     _core.keep_lock(True)

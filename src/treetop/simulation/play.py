@@ -25,7 +25,7 @@ from treetop.simulation.scenario import Scenario, SwappedRewards
 from treetop.simulation.worlds import Labels, World
 from treetop.tree.tree import Tree
 
-Progress = Callable[[int, float], None]  # rounds done, mean reward a round so far
+RunProgress = Callable[[int, float], None]  # rounds done, mean reward a round so far
 BuildProgress = Callable[[str, int, int], object]  # what is built ("tree", "routing"), how much is done, of how much
 BLOCK = 4096  # rounds decided in one call
 
@@ -83,7 +83,7 @@ class Tracking:
     """
 
     name: str = ""
-    progress: Progress | None = None
+    progress: RunProgress | None = None
     resume: History | None = None
     save: Callable[[History], None] | None = None
 
@@ -240,7 +240,7 @@ class _Game:
     environment: Environment
     world: World
     past: History
-    progress: Progress | None
+    progress: RunProgress | None
 
     def feedback(self, n: int) -> Feedback:
         """What the learner knows of the first n rounds."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from treetop.arrays import Int64s
 from treetop.log.base import Log
-from treetop.log.series import Cell, Series
+from treetop.log.series import Cell, LogSeries
 
 BUCKET = 1.0  # seconds; the series makes them longer as the log grows
 SLICE = 2000  # entries read between two looks at the clock
@@ -48,7 +48,7 @@ class Totals:
 
     def __init__(self, log: Log) -> None:
         self._log, self._lock = log, threading.Lock()
-        self._series: Series | None = None
+        self._series: LogSeries | None = None
         self._coverage, self._covered = Coverage(0, 0.0, ()), -COVERAGE_INTERVAL
         self._looked = self._saved = time.monotonic()
         self._kept = 0
@@ -83,11 +83,11 @@ class Totals:
             self._counted(seconds)
             self._save(time.monotonic())
 
-    def _counted(self, seconds: float) -> tuple[Series, bool]:
+    def _counted(self, seconds: float) -> tuple[LogSeries, bool]:
         """The series, and whether it reached the end of the log."""
         until = time.monotonic() + seconds
         if self._series is None:
-            self._series = Series(self._log, BUCKET)
+            self._series = LogSeries(self._log, BUCKET)
             self._kept = self._series.position
         while not (done := self._series.update(SLICE)) and time.monotonic() < until:
             pass
