@@ -34,9 +34,9 @@ def test_a_night_in_the_context_is_no_change_of_the_world() -> None:
     day_night = world("day_night").day_night
     X_init, Y_init, _ = day_night(2000, 1, 77)
     X, Y, means = day_night(12_000, 2000, 0)
-    parts = [as_rows(part) for part in (X, Y, X_init, Y_init)]
-    data = treetop.Dataset("day and night", *parts)
-    stream = treetop.Stream(data, parts[2], parts[3], np.arange(len(X)), parts[0])
+    contexts, labels, first_contexts, first_labels = (as_rows(part) for part in (X, Y, X_init, Y_init))
+    data = treetop.Dataset("day and night", contexts, labels, first_contexts, first_labels)
+    stream = treetop.Stream(data, first_contexts, first_labels, np.arange(len(X)), contexts)
     tree = treetop.Tree.from_labels_separated(X_init, Y_init, max_leaf=10)
     learner = treetop.Pooled(label_samples=treetop.LabelSamples.of(tree, X_init, Y_init))
     first = initial_fit(treetop.Model.initial(tree, X_init, Y_init), learner)
