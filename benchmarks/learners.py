@@ -85,6 +85,8 @@ def decisions(models: dict[str, tuple[Policy, Model]], contexts: Rows) -> dict[s
 def measure(data: str, init: int | None, horizon: int | None, seed: int, afresh: bool) -> dict[str, Any]:
     dataset = load(data)
     rows, rounds, leaf = dataset.sizes(init, horizon, None)
+    if rounds <= EPOCHS["paper"][0]:
+        raise SystemExit(f"the horizon is {rounds}; the paper's learner first refits after {EPOCHS['paper'][0]} rounds")
     stream, first = begin(dataset, rows, rounds, leaf, seed)
     began = time.process_time()
     _, separate = begin(dataset, rows, rounds, leaf, seed, tree=TreeBuilding(separate_unlabelled=True))

@@ -23,14 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from treetop.bench import machine
+from treetop.bench.timing import machine
 from treetop.log.base import Log
 from treetop.log.open import open_log
 from treetop.log.pack import pack_context, pack_slots
 from treetop.log.records import Event, Reward
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from postgres import Server, binaries
+from helpers.postgres import Server, binaries
 
 TABLE = "CREATE TABLE bare (position {0} PRIMARY KEY, event_id TEXT UNIQUE, time {1}, context {2}, slots {2})"
 

@@ -59,7 +59,7 @@ from treetop.policy.strategies import IGW, Boltzmann, CandidateStrategy, CostAwa
 from treetop.records import Candidates, Decision, Decisions, Explanation, Feedback
 from treetop.simulation.history import History
 from treetop.simulation.observation import Observer
-from treetop.simulation.play import Environment, Learning, Run, Tracking, run
+from treetop.simulation.play import Environment, Learning, Run, Tracking, TreeBuilding, begin, run
 from treetop.simulation.scenario import Scenario
 from treetop.simulation.worlds import World
 from treetop.tree.tree import Tree
@@ -68,6 +68,7 @@ __all__ = [
     "ArmIndex",
     "ArmNotShown",
     "Bandit",
+    "begin",
     "Boltzmann",
     "Candidates",
     "CandidateStrategy",
@@ -138,6 +139,7 @@ __all__ = [
     "Tracking",
     "Tree",
     "TreeConfig",
+    "TreeBuilding",
     "TreetopError",
     "UnknownArm",
     "UnknownEvent",

@@ -182,6 +182,8 @@ def test_new_arms_are_shown_and_learned_from(folder: Path) -> None:
 
 def test_removed_arms_are_never_shown_again(folder: Path) -> None:
     with Bandit.open(folder) as bandit:
+        with pytest.raises(TypeError, match="arms must be a list of ids, not 'a1'"):
+            bandit.remove_arms("a1")
         before = bandit.decide(X[0], event_id="before", k=60)
         assert len(before.arms) == 60
         bandit.remove_arms([f"a{i}" for i in range(0, 60, 2)])

@@ -348,6 +348,8 @@ class Bandit:
 
     def remove_arms(self, arms: Iterable[ArmId]) -> None:
         """Removes arms: they are never shown again. Their ids stay taken; rewards for past decisions are accepted."""
+        if isinstance(arms, str | bytes):
+            raise TypeError(f"arms must be a list of ids, not {arms!r}")
         listed, removed = list(arms), list[int]()
 
         def lines(known: ArmIndex) -> bytes:

@@ -80,9 +80,10 @@ def _show_results(playing: demos.Demo, runs: list[Run], examples: list[dict[str,
     console.print(runs_table(runs))
     console.print(
         f"Always the right arms would earn {playing.attainable():.2f}, arms at random {playing.by_chance():.4f}.\n"
-        f"Most of the arms are right for one or two packages, so most explored ones are wrong.\n"
-        f"[bold]{demos.OURS}[/] is what Bandit and the service do: arms share what is known of their routes,\n"
-        f"the labels that the tree was built from are samples too, exploration is rare. The others are the paper's."
+        f"Most of the arms are right for one or two packages, so most explored ones are wrong. "
+        f"[bold]{demos.OURS}[/] is what Bandit and the service do: arms share what is known of their routes, the "
+        f"labels that the tree was built from are samples too, and explored slots mostly take the best arm left. The "
+        f"others are the paper's."
     )
     best = max(runs, key=lambda run: run.mean_reward)
     console.print(f"\n{len(examples)} late decisions of [bold]{best.strategy}[/]:")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -141,24 +140,23 @@ def serve(
 
     Example: treetop serve shop --port 8700
     """
-    with _extra():
-        from treetop.service import serve as serving
+    _check_extra()
+    from treetop.service import serve as serving
+
     serving.serve(folder, host, port, workers, log, tokens)
 
 
-@contextmanager
-def _extra() -> Iterator[None]:
-    """Turns a failed import of the extra `serve` into an error that says how to install it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise ValueError(f"serving needs {error.name}: pip install 'treetop[serve]'") from None
+def _check_extra() -> None:
+    """Refuses to serve without what the extra `serve` installs, before any port is open."""
+    for name in ("uvicorn", "starlette", "httptools", "prometheus_client"):
+        if find_spec(name) is None:
+            raise ValueError(f"serving needs {name}: pip install 'treetop[serve]'")
 
 
 def serve_demo(folder: Path, rounds: int, seed: int, port: int, rate: float, as_json: bool) -> None:
     """`treetop demo --serve`: prints the address of the dashboard, as JSON or as text, and serves."""
-    with _extra():
-        from treetop.service import demo_traffic
+    _check_extra()
+    from treetop.service import demo_traffic
 
     def announce(url: str) -> None:
         if as_json:

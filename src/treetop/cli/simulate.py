@@ -136,6 +136,12 @@ def simulate(
         return
     console.print(f"{escape(str(facts['name']))}: {facts['arms']:,} arms", highlight=False, soft_wrap=True)
     console.print(runs_table(records))
+    for record in records:
+        if not record.settings["refits"]:
+            first = record.settings["first_epoch"]
+            console.print(
+                f"{record.strategy} ({record.settings['learner']}) was never refitted: --first-epoch is {first:,}"
+            )
     if world.ceiling:
         best, rows = result["ceiling"]["mean_reward"], result["ceiling"]["rows"]
         console.print(f"shown every label, ridge regression gets {best:.3f} on {rows:,} rows it has not seen")

@@ -19,7 +19,9 @@ INIT = 5_000  # rows for tree and routing, where nothing else is said
 class Dataset:
     """Contexts X with the rewards Y of their arms; `X_init`, `Y_init` where a part is set apart for initialisation.
 
-    >>> data = Dataset("mine", as_rows([[1.0], [2.0], [3.0]]), as_rows([[1, 0], [0, 1], [0, 1]], what="labels"))
+    The matrices are scipy's, NumPy's or lists; they are kept as `Rows`.
+
+    >>> data = Dataset("mine", [[1.0], [2.0], [3.0]], [[1, 0], [0, 1], [0, 1]])
     >>> data.facts()["arms"], data.sizes(init=1, horizon=None, max_leaf=None)
     (2, (1, 2, 10))
     """
@@ -37,6 +39,10 @@ class Dataset:
     synthetic: bool = False  # made up: every table and file says so
 
     def __post_init__(self) -> None:
+        for field, what in (("X", "contexts"), ("Y", "labels"), ("X_init", "contexts"), ("Y_init", "labels")):
+            given = getattr(self, field)
+            if given is not None and not isinstance(given, Rows):
+                object.__setattr__(self, field, as_rows(given, what=what))
         if (self.X_init is None) != (self.Y_init is None):
             raise ValueError(f"{self.name}: of X_init and Y_init, one is given without the other")
         for what, names, wanted in (

@@ -119,8 +119,8 @@ def runs_table(runs: Sequence[Run | RunRecord]) -> rich.table.Table:
         if run.strategy == "greedy"
     }
     several, set_apart = len({run.seed for run in runs}) > 1, any(setting for _, setting in apart)
-    heads = ["strategy", *["settings"] * set_apart, *["seed"] * several, "whole stream", "last fifth", "against greedy"]
-    for head in (*heads, "rounds/s", "seconds"):
+    heads = ["strategy", *["settings"] * set_apart, *["seed"] * several, "whole stream", "last fifth"]
+    for head in (*heads, *["against greedy"] * bool(base), "rounds/s", "seconds"):
         words = head in ("strategy", "settings")
         out.add_column(head, justify="left" if words else "right", no_wrap=words)
     for run, (own, setting) in sorted(zip(runs, apart, strict=True), key=lambda pair: -pair[0].mean_reward):
@@ -129,5 +129,5 @@ def runs_table(runs: Sequence[Run | RunRecord]) -> rich.table.Table:
         names = [f"{run.strategy} {own}".strip(), *[setting] * set_apart, *[str(run.seed)] * several]
         rewards = (f"{run.mean_reward:.3f}", f"{run.late_reward:.3f}")
         speed = run.rounds / max(run.seconds, 1e-3)
-        out.add_row(*names, *rewards, ratio, f"{speed:,.0f}", f"{run.seconds:.1f}")
+        out.add_row(*names, *rewards, *[ratio] * bool(base), f"{speed:,.0f}", f"{run.seconds:.1f}")
     return out

@@ -150,7 +150,7 @@ class Endpoint:
             challenge = [(b"www-authenticate", b"Bearer" if self.route.startswith("/v1/") else b"Basic realm=treetop")]
             raise Problem(401, "unauthorized", "a token is needed: Authorization: Bearer TOKEN", challenge)
         if self.scope not in scopes:
-            raise Problem(403, "forbidden", f"this token has not the scope {self.scope!r}")
+            raise Problem(403, "forbidden", f"this token does not have the scope {self.scope!r}")
 
     async def _body(self, receive: Receive, length: bytes) -> bytes:
         """The whole body. Raises a Problem if it is too large or does not arrive in time."""

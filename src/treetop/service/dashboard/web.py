@@ -65,7 +65,7 @@ class Pages:
             if scope and scopes is None:
                 return HTMLResponse(views.login(), 401, {"www-authenticate": "Bearer"})
             if scope and scope not in (scopes or ()):
-                raise Problem(403, "forbidden", f"your token has not the scope {scope!r}")
+                raise Problem(403, "forbidden", f"your token does not have the scope {scope!r}")
             if request.method == "POST" and not _same_origin(request):
                 raise Problem(403, "forbidden", "forms are accepted from the pages of this service only")
             return await handler(request, scopes or frozenset())
