@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from treetop.arrays import check_float, check_int
 from treetop.learning.label_samples import LabelSamples
-from treetop.learning.learners import make_learner
+from treetop.learning.learners import DEFAULT_STRATEGY, make_learner
 from treetop.learning.refit import Learner
 from treetop.learning.schedule import Epochs
 from treetop.policy.policy import MAX_SLOTS, Policy
@@ -40,7 +40,7 @@ class PolicyConfig:
     explore: int = 3
     beam: int = 10
     beta: float | None = None
-    strategy: str = "cost-aware"
+    strategy: str = DEFAULT_STRATEGY["treetop"]
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -248,7 +248,9 @@ class Config:
         if learner != "paper":
             return cls(learner=LearnerConfig(learner))
         learner_config = LearnerConfig("paper", label_samples=False)
-        return cls(PolicyConfig(strategy="igw"), learner=learner_config, refit=RefitConfig(1000, 2.0))
+        return cls(
+            PolicyConfig(strategy=DEFAULT_STRATEGY["paper"]), learner=learner_config, refit=RefitConfig(1000, 2.0)
+        )
 
 
 TABLES: dict[str, type[Any]] = {

@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from treetop.bandit.bandit import Bandit
@@ -18,7 +17,7 @@ from treetop.bandit.creation import check_new
 from treetop.bandit.results import same_decision
 from treetop.cli.options import Json, grouped
 from treetop.cli.output import console
-from treetop.data.datasets import Dataset, Stream, load
+from treetop.data.datasets import Dataset, Stream, load, tree_seed
 
 Folder = Annotated[Path, typer.Argument(help="The bandit's folder.")]
 LogAt = Annotated[str | None, typer.Option("--log", help="postgresql://... or a path; the folder's own if not given.")]
@@ -108,7 +107,7 @@ def _config(policy: InitialPolicy, max_leaf: int, seed: int) -> Config:
     return replace(
         usual,
         policy=PolicyConfig(policy.k, policy.explore, policy.beam, strategy=policy.strategy or usual.policy.strategy),
-        tree=TreeConfig(max_leaf, seed=int(np.random.SeedSequence(seed).generate_state(1)[0])),  # as simulate seeds it
+        tree=TreeConfig(max_leaf, seed=tree_seed(seed)),
         learner=replace(usual.learner, label_samples=not policy.cold),
         refit=usual.refit if first is None else replace(usual.refit, first=first),
     )

@@ -175,6 +175,15 @@ def _from_path(path: Path, split: int, zero_based: readers.ZeroBased) -> Dataset
     return Dataset(path.stem, *readers.read_labelled([path], zero_based)[0])
 
 
+def tree_seed(seed: int) -> int:
+    """The seed of the tree that goes with a stream: `simulate` and `init` build the same one from the same seed.
+
+    >>> tree_seed(0) != tree_seed(1)
+    True
+    """
+    return int(np.random.SeedSequence(seed).generate_state(1)[0])
+
+
 @dataclass(frozen=True, eq=False)
 class Stream:
     """One shuffled experiment: the initialisation set, and the row of the dataset that comes in each round."""

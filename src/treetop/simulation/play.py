@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from treetop.arrays import Bools
-from treetop.data.datasets import Dataset, Stream
+from treetop.data.datasets import Dataset, Stream, tree_seed
 from treetop.effort import Effort
 from treetop.learning.linear import Linear
 from treetop.learning.refit import Learner, refit
@@ -161,7 +161,7 @@ def begin(
         stream.X_init,
         stream.Y_init,
         max_leaf=max_leaf,
-        seed=int(np.random.SeedSequence(seed).generate_state(1)[0]),
+        seed=tree_seed(seed),
         split=tree.split,
         effort=Effort(progress=progress["tree"]),
     )
