@@ -58,6 +58,7 @@ PUBLIC = [
     "Mechanisms",
     "Model",
     "ModelFileError",
+    "ModelPinned",
     "ModelSuperseded",
     "NoEligibleArm",
     "NothingToLearn",

@@ -172,8 +172,8 @@ class Client:
         """
         return self._call("POST", "/v1/refit", {}, retry=False)
 
-    def roll_back(self, model: str | None = None) -> dict[str, Any]:
-        """Makes another kept model current: the one before, or the one named.
+    def roll_back(self, model: str | None = None, pin: bool = False) -> dict[str, Any]:
+        """Makes another kept model current: the one before, or the one named. With `pin`, refits leave it there.
 
         >>> with Client(url) as client:
         ...     before = client.model()["model"]
@@ -181,7 +181,17 @@ class Client:
         ...     client.roll_back(before)["model"] == before
         True
         """
-        return self._call("POST", "/v1/rollback", {} if model is None else {"model": model}, retry=False)
+        wanted = {} if model is None else {"model": model}
+        return self._call("POST", "/v1/rollback", {**wanted, "pin": pin}, retry=False)
+
+    def unpin(self) -> dict[str, Any]:
+        """Lets refits replace the current model again.
+
+        >>> with Client(url) as client:
+        ...     client.roll_back(client.model()["model"], pin=True)["pinned"], client.unpin()["pinned"]
+        (True, False)
+        """
+        return self._call("POST", "/v1/unpin", {}, retry=False)
 
     def change_arms(
         self, add: Sequence[ArmId] = (), remove: Sequence[ArmId] = (), vectors: Any = None

@@ -88,6 +88,10 @@ class ModelSuperseded(TreetopError, ValueError):
     """The model that a new one was made from is not the current one any more."""
 
 
+class ModelPinned(ModelSuperseded):
+    """The current model is pinned: no refit replaces it."""
+
+
 class ServiceError(TreetopError):
     """The service said no: `status`, `code` and a sentence; `stored` where it told what it holds instead.
 

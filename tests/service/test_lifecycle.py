@@ -64,7 +64,7 @@ def test_the_schedule_refits_by_itself(tmp_path: Path) -> None:
         assert service.model_is("000001")  # 35 of 40
         play(service, 5, "c")
         service.wait_for(lambda: service.model_is("000002"))
-        assert service.post("/v1/rollback", {}).json == {"model": "000001", "epoch": 1}
+        assert service.post("/v1/rollback", {}).json == {"model": "000001", "epoch": 1, "pinned": False}
         time.sleep(2 * CHECK_INTERVAL)
         assert service.model_is("000001")  # the schedule does not undo a rollback
         assert "treetop_refits_total 2.0" in service.get("/metrics").content.decode()

@@ -7,8 +7,10 @@ import pytest
 from helpers.problems import topics
 from helpers.running import settings, small_bandit
 
+import treetop.bandit.promotion
 from treetop.bandit import config
 from treetop.bandit.bandit import Bandit
+from treetop.errors import ModelPinned
 from treetop.service.refit_scheduler import FAILED, RefitScheduler
 
 X, Y = topics()
@@ -40,6 +42,40 @@ def test_the_schedule_counts_observed_rounds(bandit: Bandit) -> None:
     assert refits._due() == "schedule"
     with bandit.folder.model_lock():
         assert refits._due() == ""  # one at a time
+
+
+def test_a_pinned_model_is_not_replaced(bandit: Bandit) -> None:
+    refits = RefitScheduler(bandit, None)
+    observe(bandit, 3, "a")
+    assert bandit.roll_back("000000", pin=True) == "000000"
+    assert refits._due() == ""
+    with pytest.raises(ModelPinned, match="model 000000 is pinned"):
+        bandit.refit()
+    bandit.add_arms(["new"])  # the pinned model learns nothing from that
+    assert bandit.folder.state().pinned
+    assert bandit.snapshot.name == "000001"
+    bandit.unpin()
+    assert refits._due() == "schedule"
+    bandit.refit()
+    bandit.roll_back("000001", pin=True)
+    bandit.roll_back("000002")
+    assert not bandit.folder.state().pinned  # the pin was for the other model
+    kinds = [entry["kind"] for entry in bandit.folder.history()]
+    assert kinds == ["created", "rollback", "arms added", "unpinned", "refit", "rollback", "rollback"]
+
+
+def test_a_model_that_is_pinned_while_a_refit_runs_stays(bandit: Bandit, monkeypatch: pytest.MonkeyPatch) -> None:
+    observe(bandit, 3, "a")
+    original = treetop.bandit.promotion.validate
+
+    def pinned_meanwhile(*given: Any) -> None:
+        original(*given)
+        bandit.roll_back("000000", pin=True)
+
+    monkeypatch.setattr("treetop.bandit.bandit.validate", pinned_meanwhile)
+    with pytest.raises(ModelPinned):
+        bandit.refit()
+    assert bandit.folder.models() == ["000000"]
 
 
 def test_pauses_grow_and_a_success_ends_them() -> None:

@@ -209,7 +209,7 @@ FIELDS = st.sampled_from(
 NEARLY = st.dictionaries(
     FIELDS, JSON | st.dictionaries(FIELDS, JSON, max_size=3) | st.lists(JSON, max_size=3), max_size=5
 )
-PATHS = ["/v1/decide", "/v1/reward", "/v1/decide/batch", "/v1/reward/batch", "/v1/explain", "/v1/rollback"]
+PATHS = ["/v1/decide", "/v1/reward", "/v1/decide/batch", "/v1/reward/batch", "/v1/explain", "/v1/rollback", "/v1/unpin"]
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

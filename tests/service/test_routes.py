@@ -227,6 +227,7 @@ def test_the_description_names_every_route(shop: Running) -> None:
         "/v1/model",
         "/v1/refit",
         "/v1/rollback",
+        "/v1/unpin",
         "/v1/arms",
         "/healthz",
         "/readyz",

@@ -29,6 +29,7 @@ def test_tokens_and_their_scopes(folder: Path, tmp_path: Path) -> None:
         ("read", "/v1/model", None),
         ("admin", "/v1/refit", {}),
         ("admin", "/v1/rollback", {}),
+        ("admin", "/v1/unpin", {}),
         ("admin", "/v1/arms", {}),
         ("read", "/metrics", None),
         ("read", "/openapi.json", None),

@@ -287,12 +287,13 @@ class Bandit:
     def refit(self) -> RefitResult:
         """Fits a new model on all feedback in the log and makes it current. Decisions go on with the old one meanwhile.
 
-        Raises FolderInUse if another refit runs, NothingToLearn, InvalidModel, or ModelSuperseded if a rollback came
-        in between; then nothing has changed.
+        Raises FolderInUse if another refit runs, NothingToLearn, InvalidModel, ModelPinned, or ModelSuperseded if a
+        rollback came in between; then nothing has changed.
         """
         with self.folder.model_lock(REFIT_LOCK_TIMEOUT):
             self.refresh()
             start, state = time.perf_counter(), self.folder.state()
+            state.check_not_pinned()
             arms, config = self.snapshot.arms, self.config
             base = self._base()
             observed = self.log.counts().observed
@@ -317,14 +318,29 @@ class Bandit:
         model, missing = self.snapshot.model, len(self.snapshot.arms) - self.snapshot.model.n_arms
         return grow(model, missing, self.config.tree.max_leaf) if missing > 0 else model
 
-    def roll_back(self, model: str | None = None) -> str:
-        """Makes another kept model current, the one before or the one named; returns its name.
+    def roll_back(self, model: str | None = None, pin: bool = False) -> str:
+        """Makes another kept model current, the one before or the one named (which may be the current one).
 
-        The next refit starts from there.
+        Returns its name. The next refit starts from there; with `pin` there is none until `unpin`.
         """
         before = self.snapshot.name
-        state = self.folder.roll_back(model)
-        self.folder.note("rollback", model=state.model, base=before)
+        state = self.folder.roll_back(model, pin)
+        self.folder.note("rollback", model=state.model, base=before, pinned=pin)
+        self.refresh()
+        return state.model
+
+    def unpin(self) -> str:
+        """Lets refits replace the current model again; returns its name.
+
+        >>> import tempfile
+        >>> X = Y = np.eye(4)
+        >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", X=X, Y=Y) as tea:
+        ...     _ = tea.decide(np.ones(4)), tea.roll_back("000000", pin=True)
+        ...     tea.folder.state().pinned, tea.unpin(), tea.refit().model
+        (True, '000000', '000001')
+        """
+        state = self.folder.unpin()
+        self.folder.note("unpinned", model=state.model)
         self.refresh()
         return state.model
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from treetop.arrays import Bools
 from treetop.bandit.arm_index import ArmIndex
-from treetop.errors import ModelFileError, ModelSuperseded
+from treetop.errors import ModelFileError, ModelPinned, ModelSuperseded
 from treetop.files import append, cut_unfinished_line, locked, put
 from treetop.learning.label_samples import LabelSamples, load_label_samples
 from treetop.model.model import Model
@@ -39,7 +39,13 @@ class FolderState:
     next_epoch: int  # of the next model
     refit_observed: int = 0  # rounds with an observed reward that the last refit saw; a rollback does not change it
     refit_time: float = 0.0
+    pinned: bool = False  # whether the current model stays until it is unpinned, whatever the schedule says
     format: int = 1
+
+    def check_not_pinned(self) -> None:
+        """Raises ModelPinned if no refit may replace the current model."""
+        if self.pinned:
+            raise ModelPinned(f"model {self.model} is pinned; unpin it first")
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,8 @@ class BanditFolder:
         """Saves a model that was made from the model `base`, and makes it current.
 
         `catalogue` are lines to add to catalogue.jsonl, `changes` further fields of the state; `keep` models stay.
-        Raises ModelSuperseded if another model became current meanwhile. Nothing changes if anything fails.
+        Raises ModelSuperseded if another model became current meanwhile, ModelPinned if `base` was pinned; a pinned
+        model still takes new arms. Nothing changes if anything fails.
         """
         name = model_name(model.epoch)
         model.save(self.model_path(name))
@@ -128,6 +135,8 @@ class BanditFolder:
             with self.locked_state() as state:
                 if state.model != base:
                     raise ModelSuperseded(f"model {state.model} became current while one was made from {base}")
+                if not catalogue:  # new arms change what a pinned model may show, not what it has learned
+                    state.check_not_pinned()
                 next_epoch = max(state.next_epoch, model.epoch + 1)
                 state = self._write_state(state, catalogue, **changes, model=name, next_epoch=next_epoch)
         except BaseException:
@@ -152,8 +161,8 @@ class BanditFolder:
         with self.locked_state() as state:
             return self._write_state(state, lines(self.arm_index(state)))
 
-    def roll_back(self, name: str | None = None) -> FolderState:
-        """Makes another kept model current: the one before the current one, or the one named."""
+    def roll_back(self, name: str | None = None, pin: bool = False) -> FolderState:
+        """Makes another kept model current: the one before the current one, or the one named. With `pin` it stays."""
         with self.locked_state() as state:
             kept = self.models()
             older = [model for model in kept if int(model) < int(state.model)]
@@ -163,7 +172,12 @@ class BanditFolder:
             if wanted not in kept:
                 raise ValueError(f"there is no model {wanted!r}; kept are {', '.join(kept)}")
             Model.load(self.model_path(wanted))
-            return self._write_state(state, b"", model=wanted)
+            return self._write_state(state, b"", model=wanted, pinned=pin)
+
+    def unpin(self) -> FolderState:
+        """Lets refits replace the current model again."""
+        with self.locked_state() as state:
+            return self._write_state(state, b"", pinned=False)
 
     def _delete_old_models(self, state: FolderState, keep: int) -> None:
         """Keeps the newest models and the current one. A process that still maps a deleted model keeps its pages."""

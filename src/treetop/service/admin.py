@@ -132,6 +132,7 @@ def _model(service: Service) -> schema.ModelAnswer:
         tree=snapshot.tree,
         policy=asdict(snapshot.policy_config),
         kept=bandit.folder.models(),
+        pinned=state.pinned,
         refit=refit,
         trouble=snapshot.trouble or None,
     )
@@ -140,17 +141,24 @@ def _model(service: Service) -> schema.ModelAnswer:
 async def refit(service: Service, request: schema.RefitRequest) -> Raw:
     if (await asyncio.to_thread(service.counts)).decisions == 0:
         raise Problem(409, "nothing_to_learn", "there is no decision in the log to learn from")
+    (await asyncio.to_thread(service.bandit.folder.state)).check_not_pinned()
     service.refits.start_now()
     return Raw(schema.RefitAnswer("started"), 202)
 
 
 async def rollback(service: Service, request: schema.RollbackRequest) -> schema.RollbackAnswer:
     try:
-        name = await asyncio.to_thread(service.bandit.roll_back, request.model)
+        name = await asyncio.to_thread(service.bandit.roll_back, request.model, request.pin)
     except ValueError as error:
         raise Problem(409, "no_such_model", str(error)) from None
-    logs.log_event("rolled back", model=name)
-    return schema.RollbackAnswer(name, service.bandit.snapshot.model.epoch)
+    logs.log_event("rolled back", model=name, pinned=request.pin)
+    return schema.RollbackAnswer(name, service.bandit.snapshot.model.epoch, request.pin)
+
+
+async def unpin(service: Service, request: schema.UnpinRequest) -> schema.RollbackAnswer:
+    name = await asyncio.to_thread(service.bandit.unpin)
+    logs.log_event("unpinned", model=name)
+    return schema.RollbackAnswer(name, service.bandit.snapshot.model.epoch, False)
 
 
 async def arms(service: Service, request: schema.ArmsRequest) -> schema.ArmsAnswer:

@@ -9,6 +9,7 @@ from treetop.errors import (
     EventConflict,
     FolderInUse,
     LogError,
+    ModelPinned,
     NoEligibleArm,
     NothingToLearn,
     Problem,
@@ -43,6 +44,7 @@ CODES: dict[type[Exception], tuple[int, str]] = {
     NoEligibleArm: (422, "no_arms"),
     NothingToLearn: (409, "nothing_to_learn"),
     FolderInUse: (409, "busy"),
+    ModelPinned: (409, "pinned"),
 }
 
 

@@ -132,6 +132,8 @@ class RefitScheduler:
         if state.running or (state.in_a_row and now < state.failed_at + config.pause(state.in_a_row)):
             return ""
         folder = self.bandit.folder.state()
+        if folder.pinned:
+            return ""
         observed = self.bandit.log.counts().observed
         if config.due(folder.refit_observed, observed):
             return "schedule"

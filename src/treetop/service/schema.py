@@ -189,7 +189,8 @@ class RefitStatus(Struct):
 
 
 class ModelAnswer(Struct):
-    """The model that serves. `trouble` says why, if it is not the current one."""
+    """The model that serves. `pinned` models are not replaced by refits; `trouble` says why, if this is not the
+    current one."""
 
     model: str
     epoch: int
@@ -201,6 +202,7 @@ class ModelAnswer(Struct):
     tree: str
     policy: dict[str, Any]
     kept: list[str]
+    pinned: bool
     refit: RefitStatus
     trouble: str | None
 
@@ -214,14 +216,23 @@ class RefitAnswer(Struct):
 
 
 class RollbackRequest(Strict):
-    """The model to make current; without one, the model before the current one."""
+    """The model to make current; without one, the model before the current one. With `pin`, refits do not replace it
+    until /v1/unpin."""
 
     model: Annotated[str, Meta(pattern=r"^\d{6,18}$")] | None = None
+    pin: bool = False
+
+
+class UnpinRequest(Strict):
+    pass
 
 
 class RollbackAnswer(Struct):
+    """The model that serves now, and whether it is pinned."""
+
     model: str
     epoch: int
+    pinned: bool
 
 
 class ArmsRequest(Strict):
