@@ -65,7 +65,7 @@ def limit_files(pid: int, size: int) -> None:
 def test_a_full_disk(folder: Path) -> None:
     with running(folder) as service, Load(service, through=True) as load:
         goes_on(service, load)
-        limit_files(service.process.pid, max(500_000, (folder / "log.sqlite-wal").stat().st_size))
+        limit_files(service.workers()[-1], max(500_000, (folder / "log.sqlite-wal").stat().st_size))
         answer = service.wait_for(lambda: refused(service))
         check_refusal(service, answer)
         assert str(folder).encode() not in answer.content
@@ -75,7 +75,7 @@ def test_a_full_disk(folder: Path) -> None:
         state = service.get("/v1/model").json
         assert state["model"] == "000000"
         assert "disk" in state["refit"]["error"]
-        limit_files(service.process.pid, resource.RLIM_INFINITY)
+        limit_files(service.workers()[-1], resource.RLIM_INFINITY)
         goes_on(service, load)
         refit_works(service)
         load.stop()

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,6 +110,10 @@ class Running:
             time.sleep(0.05)
         return found
 
+    def workers(self) -> list[int]:
+        """The processes that have become ready, the newest last; some of them may have ended since."""
+        return [line["pid"] for line in self.said("ready")]
+
     def model_is(self, name: str) -> bool:
         return bool(self.get("/v1/model").json["model"] == name)
 
@@ -121,15 +125,19 @@ class Running:
 
 @contextmanager
 def running(
-    folder: Path, *options: str, token: str | None = None, environment: dict[str, str] | None = None
+    folder: Path,
+    *options: str,
+    token: str | None = None,
+    environment: dict[str, str] | None = None,
+    before: Sequence[str] = (),
 ) -> Iterator[Running]:
-    """Starts the service and waits until it is ready; ends it in the end."""
+    """Starts the service and waits until it is ready; ends it in the end. `before` comes before its command."""
     lines = folder.parent / f"{folder.name}.lines"
     begun = len(lines.read_text().splitlines()) if lines.exists() else 0
     clean = {key: value for key, value in os.environ.items() if not key.startswith("TREETOP_")}
     with lines.open("a") as file:
         process = subprocess.Popen(
-            [*COMMAND, "serve", str(folder), *(() if "--port" in options else ("--port", "0")), *options],
+            [*before, *COMMAND, "serve", str(folder), *(() if "--port" in options else ("--port", "0")), *options],
             stderr=file,
             text=True,
             env={**clean, **(environment or {})},

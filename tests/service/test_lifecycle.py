@@ -257,7 +257,7 @@ def test_it_finishes_what_it_accepted(folder: Path) -> None:
     assert cut == []
     with Bandit.open(folder) as bandit:
         assert all(bandit.log.event(event) is not None for event in answered)
-    assert [line["event"] for line in service.said()][-2:] == ["finishing", "stopped"]
+    assert [line["event"] for line in service.said()][-4:] == ["finishing", "finishing", "stopped", "stopped"]
     assert all(line.startswith("{") for line in service.lines.read_text().splitlines())  # nothing but JSON lines
 
 

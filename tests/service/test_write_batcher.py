@@ -11,8 +11,8 @@ import pytest
 from treetop.arrays import Ints
 from treetop.errors import LogError, UnknownArm
 from treetop.service import decide, service
+from treetop.service.connections import BufferedTransport
 from treetop.service.http import StartedCoroutine
-from treetop.service.worker import BufferedTransport
 from treetop.service.write_batcher import WriteBatcher
 
 

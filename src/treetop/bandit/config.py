@@ -210,12 +210,16 @@ class LimitConfig:
     batch: int = 1000  # requests in a batch
     in_flight: int = 256  # requests at a time, per worker
     seconds: float = 30.0  # until a request's body must have arrived
+    head_seconds: float = 10.0  # the same for its head, from its first byte or from the connection's beginning
+    connections: int = 1024  # per worker; fewer if the system allows fewer open files
+    bodies: int = 64 << 20  # bytes of all bodies at a time, per worker; one alone is always accepted
 
     def __post_init__(self) -> None:
-        for name in ("body", "batch_body", "features", "arms", "batch", "in_flight"):
+        for name in ("body", "batch_body", "features", "arms", "batch", "in_flight", "connections", "bodies"):
             check_int(name, getattr(self, name), 1, 2**40)
         check_int("k", self.k, 1, MAX_SLOTS)
         check_float("seconds", self.seconds, 0.1, 3600)
+        check_float("head_seconds", self.head_seconds, 0.1, 3600)
 
 
 @dataclass(frozen=True)

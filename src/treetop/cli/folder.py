@@ -142,7 +142,7 @@ def serve(
     _check_extra()
     from treetop.service import serve as serving
 
-    serving.serve(folder, host, port, workers, log, tokens)
+    serving.become_service(folder, host, port, workers, log, tokens)
 
 
 def _check_extra() -> None:

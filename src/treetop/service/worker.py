@@ -9,93 +9,50 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import os
+import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from treetop import _core
 from treetop.bandit.bandit import Bandit
+from treetop.errors import TreetopError
 from treetop.service import logs
 from treetop.service.app import App, create
+from treetop.service.connections import EXTRA, KEEP_ALIVE, Connections, Protocol
 from treetop.service.refit_scheduler import LOG_VARIABLE
 from treetop.service.service import Service
+from treetop.service.supervisor import CANNOT_START, refuse_new
 from treetop.service.tokens import Tokens
 
-MAX_HEAD = 1 << 20  # bytes of a request before its body
-TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-STATUS_LINE, CONTINUE = b"HTTP/1.1 ", b"HTTP/1.1 100"
 DRAIN_TIMEOUT = 30  # seconds to finish accepted requests
 THREADS = 16  # for work outside the event loop; most of it waits
 GC_THRESHOLD = 20_000  # new objects between two runs of the garbage collector
-KEEP_ALIVE = 75  # seconds that a connection may be idle
-
-
-class BufferedTransport:
-    """A transport that sends an answer's head together with the start of its body: one system call instead of two."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport, self._write = transport, transport.write
-        self._head = b""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        if self._head:
-            data, self._head = self._head + data, b""
-        elif data.startswith(STATUS_LINE) and data.endswith(b"\r\n\r\n") and not data.startswith(CONTINUE):
-            self._head = data
-            return
-        self._write(data)
-
-    def flush(self) -> None:
-        if self._head:
-            data, self._head = self._head, b""
-            self._write(data)
-
-    def close(self) -> None:
-        self.flush()
-        self._transport.close()
-
-
-class Protocol(HttpToolsProtocol):
-    """HTTP with a limit on the size of a request's head, which uvicorn does not have."""
-
-    head, complete = 0, False
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(cast(asyncio.Transport, BufferedTransport(transport)))
-
-    def on_response_complete(self) -> None:
-        self.transport.flush()  # type: ignore[attr-defined]  # an answer without a body
-        super().on_response_complete()
-
-    def on_message_begin(self) -> None:
-        self.head, self.complete = 0, False
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        self.complete = True
-        super().on_headers_complete()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self.head += len(data)
-        if self.head > MAX_HEAD and not self.complete and not self.transport.is_closing():
-            self.transport.write(TOO_LARGE)
-            self.transport.close()
+TICKS = 5  # of a tenth of a second between two looks at the connections
+QUEUE_TIMEOUT = 1.0  # seconds to accept the connections that wait in the system's queue
+HANDSHAKE = 0.1  # seconds for connections that are being made to come into that queue
+LINGER = 1.0  # seconds for a request that is on its way when the service ends
+OPEN_FILES = 128  # file descriptors left for the log, models, metrics and refits
 
 
 class Server(uvicorn.Server):
-    """A server whose exit code is 0 after SIGTERM and SIGINT: they ask it to end."""
+    """A server that ends without resetting a connection, with exit code 0 after SIGTERM and SIGINT.
+
+    `parent` is a pipe that closes when the whole service ends; then nobody else takes new connections either.
+    """
+
+    def __init__(self, config: uvicorn.Config, connections: Connections, parent: int | None) -> None:
+        super().__init__(config)
+        self.server_state = self.connections = connections
+        self.parent = parent
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -105,9 +62,61 @@ class Server(uvicorn.Server):
         yield
 
     def finish(self, why: str) -> None:
-        logs.log_event("finishing", why=why, in_flight=len(self.server_state.tasks))
+        if not self.should_exit:
+            logs.log_event("finishing", why=why, in_flight=len(self.connections.tasks))
         self.force_exit = self.should_exit and why == "SIGINT"
         self.should_exit = True
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % TICKS == 0:
+            self.connections.close_overdue(asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accepts who is waiting and nobody else, answers what was asked, closes what is quiet."""
+        listening = sockets or []
+        await self._empty_queue(listening)
+        if self.parent is None or is_readable(self.parent):
+            for one in listening:
+                if refuse_new(one):
+                    await asyncio.sleep(HANDSHAKE)
+            await self._empty_queue(listening)
+        for server in self.servers:
+            server.close()
+        for one in listening:
+            one.close()
+        await self._drain()
+        if not self.force_exit:
+            await self.lifespan.shutdown()
+
+    async def _empty_queue(self, listening: list[socket.socket]) -> None:
+        until = time.monotonic() + QUEUE_TIMEOUT
+        while any(map(is_readable, listening)) and time.monotonic() < until:
+            await asyncio.sleep(0)
+
+    async def _drain(self) -> None:
+        """Waits until every connection has had its last answer; cancels what takes too long."""
+        loop, connections = asyncio.get_running_loop(), self.connections
+        connections.finish()
+        began = loop.time()
+        while (connections.connections or connections.tasks) and not self.force_exit:
+            now = loop.time()
+            if now - began > LINGER:
+                connections.close_quiet(now - LINGER)
+            if now - began > DRAIN_TIMEOUT:
+                logs.log_event("requests given up", logging.ERROR, in_flight=len(connections.tasks))
+                for task in connections.tasks:
+                    task.cancel()
+                await asyncio.gather(*connections.tasks, return_exceptions=True)
+                break
+            await asyncio.sleep(0.02)
+
+
+def is_readable(handle: int | socket.socket) -> bool:
+    """Whether a descriptor has something to read or accept, or its other end is closed."""
+    watch = select.poll()
+    watch.register(handle, select.POLLIN)
+    return bool(watch.poll(0))
 
 
 def run(
@@ -134,9 +143,9 @@ def run(
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=DRAIN_TIMEOUT,
     )
-    server = Server(config)
+    limits = bandit.config.limits
+    server = Server(config, Connections(most_connections(limits.connections), limits.head_seconds), parent)
     _core.keep_lock(True)
     with _rare_collections():
         if sys.version_info >= (3, 11):
@@ -174,7 +183,25 @@ async def _serve(server: Server, listening: socket.socket, parent: int | None) -
 
 def _orphaned(server: Server, parent: int) -> None:
     asyncio.get_running_loop().remove_reader(parent)
-    server.finish("the parent has ended")
+    server.finish("the service ends")
+
+
+def most_connections(wanted: int) -> int:
+    """How many connections a worker may have so that descriptors are left for everything else."""
+    import resource
+
+    needed = wanted + EXTRA + OPEN_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return wanted
+    most = soft - EXTRA - OPEN_FILES
+    if most < 1:
+        raise OSError(f"only {soft} files may be open (ulimit -n); a worker needs {EXTRA + OPEN_FILES + 1} or more")
+    logs.log_event("fewer connections", logging.WARNING, connections=most, wanted=wanted, open_files=soft)
+    return most
 
 
 def cores() -> int:
@@ -187,6 +214,9 @@ def main(folder: str, listening: str, parent: str, workers: str, app: Callable[[
     with socket.socket(fileno=int(listening)) as given:
         try:
             run(Path(folder), given, int(parent), int(workers), app)
+        except (TreetopError, ValueError, OSError) as error:
+            logs.log_event("the worker cannot start", logging.ERROR, why=str(error))
+            sys.exit(CANNOT_START)
         except Exception:
             logs.log_error("the worker could not go on")
             sys.exit(1)
