@@ -9,7 +9,7 @@ CORE := $(wildcard src/core/*.cpp src/core/*.hpp)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 STUBGEN := $(BIN)/python -m nanobind.stubgen --quiet --module treetop._core --output-file
 
-.PHONY: demo test test-long check bench bench-peers bench-all asan clean format stubs
+.PHONY: demo test test-long check bench bench-peers bench-all asan clean format stubs soak
 
 demo: $(BUILT)
 	@$(BIN)/treetop demo
@@ -40,6 +40,10 @@ test: $(BUILT)
 
 test-long: $(BUILT)
 	@$(BIN)/python -m pytest --quiet -m long $(ARGS)
+
+# Half an hour of load and faults: SQLite and PostgreSQL, 1 and 2 workers. Findings make it fail.
+soak: $(BUILT)
+	@$(BIN)/python scripts/soak.py $(ARGS)
 
 check: $(BUILT)
 	@$(BIN)/ruff check --quiet

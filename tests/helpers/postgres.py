@@ -28,13 +28,13 @@ def binaries() -> Path | None:
 
 
 class Server:
-    """One cluster. It survives `stop` and `start`; `close` removes it."""
+    """One cluster, in a folder of its own below `parent`. It survives `stop` and `start`; `close` removes it."""
 
-    def __init__(self, bin: Path, *settings: str) -> None:
+    def __init__(self, bin: Path, *settings: str, parent: Path = Path("/tmp")) -> None:
         self.bin, self.settings = bin, settings
         # The server refuses to run as root; Debian's packages bring a user for it.
         self.user = "postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
-        self.folder = Path(tempfile.mkdtemp(prefix="treetop-pg-", dir="/tmp"))
+        self.folder = Path(tempfile.mkdtemp(prefix="treetop-pg-", dir=parent))
         if os.getuid() == 0:
             shutil.chown(self.folder, self.user)
         self.port = free_port()
