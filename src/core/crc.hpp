@@ -10,9 +10,10 @@
 #include <span>
 #include <vector>
 
+#include "machine.hpp"
 #include "parallel.hpp"
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#ifdef TREETOP_X86
 #include <immintrin.h>
 #endif
 
@@ -46,7 +47,7 @@ inline std::uint32_t crc_bytes(std::uint32_t state, std::span<const std::byte> b
     return state;
 }
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#ifdef TREETOP_X86
 // Gopal et al. 2009, "Fast CRC computation for generic polynomials using PCLMULQDQ": a stretch of 128 bits is replaced
 // by an equal remainder 512 (or 128) bits further on. The factors are powers of x modulo the polynomial.
 __attribute__((target("pclmul"))) inline __m128i crc_fold(__m128i block, __m128i factors, __m128i next) {
@@ -77,7 +78,7 @@ __attribute__((target("pclmul"))) inline std::uint32_t crc_folded(std::uint32_t 
 #endif
 
 inline std::uint32_t crc32(std::span<const std::byte> bytes) {
-#if defined(__x86_64__) && defined(__GNUC__)
+#ifdef TREETOP_X86
     static const bool folds = __builtin_cpu_supports("pclmul");
     if (folds && bytes.size() >= 64) return ~crc_folded(0xffffffff, bytes);
 #endif

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "decimal.hpp"
+
 namespace treetop {
 
 // xmc: a header `rows features labels`, then `l1,l2 f:v f:v` a row. svmlight: the same without a header, comments from
@@ -172,11 +174,11 @@ private:
     // The float32 nearest to the decimal number; smaller than the smallest is 0.
     Place parse_value(Place at, const Place end, const Place pair, float& value) const {
         if (at != end && *at == '+' && at + 1 != end && at[1] != '-') ++at;
-        auto [stop, error] = std::from_chars(at, end, value);
+        auto [stop, error] = parse_decimal(at, end, value);
         if (error == std::errc::invalid_argument) refuse_pair(pair, end);
         if (error == std::errc::result_out_of_range) {
             double wide = std::numeric_limits<double>::infinity();
-            stop = std::from_chars(at, end, wide).ptr;
+            stop = parse_decimal(at, end, wide).ptr;
             if (std::abs(wide) > max_float)
                 fail("the value of " + quoted(pair, end) + " is beyond the range of float32");
             value = static_cast<float>(wide);

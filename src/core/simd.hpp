@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "chunk.hpp"
+#include "machine.hpp"
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#define TREETOP_X86 1
+#ifdef TREETOP_X86
 #include <immintrin.h>
 #endif
 
@@ -223,8 +223,7 @@ inline void add_mapped(const std::byte* list, std::uint32_t bitmap, float value,
 }  // namespace plain
 
 #ifdef TREETOP_X86
-#pragma GCC push_options
-#pragma GCC target("avx2")
+TREETOP_BEGIN_TARGET("avx2")
 namespace avx2 {
 inline std::uint32_t match_narrow(const std::byte* line, std::uint32_t scattered) {
     const __m256i key = _mm256_set1_epi16(static_cast<short>(scattered));
@@ -257,10 +256,9 @@ inline void add_mapped(const std::byte* list, std::uint32_t bitmap, float value,
 }
 #include "kernels.hpp"
 }  // namespace avx2
-#pragma GCC pop_options
+TREETOP_END_TARGET
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,popcnt,prefer-vector-width=512")
+TREETOP_BEGIN_TARGET(TREETOP_AVX512)
 namespace avx512 {
 inline std::uint32_t match_narrow(const std::byte* line, std::uint32_t scattered) {
     const __m512i all = _mm512_load_si512(line);
@@ -284,7 +282,7 @@ inline void add_mapped(const std::byte* list, std::uint32_t bitmap, float value,
 }
 #include "kernels.hpp"
 }  // namespace avx512
-#pragma GCC pop_options
+TREETOP_END_TARGET
 #endif
 
 struct InstructionSet {

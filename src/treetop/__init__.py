@@ -5,6 +5,7 @@ report, paper; bandit, service, bench, cli. Each one's docstring says which ques
 map. Whatever a public function takes or returns can be named from here.
 """
 
+from treetop._version import __version__ as __version__
 from treetop.arrays import Fitted, Rows
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.bandit import Bandit

@@ -225,10 +225,6 @@ def test_a_malformed_file_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     assert result.stderr == f"error: {tmp_path / 'data.txt'} line 3: 'x3' is not a feature:value pair\n"
 
 
-def test_version() -> None:
-    assert process("--version").stdout.strip() == "0.1.0"
-
-
 def test_init_takes_names_from_files(tmp_path: Path) -> None:
     (tmp_path / "arms").write_text("".join(f"arm-{i}\n" for i in range(60)))
     (tmp_path / "features").write_text("".join(f"word-{i}\n" for i in range(40)))

@@ -78,7 +78,7 @@ def test_a_round_trip_changes_nothing(
     new_log: Callable[[str], str], source: str, target: str, form: str, tmp_path: Path
 ) -> None:
     if form == "parquet":
-        pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'treetop[parquet]')")
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'treetop-bandits[parquet]')")
     with open_log(new_log(source)) as one, open_log(new_log(target)) as two:
         fill(one)
         file, again = tmp_path / f"one.{form}", tmp_path / f"two.{form}"

@@ -16,7 +16,9 @@ from helpers.running import PLAIN, Running, named, running, settings, small_band
 from treetop.bandit.bandit import Bandit
 from treetop.log.series import LogSeries
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install 'treetop[dev]')")
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed (pip install 'treetop-bandits[dev]')"
+)
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium (Debian: apt-get install chromium)")
 X, Y = topics()

@@ -48,7 +48,7 @@ def serve(setting: Setting) -> Result:
     try:
         import uvicorn  # noqa: F401
     except ModuleNotFoundError as error:
-        raise ValueError(f"serving needs {error.name}: pip install 'treetop[serve]'") from None
+        raise ValueError(f"serving needs {error.name}: pip install 'treetop-bandits[serve]'") from None
     result = Result()
     for name, subject, names in _models(setting):
         for workers in WORKERS:

@@ -149,7 +149,7 @@ def _check_extra() -> None:
     """Refuses to serve without what the extra `serve` installs, before any port is open."""
     for name in ("uvicorn", "starlette", "httptools", "prometheus_client"):
         if find_spec(name) is None:
-            raise ValueError(f"serving needs {name}: pip install 'treetop[serve]'")
+            raise ValueError(f"serving needs {name}: pip install 'treetop-bandits[serve]'")
 
 
 def serve_demo(folder: Path, rounds: int, seed: int, port: int, rate: float, as_json: bool) -> None:

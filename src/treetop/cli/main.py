@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
+from treetop._version import __version__
 from treetop.cli import folder, log
 from treetop.cli.bench import bench
 from treetop.cli.demo import demo
@@ -52,7 +52,7 @@ def main() -> None:
 
 def _print_version(asked: bool) -> None:
     if asked:
-        print(version("treetop"))
+        print(__version__)
         raise typer.Exit
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from treetop._version import __version__
 from treetop.arrays import Floats
 from treetop.data.datasets import Dataset
 from treetop.experiments import run_folder
@@ -83,8 +84,8 @@ def software_versions() -> dict[str, str]:
     >>> sorted(software_versions())
     ['numpy', 'python', 'scipy', 'treetop']
     """
-    names = ("treetop", "numpy", "scipy")
-    return {**{name: version(name) for name in names}, "python": platform.python_version()}
+    others = {name: version(name) for name in ("numpy", "scipy")}
+    return {"treetop": __version__, **others, "python": platform.python_version()}
 
 
 def distinguishing_settings(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ try:
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 except ModuleNotFoundError:
-    raise LogError("a log in PostgreSQL needs psycopg: pip install 'treetop[postgres]'") from None
+    raise LogError("a log in PostgreSQL needs psycopg: pip install 'treetop-bandits[postgres]'") from None
 
 # A lost server is noticed within about half a minute, unless the address says otherwise.
 NETWORK = {

@@ -294,5 +294,5 @@ def _pyarrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ModuleNotFoundError:
-        raise ValueError("Parquet needs pyarrow: pip install 'treetop[parquet]'") from None
+        raise ValueError("Parquet needs pyarrow: pip install 'treetop-bandits[parquet]'") from None
     return pyarrow, pyarrow.parquet

@@ -6,12 +6,11 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from treetop.experiments.comparison import Series, tally, votes
-from treetop.experiments.records import distinguishing_settings
+from treetop.experiments.records import distinguishing_settings, software_versions
 from treetop.paper.claims import claims_table, verdicts_table
 from treetop.paper.published import dataset_title, legend_name
 from treetop.report.html import Results
@@ -48,11 +47,7 @@ def versions() -> dict[str, str]:
     >>> sorted(versions())
     ['machine', 'numpy', 'python', 'scipy', 'treetop']
     """
-    return {
-        **{name: version(name) for name in ("treetop", "numpy", "scipy")},
-        "python": platform.python_version(),
-        "machine": f"{platform.machine()}, {platform.system()}",
-    }
+    return {**software_versions(), "machine": f"{platform.machine()}, {platform.system()}"}
 
 
 def checksum(path: Path) -> str:

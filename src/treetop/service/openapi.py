@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
 from starlette.types import Scope
 
+from treetop._version import __version__
 from treetop.service import schema
 from treetop.service.http import Endpoint, Handler, Raw
 from treetop.service.service import Service
@@ -46,7 +46,7 @@ def describe(endpoints: list[Endpoint]) -> bytes:
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
-            "info": {"title": "treetop", "version": version("treetop"), "description": "Top-k contextual bandits."},
+            "info": {"title": "treetop", "version": __version__, "description": "Top-k contextual bandits."},
             "paths": paths,
             "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         }
