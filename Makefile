@@ -10,7 +10,7 @@ CORE := $(wildcard src/core/*.cpp src/core/*.hpp)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 STUBGEN := $(BIN)/python -m nanobind.stubgen --quiet --module treetop._core --output-file
 
-.PHONY: demo test test-long check bench bench-peers bench-all asan portable wheel clean format stubs soak
+.PHONY: demo test test-long check docs bench bench-peers bench-all asan portable wheel clean format stubs soak
 
 demo: $(BUILT)
 	@$(BIN)/treetop demo
@@ -55,6 +55,10 @@ check: $(BUILT)
 	@diff -u src/treetop/_core.pyi $(VENV)/_core.pyi || { echo "stubs are stale: run 'make stubs'"; exit 1; }
 	@$(BIN)/python -m pytest --quiet tests/test_imports.py
 
+# The documentation as a site in site/; open site/index.html. A broken link is an error. Nothing is fetched.
+docs: $(BUILT)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 format: $(BUILT)
 	@$(BIN)/ruff check --quiet --fix
 	@$(BIN)/ruff format --quiet
@@ -86,7 +90,8 @@ wheel:
 	@.venv-wheel/bin/python packaging/build_wheel.py
 
 clean:
-	rm -rf .venv .venv-asan .venv-peers .venv-portable .venv-wheel build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .schemathesis .benchmarks
+	rm -rf .venv .venv-asan .venv-peers .venv-portable .venv-wheel build dist site
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .schemathesis .benchmarks
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 # Editable: a change of .py needs nothing, a change of the files named here an incremental build of seconds.
