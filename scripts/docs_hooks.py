@@ -23,7 +23,11 @@ OUTSIDE = (
     "packaging/*/*.json",
 )
 COMMANDS = "<!-- commands -->"
+# What lets the search of a page that was opened as a file work; the theme would fetch it.
+SHIM, OWN_SHIM = "https://unpkg.com/iframe-worker/shim", "assets/iframe-worker/shim.js"  # version 1.0.4
 LINK = re.compile(r"(?<=\]\()([^)#\s]+)")
+CELL, CODE = re.compile(r"<td.*?</td>", re.DOTALL), re.compile(r"(?<=<code>)[^<]+")
+BREAK = re.compile(r"::|(?<=\w)[/_](?=\w)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -37,6 +41,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links are those of the repository, where a page of docs/ stands one folder deeper than on the site."""
+    if page.parent is None:  # a tab of its own has no other pages to list beside it
+        page.meta["hide"] = ["navigation"]
     here = _place_in_repository(page.file)
 
     def on_site(found: re.Match[str]) -> str:
@@ -46,6 +52,20 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return _from(page.file.src_uri, _place_on_site(target.resolve().relative_to(ROOT)))
 
     return LINK.sub(on_site, markdown).replace(COMMANDS, _commands())
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Long names in tables may be broken after `/`, `_` and `::`, and nowhere else."""
+    return CELL.sub(lambda cell: CODE.sub(lambda code: BREAK.sub(r"\g<0><wbr>", code[0]), cell[0]), html)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Pages fetch nothing from elsewhere."""
+    return output.replace(SHIM, _from(page.url, Path(OWN_SHIM)))
+
+
+def on_post_template(output_content: str, template_name: str, config: MkDocsConfig) -> str:
+    return output_content.replace(SHIM, OWN_SHIM)
 
 
 def _place_in_repository(file: File) -> Path:

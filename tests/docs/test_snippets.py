@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from helpers.postgres import Server, free_port
+from helpers.postgres import free_port, new_database
 from helpers.snippets import ROOT, RUN, blocks, indented_commands, pages
 
 PAGES = [page for page in pages() if any(block.language in RUN and not block.not_run for block in blocks(page))]
 PORTS = ("8700", "8701")
+TOOLS = ("curl", "sqlite3", "openssl", "pg_dump")
 DATABASES = ("postgresql://shop@127.0.0.1/shop", "postgresql://shop@127.0.0.2/shop")
 # Blocks that are not run, each with its reason in the page. A new one is a decision: count it here.
 NOT_RUN = {"README.md": 1, "docs/experiments.md": 4, "docs/performance.md": 1, "docs/start.md": 1}
 KNOWN = {*RUN, "output", "text", "json", "yaml", "ini"}
 SECONDS = 300.0  # that a page may take on a busy machine
-_databases = itertools.count()
 
 
 def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
-
-
-def new_database(server: Server) -> str:
-    """The address of an empty database."""
-    import psycopg
-
-    made = f"docs{next(_databases)}"
-    with psycopg.connect(server.address, autocommit=True) as db:
-        db.execute(f"CREATE DATABASE {made}".encode())
-    return server.address.removesuffix("/postgres") + f"/{made}"
 
 
 def run_page(page: Path, folder: Path, replacements: dict[str, str]) -> tuple[int, str]:
@@ -59,6 +49,8 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, request: pytest.
     replacements = {port: str(free_port()) for port in PORTS}
     replacements["serve shop &"] = f"serve shop --port {replacements['8700']} &"
     text = page.read_text()
+    if missing := [tool for tool in TOOLS if tool in text and shutil.which(tool) is None]:
+        pytest.skip(f"{missing[0]} is not installed")
     for address in DATABASES:
         if address in text:
             replacements[address] = new_database(request.getfixturevalue("server"))

@@ -109,4 +109,14 @@ def new_schema(server: Server) -> str:
     return f"{server.address}?options=-csearch_path%3D{name}"
 
 
+def new_database(server: Server) -> str:
+    """The address of an empty database of its own."""
+    import psycopg
+
+    name = f"database{next(_schemas)}"
+    with psycopg.connect(server.address, autocommit=True) as db:
+        db.execute(f"CREATE DATABASE {name}".encode())
+    return server.address.removesuffix("/postgres") + f"/{name}"
+
+
 _schemas = itertools.count()

@@ -1,4 +1,4 @@
-"""The scripts of `benchmarks/`, as modules."""
+"""The scripts of `benchmarks/` and `scripts/`, as modules."""
 
 import importlib.util
 import sys
@@ -8,8 +8,8 @@ from types import ModuleType
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
+def script(name: str, folder: Path = BENCHMARKS) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)

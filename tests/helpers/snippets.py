@@ -56,9 +56,14 @@ def pages() -> list[Path]:
 
 
 def blocks(page: Path) -> list[Block]:
-    """The fenced blocks of a page; an `output` block belongs to the one before it."""
+    """The fenced blocks of a page."""
+    return blocks_of(page.read_text())
+
+
+def blocks_of(markdown: str) -> list[Block]:
+    """The fenced blocks of a text; an `output` block belongs to the one before it."""
     found: list[Block] = []
-    lines = page.read_text().splitlines()
+    lines = markdown.splitlines()
     number, reason = 0, ""
     while number < len(lines):
         line, number = lines[number], number + 1
