@@ -3,7 +3,7 @@
 import doctest
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -126,7 +126,8 @@ def test_it_gives_up(flaky: Flaky) -> None:
 
 def test_what_is_not_safe_is_sent_once(flaky: Flaky) -> None:
     with treetop.Client(flaky.url, pause=0.001) as client:
-        for call in (client.refit, client.roll_back, lambda: client.change_arms(add=["x"])):
+        calls: list[Callable[[], Any]] = [client.refit, client.roll_back, lambda: client.change_arms(add=["x"])]
+        for call in calls:
             flaky.plan, flaky.heard = [refusal(503)], []
             with pytest.raises(treetop.ServiceError):
                 call()

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "keys.hpp"
 #include "python.hpp"
 
 namespace treetop {
@@ -57,6 +58,18 @@ nb::object named_row(const nb::dict& features, const nb::dict& places, std::int6
     return nb::make_tuple(pack1(std::move(start)), pack1(std::move(index)), pack1(std::move(row)), unknown);
 }
 
+// How many values of a row are larger in size than the limit of their column.
+std::int64_t beyond(In<std::int32_t> index, In<float> value, In<float> limit) {
+    if (index.size() != value.size()) throw std::invalid_argument("indices and values differ in number");
+    std::int64_t count = 0;
+    for (std::size_t j = 0; j < index.size(); ++j) {
+        const auto column = static_cast<std::size_t>(index(j));
+        if (column >= limit.size()) throw std::invalid_argument("a column has no limit");
+        count += std::abs(value(j)) > limit(column);
+    }
+    return count;
+}
+
 }  // namespace
 
 void bind_names(nb::module_& m) {
@@ -65,6 +78,12 @@ void bind_names(nb::module_& m) {
           nb::sig("def named_row(features: dict[str, object], places: dict[str, int], columns: int) -> "
                   "tuple[NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.float32], int] | None"),
           "(start, index, value, names that have no place) of a context by names; None for what is not plain.");
+    m.def("beyond", &beyond, "index"_a.noconvert(), "value"_a.noconvert(), "limit"_a.noconvert(),
+          "How many values of a row are larger in size than the limit of their column.");
+    m.def(
+        "may_repeat_keys",
+        [](const nb::bytes& json) { return may_repeat_keys(std::string_view(json.c_str(), json.size())); }, "json"_a,
+        "False only if no object of this JSON has a key twice; it must have been decoded before.");
 }
 
 }  // namespace treetop

@@ -143,6 +143,16 @@ def named_row(features: dict[str, object], places: dict[str, int], columns: int)
     (start, index, value, names that have no place) of a context by names; None for what is not plain.
     """
 
+def beyond(index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], limit: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> int:
+    """
+    How many values of a row are larger in size than the limit of their column.
+    """
+
+def may_repeat_keys(json: bytes) -> bool:
+    """
+    False only if no object of this JSON has a key twice; it must have been decoded before.
+    """
+
 class TextReader:
     def __init__(self, form: int) -> None: ...
 

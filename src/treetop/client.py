@@ -25,6 +25,7 @@ from treetop.errors import ServiceError, ServiceUnreachable
 
 RETRY_STATUSES = (429, 502, 503, 504)
 MAX_PAUSE = 10.0  # seconds between two attempts
+REFIT_TIMEOUT = 90.0  # seconds; the service answers after 60 at the latest
 
 
 class Client:
@@ -162,15 +163,18 @@ class Client:
         except (ServiceError, ServiceUnreachable):
             return False
 
-    def refit(self) -> dict[str, Any]:
-        """Starts a refit; `model()` shows when the new model serves.
+    def refit(self, wait: bool = False) -> dict[str, Any]:
+        """Starts a refit. With `wait`, returns when the new model serves; the status is still "started" if that takes
+        more than a minute.
 
         >>> with Client(url) as client:
         ...     _ = client.decide({"fresh": 1.0})
-        ...     client.refit()
-        {'status': 'started'}
+        ...     client.refit(wait=True)["status"]
+        'done'
         """
-        return self._call("POST", "/v1/refit", {}, retry=False)
+        timeout = max(self._timeout, REFIT_TIMEOUT) if wait else self._timeout
+        with contextlib.closing(Client(self.url, self._token, timeout)) as patient:
+            return patient._call("POST", "/v1/refit", {"wait": wait}, retry=False)
 
     def roll_back(self, model: str | None = None, pin: bool = False) -> dict[str, Any]:
         """Makes another kept model current: the one before, or the one named. With `pin`, refits leave it there.

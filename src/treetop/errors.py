@@ -3,7 +3,7 @@
     TreetopError
       ModelFileError, LogError, FolderInUse               files, databases and folders
       UnknownArm, UnknownFeature, UnknownEvent            names that nothing stands for
-      ArmNotShown, NoEligibleArm                          requests that cannot be met
+      ArmNotShown, NoEligibleArm, FeatureOutlier          requests that cannot be met
       EventConflict, RewardConflict                       something else is stored under that id
       NothingToLearn, InvalidModel, ModelSuperseded       why a refit published nothing
       ServiceError, ServiceUnreachable                    what a client of the service meets
@@ -46,6 +46,10 @@ class UnknownArm(TreetopError, ValueError):
 
 class UnknownFeature(TreetopError, ValueError):
     """A feature that is not in the vocabulary, where those are refused."""
+
+
+class FeatureOutlier(TreetopError, ValueError):
+    """A value far outside what its feature has shown, where those are refused."""
 
 
 class UnknownEvent(TreetopError, ValueError):

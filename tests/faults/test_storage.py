@@ -34,6 +34,12 @@ def refused(service: Running) -> Answer | None:
     return answer if answer.status != 200 else None
 
 
+def unready(service: Running) -> Answer | None:
+    """The answer of /readyz, if it is a refusal."""
+    answer = service.get("/readyz")
+    return answer if answer.status != 200 else None
+
+
 def check_refusal(service: Running, answer: Answer) -> None:
     assert (answer.status, answer.code) == (503, "log_unavailable")
     assert answer.headers["retry-after"] == "1"
@@ -69,6 +75,9 @@ def test_a_full_disk(folder: Path) -> None:
         answer = service.wait_for(lambda: refused(service))
         check_refusal(service, answer)
         assert str(folder).encode() not in answer.content
+        full = service.get("/readyz")
+        assert (full.status, full.code) == (503, "log_unavailable")
+        assert str(folder).encode() not in full.content
         assert service.get("/v1/events/load-0-0").status == 200  # reading goes on
         assert service.post("/v1/refit", {}).status == 202
         service.wait_for(lambda: service.said("refit failed"))
@@ -83,6 +92,30 @@ def test_a_full_disk(folder: Path) -> None:
         assert service.end() == 0
     with Bandit.open(folder) as bandit:
         load.acknowledged.check(bandit)
+
+
+def test_readiness_without_requests(folder: Path) -> None:
+    """Nobody decides: readiness finds out by itself that the disk is full, and that it is not any more."""
+    with running(folder) as service:
+        assert service.get("/readyz").json == {"status": "ready"}
+        limit_files(service.process.pid, 1)
+        refusal = service.wait_for(lambda: unready(service))
+        assert (refusal.status, refusal.code, refusal.headers["retry-after"]) == (503, "log_unavailable", "1")
+        assert refused(service)
+        limit_files(service.process.pid, resource.RLIM_INFINITY)
+        service.wait_for(lambda: not unready(service))
+        assert refused(service) is None
+        assert service.said("ready again")
+
+
+def test_readiness_of_a_folder_without_a_model(folder: Path) -> None:
+    with running(folder) as service:
+        assert unready(service) is None
+        (folder / "models").rename(folder / "elsewhere")
+        refusal = service.wait_for(lambda: unready(service))
+        assert (refusal.status, refusal.code) == (503, "no_model")
+        (folder / "elsewhere").rename(folder / "models")
+        service.wait_for(lambda: not unready(service))
 
 
 def writable(folder: Path, yes: bool) -> bool:
@@ -152,7 +185,7 @@ def test_postgresql_stops_and_starts(folder: Path, server: Any, how: signal.Sign
         finally:
             server.start()
         goes_on(service, load)
-        assert service.get("/readyz").status == 200
+        service.wait_for(lambda: not unready(service))
         refit_works(service)
         load.stop()
         assert only_refusals(load)

@@ -24,6 +24,7 @@ from treetop.bandit.config import CONFIG, Config, read_config
 from treetop.bandit.creation import VOCABULARY, create_folder
 from treetop.bandit.folder import LOG, BanditFolder, FolderState, model_name
 from treetop.bandit.growth import grow
+from treetop.bandit.outliers import OutlierLimits
 from treetop.bandit.promotion import next_fit, validate
 from treetop.bandit.results import RefitResult, ServedDecision, check_stored
 from treetop.bandit.snapshot import Snapshot, replayed_decision, tree_id
@@ -75,8 +76,8 @@ class Bandit:
         self._loading = threading.Lock()
         self._signature, self._state = folder.signature(), folder.state()
         name, model, trouble = folder.load_model(self._state)
-        self.snapshot = Snapshot(name, model, folder.arm_index(self._state), config.policy, trouble).prepare()
         self.vocabulary = Vocabulary(model.n_features, _feature_names(folder), config.features.strict_features)
+        self.snapshot = self._snapshot(name, model, folder.arm_index(self._state), trouble)
 
     @classmethod
     def create(
@@ -176,7 +177,11 @@ class Bandit:
         name, model, trouble = self.folder.load_model(state)
         if trouble and name == old.name:
             model = old.model
-        return Snapshot(name, model, arms, self.config.policy, trouble).prepare()
+        return self._snapshot(name, model, arms, trouble)
+
+    def _snapshot(self, name: str, model: Model, arms: ArmIndex, trouble: str) -> Snapshot:
+        limits = OutlierLimits.of(model, self.config.features, self.vocabulary)
+        return Snapshot(name, model, arms, self.config.policy, trouble, limits).prepare()
 
     def row(self, x: Mapping[str, float] | Matrix) -> Rows:
         """The row of a context, which is given by feature names or as numbers.
@@ -206,9 +211,11 @@ class Bandit:
 
         `x` is a context by feature names or as numbers. `k` and `explore` override the settings; `eligible` and
         `exclude` are lists of arm ids. The same event id with the same request returns the logged decision again, with
-        another request it raises EventConflict. Raises NoEligibleArm if no arm is left.
+        another request it raises EventConflict. Raises NoEligibleArm if no arm is left, FeatureOutlier if the settings
+        refuse values far outside what a feature has shown.
         """
-        snapshot, row = self.snapshot, self.row(x)
+        snapshot = self.snapshot
+        row = snapshot.bounded(self.row(x))
         name = None if event_id is None else event_name(event_id)
         arm_filter = snapshot.arm_filter(eligible, exclude)
         event = snapshot.decide(row, name, k, explore, arm_filter)
@@ -236,7 +243,7 @@ class Bandit:
         1.0
         """
         snapshot = self.snapshot
-        return snapshot.explain(self.row(x), snapshot.arm_filter(eligible, exclude))
+        return snapshot.explain(snapshot.bounded(self.row(x)), snapshot.arm_filter(eligible, exclude))
 
     def reward(self, event_id: str | int, rewards: Mapping[ArmId, float]) -> None:
         """Stores rewards in [0, 1] for arms of an event: all of them or none. Sending the same again changes nothing.
@@ -262,7 +269,8 @@ class Bandit:
         arms = self.snapshot.arms.find(rewards).tolist()
         values = [check_float(f"reward of arm {arm!r}", value, 0, 1) for arm, value in rewards.items()]
         if len(set(arms)) < len(arms):
-            raise ValueError("an arm is in it twice")
+            twice = next(arm for i, arm in enumerate(arms) if arm in arms[:i])
+            raise ValueError(f"arm {self.snapshot.arms.ids[twice]!r} is in it twice")
         return [Reward(event_id, arm, value, now) for arm, value in zip(arms, values, strict=True)]
 
     def event(self, event_id: str | int) -> StoredEvent:

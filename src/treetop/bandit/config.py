@@ -23,6 +23,7 @@ else:
 
 CONFIG = "config.toml"
 YEAR = 366 * 86400.0  # seconds
+OUTLIERS = ("clip", "refuse", "accept")
 T = TypeVar("T")
 
 
@@ -80,15 +81,23 @@ class TreeConfig:
 class FeatureConfig:
     """`strict_features`: whether an unknown feature name is refused, or counted and ignored.
 
+    `outliers`: what is done with a value beyond `outlier_factor` times what its feature has shown: `clip` takes the
+    limit instead, `refuse` refuses the request, `accept` takes the value as it is.
+
     >>> Config(features=FeatureConfig(strict_features=True)).features.strict_features
     True
     """
 
     strict_features: bool = False
+    outliers: str = "clip"
+    outlier_factor: float = 10.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.strict_features, bool):
             raise TypeError(f"strict_features must be true or false, not {self.strict_features!r}")
+        if self.outliers not in OUTLIERS:
+            raise ValueError(f"outliers is {self.outliers!r}; it must be one of {', '.join(OUTLIERS)}")
+        check_float("outlier_factor", self.outlier_factor, 1, 1e30)
 
 
 @dataclass(frozen=True)
@@ -319,7 +328,7 @@ def config_text(config: Config) -> str:
     about = {
         "policy": "slots of a decision, how many of them explore, nodes that survive each level of the search",
         "tree": "arms in a leaf at most; branching and seed are only used when the tree is built",
-        "features": "strict_features = true refuses features that are not in the vocabulary",
+        "features": 'strict_features refuses unknown names; outliers = "clip", "refuse" or "accept" absurd values',
         "learner": 'name = "treetop" shares strength between arms, "paper" does not; label_samples: learn labels',
         "refit": "after `first` observed rounds, then at `factor` times as many; `every` seconds; `keep` models",
         "rewards": "default_reward = 0.0 counts a slot without a reward as 0 after `reward_wait` seconds",

@@ -21,6 +21,7 @@ from treetop.bandit.vocabulary import Vocabulary
 from treetop.files import put, sync_folder
 from treetop.learning.label_samples import LabelSamples, save_label_samples
 from treetop.learning.refit import initial_fit
+from treetop.model.feature_scale import feature_scale
 from treetop.model.model import Model
 from treetop.tree.tree import Tree
 
@@ -59,6 +60,8 @@ def create_folder(
     arms = catalogue.index(first.n_arms)
     names = None if features is None else tuple(features)
     Vocabulary(first.n_features, names)
+    if (shown := catalogue.vectors if X is None else X) is not None:
+        first = replace(first, feature_scale=feature_scale(as_rows(shown, first.n_features)))
     samples = _label_samples(first, X, Y, config)
     if samples is not None and first.n_seen == 0:
         first = initial_fit(first, config.learner.make_learner(samples))

@@ -10,6 +10,7 @@ import numpy as np
 from treetop.arrays import Floats, as_rows
 from treetop.errors import InvalidModel, NothingToLearn
 from treetop.learning.refit import Learner, refit
+from treetop.model.feature_scale import raised_scale
 from treetop.model.model import Model
 from treetop.policy.policy import Policy
 from treetop.records import Feedback
@@ -35,7 +36,8 @@ def next_fit(base: Model, feedback: Feedback, learner: Learner, epoch: int) -> t
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = refit(base, feedback, learner)
-    return replace(model, epoch=epoch), tuple(str(warning.message) for warning in caught)
+    scale = raised_scale(base.feature_scale, feedback.contexts)
+    return replace(model, epoch=epoch, feature_scale=scale), tuple(str(warning.message) for warning in caught)
 
 
 def validate(model: Model, base: Model, feedback: Feedback, policy: Policy) -> None:

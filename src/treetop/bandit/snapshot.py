@@ -20,6 +20,7 @@ from treetop.arrays import Ints, Rows
 from treetop.bandit.arm_filter import DIGEST_BYTES, NO_ARMS, ArmFilter, logged_filter, make_filter
 from treetop.bandit.arm_index import ArmId, ArmIndex
 from treetop.bandit.config import PolicyConfig
+from treetop.bandit.outliers import ClippedRow, OutlierLimits
 from treetop.log.records import Event
 from treetop.model.model import Model
 from treetop.policy.eligibility import EXCEPT, ONLY, Eligible
@@ -55,6 +56,7 @@ class Snapshot:
     arms: ArmIndex
     policy_config: PolicyConfig
     trouble: str = ""
+    limits: OutlierLimits | None = None
     policies: dict[tuple[int | None, int | None], tuple[Policy, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -96,6 +98,10 @@ class Snapshot:
             return make_filter(self.model.tree, self.arms, EXCEPT, banned)
         only = np.setdiff1d(self.arms.find(eligible), banned)
         return make_filter(self.model.tree, self.arms, ONLY, only)
+
+    def bounded(self, row: Rows) -> Rows:
+        """The row that a decision is made of: without values far outside what their features have shown."""
+        return row if self.limits is None else self.limits.bound(row)
 
     def decide(
         self, row: Rows, event_id: str | None, k: int | None, explore: int | None, arm_filter: ArmFilter
@@ -147,15 +153,15 @@ class Snapshot:
         arm_filter.check_any(self.model.n_arms)
         return policy.explain(self.model, row, arm_filter.eligible)
 
-    def explain_logged(self, event: Event, find_set: Callable[[str], Ints | None]) -> Explanation:
-        """Every effective arm that a logged decision could choose from; the snapshot must have its model."""
-        found = logged_filter(event, self.model.tree, self.arms, find_set)
+    def explain_logged(self, event: Event, arm_filter: ArmFilter) -> Explanation:
+        """Every effective arm that a logged decision could choose from, by its `logged_filter`; the snapshot must have
+        its model."""
         policy = PolicyConfig(**json.loads(event.policy)).make_policy()
-        return policy.explain(self.model, logged_row(event, self.model), found.eligible)
+        return policy.explain(self.model, logged_row(event, self.model), arm_filter.eligible)
 
 
 def request_digest(row: Rows, k: int | None, explore: int | None, arm_filter: ArmFilter) -> bytes:
-    """A request in 16 bytes. Equal requests have equal digests, however their features were spelled.
+    """A request in 16 bytes. Equal requests have equal digests, however their features were spelled or clipped.
 
     >>> from treetop.bandit.arm_filter import NO_FILTER
     >>> row = Rows(np.array([0, 1]), np.array([3], np.int32), np.ones(1, np.float32), 4)
@@ -163,6 +169,7 @@ def request_digest(row: Rows, k: int | None, explore: int | None, arm_filter: Ar
     >>> two == again, two == three
     (True, False)
     """
+    row = row.given if isinstance(row, ClippedRow) else row
     kind = arm_filter.name[:1] if len(arm_filter.listed) or arm_filter.name[:1] == "+" else ""
     head = f"{len(row.index)} {k} {explore} {kind} ".encode()
     parts = (head, row.index.tobytes(), row.value.tobytes(), arm_filter.listed.tobytes())

@@ -45,6 +45,14 @@ class Vocabulary:
         """Column by name."""
         return {name: i for i, name in enumerate(self.names or map(str, range(self.columns)))}
 
+    def name(self, column: int) -> str:
+        """The name of a column.
+
+        >>> Vocabulary(2).name(1)
+        '1'
+        """
+        return str(column) if self.names is None else self.names[column]
+
     def named(self, features: Mapping[str, float]) -> tuple[Rows, int]:
         """The row of a context given by name, and how many names are unknown (UnknownFeature if strict)."""
         if (fast := self.named_fast(features)) is not None:

@@ -23,7 +23,7 @@ from treetop.arrays import (
     check_int,
 )
 from treetop.effort import Progress
-from treetop.learning.samples import paper_samples
+from treetop.learning.samples import paper_samples, without_outliers
 from treetop.model.model import Model
 from treetop.records import Feedback
 
@@ -101,7 +101,8 @@ class Linear:
         return int.from_bytes(hashlib.blake2b(repr(settings).encode(), digest_size=8).digest(), "little", signed=True)
 
     def learn(self, model: Model, feedback: Feedback, progress: Progress | None = None) -> Model:
-        """The faithful learner: a regressor per node and per arm, each on its own samples.
+        """The faithful learner: a regressor per node and per arm, each on its own samples; contexts far larger than the
+        others are scaled down.
 
         >>> from treetop.tree.tree import Tree
         >>> X = Y = np.eye(2, dtype=np.float32)
@@ -110,7 +111,8 @@ class Linear:
         1
         """
         found = paper_samples(feedback, model)
-        rewards = self.solve(feedback.contexts, *found, before=model.reward_rows, progress=progress)
+        contexts = without_outliers(feedback.contexts)
+        rewards = self.solve(contexts, *found, before=model.reward_rows, progress=progress)
         return replace(model, reward_rows=rewards, epoch=model.epoch + 1, n_seen=len(feedback), pooled=None)
 
     def fit(self, X: Matrix, y: Any) -> Linear:

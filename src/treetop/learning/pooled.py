@@ -19,7 +19,7 @@ from treetop.learning.linear import Linear
 from treetop.learning.placement import initial_tree, placed, rewarded_unlabelled
 from treetop.learning.pooled_means import KNOTS, interpolate, pooled_means, pooled_rounds, slack
 from treetop.learning.routes import RouteCache, shown_routes
-from treetop.learning.samples import Samples, by_group, check_fits, latest, latest_step
+from treetop.learning.samples import Samples, by_group, check_fits, latest, latest_step, without_outliers
 from treetop.learning.trial_value import DRAWS, TrialValues
 from treetop.model.model import Model
 from treetop.model.pooled_state import LEAF_FACTOR, PooledState
@@ -124,9 +124,8 @@ class Pooled:
             found = np.unique(rewarded_unlabelled(feedback, labelled)[0])
             count[~labelled] //= ANCHORS
         start, rows, targets = self._problems(model, samples, residual, found)
-        rewards = self._solver().solve(
-            samples.contexts, start, rows, targets, before=model.reward_rows, progress=progress
-        )
+        contexts = without_outliers(samples.contexts)
+        rewards = self._solver().solve(contexts, start, rows, targets, before=model.reward_rows, progress=progress)
         through = feedback.rewards[feedback.observed & (feedback.nodes >= 0)]
         pooled = PooledState(
             means=means.astype(np.float32),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,6 +10,9 @@ import scipy.sparse as sp
 from treetop.arrays import Bools, Float32s, Floats, Int64s, Ints, Rows, as_rows
 from treetop.model.model import Model
 from treetop.records import Feedback
+
+FAR = 4.0  # times the median norm: contexts beyond are outliers
+BLOCK = 65_536  # contexts whose squares are in memory at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,34 @@ class Samples:
             np.concatenate([self.log_route, later.log_route]),
             np.concatenate([self.weight, later.weight]),
         )
+
+
+def without_outliers(contexts: Rows) -> Rows:
+    """The contexts with those of a norm beyond FAR times the median scaled down to the median.
+
+    A regressor fits a sample of a large norm whatever the others say. Scaled down, it moves weights no more than others
+    do. Contexts of which none is so large are returned as they are.
+
+    >>> without_outliers(as_rows([[3.0, 4.0], [0.0, 5.0], [600.0, 800.0]])).value
+    array([3., 4., 5., 3., 4.], dtype=float32)
+    """
+    n = len(contexts)
+    blocks = (contexts.slice(first, min(first + BLOCK, n)) for first in range(0, n, BLOCK))
+    norms = np.concatenate([np.zeros(0), *map(_norms, blocks)])
+    ordinary = np.median(norms[norms > 0]) if norms.any() else 0.0
+    far = np.flatnonzero(norms > FAR * ordinary)
+    if len(far) == 0:
+        return contexts
+    value = contexts.value.copy()
+    for row in far.tolist():
+        value[contexts.start[row] : contexts.start[row + 1]] *= ordinary / norms[row]
+    return replace(contexts, value=value)
+
+
+def _norms(contexts: Rows) -> Floats:
+    squares = contexts.csr().astype(np.float64)
+    squares.data **= 2
+    return np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
 
 
 def by_group(group: Ints, groups: int) -> tuple[Int64s, Ints]:

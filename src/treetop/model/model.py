@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from treetop import _core
-from treetop.arrays import Fitted, Matrix, Rows, as_rows, check_int
+from treetop.arrays import Fitted, Float32s, Matrix, Rows, as_rows, check_int
 from treetop.errors import ModelFileError
 from treetop.files import sync_folder
 from treetop.model.pooled_state import PooledState
@@ -46,6 +46,7 @@ class Model:
     """What one epoch decides with; `pooled` is what treetop's own learner adds to the paper's.
 
     `route_rows` has a row a node, `reward_rows` a row a node, then a row an arm; columns: features, then the bias.
+    `feature_scale` says how large each feature has been, None if nobody knows.
 
     >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
     >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
@@ -62,6 +63,7 @@ class Model:
     n_seen: int = 0
     geometric: bool = False
     pooled: PooledState | None = None
+    feature_scale: Float32s | None = None
 
     def __post_init__(self) -> None:
         nodes, arms = self.tree.n_nodes, self.tree.n_arms
@@ -81,6 +83,11 @@ class Model:
             )
         if self.pooled is not None:
             self.pooled.check_fits(arms, nodes)
+        if (scale := self.feature_scale) is not None:
+            if scale.shape != (self.n_features,):
+                raise ValueError(f"the scale of {len(scale)} features does not fit a model of {self.n_features}")
+            if len(scale) and not (scale.min() > 0 and scale.max() < np.inf):
+                raise ValueError(f"scales of features from {scale.min():g} to {scale.max():g}; each must be positive")
         check_int("epoch", self.epoch, 0, 2**62)
         check_int("n_seen", self.n_seen, 0, 2**62)
         if not isinstance(self.geometric, bool):
@@ -226,6 +233,7 @@ class Model:
             **{f"routing_{name}": getattr(r, name) for name in ("start", "index", "value")},
             **{f"rewards_{name}": getattr(w, name) for name in ("start", "index", "value")},
             **({"rewards_fingerprints": w.fingerprints} if isinstance(w, Fitted) else {}),
+            **({"feature_scale": self.feature_scale} if self.feature_scale is not None else {}),
             **(self.pooled.arrays() if self.pooled else {}),
         }
 
@@ -268,6 +276,7 @@ class Model:
                 n_seen=manifest["n_seen"],
                 geometric=manifest["geometric"],
                 pooled=_pooled(arrays, manifest["pooled"]),
+                feature_scale=arrays.get("feature_scale"),
             )
             for array in arrays.values():
                 forget_pages(array)

@@ -37,9 +37,10 @@ FILES = {
     "rewards_index": "int32",
     "rewards_value": "float32",
 }
-# What the rewards were fitted from, and what treetop's own learner adds (`PooledState`).
+# What the rewards were fitted from, how large features are, and what treetop's own learner adds (`PooledState`).
 OPTIONAL = {
     "rewards_fingerprints": "int64",
+    "feature_scale": "float32",
     "pooled_means": "float32",
     "pooled_sample_count": "int32",
     "pooled_trial_value": "float32",

@@ -84,6 +84,19 @@ class Eligible:
             return self
         return Eligible(self.kind, self.positions[self.start[i] : self.start[i + 1]], arm_at=self.arm_at)
 
+    def count_below(self, tree: Tree, node: int) -> int:
+        """How many of the arms below a node a request may see.
+
+        >>> tree = Tree(parents=[-1, 0, 0], leaf_of=[1, 2, 1])
+        >>> [Eligible.of(tree, exclude=[0]).count_below(tree, node) for node in range(3)]
+        [2, 1, 1]
+        """
+        first, end = int(tree.begin[node]), int(tree.end[node])
+        if self.kind == ALL:
+            return end - first
+        listed = int(np.diff(np.searchsorted(self.positions, [first, end]))[0])
+        return listed if self.kind == ONLY else end - first - listed
+
     @classmethod
     def _per_row(cls, tree: Tree, mask: np.ndarray[Any, Any], banned: Ints) -> Eligible:
         if mask.dtype != np.bool_ or mask.shape[1] != tree.n_arms:

@@ -11,18 +11,24 @@ from typing import Any
 import numpy as np
 from starlette.types import Scope
 
+from treetop.bandit.arm_filter import ArmFilter, logged_filter
 from treetop.bandit.snapshot import Snapshot
 from treetop.errors import Problem
-from treetop.model.model import Model
+from treetop.log.records import Event
 from treetop.records import Explanation
 from treetop.service import logs, schema
 from treetop.service.decide import check_arm_count, context_row, event_text, load_arms_of, with_new_arms
 from treetop.service.http import Raw
-from treetop.service.problems import later
+from treetop.service.refit_scheduler import BUSY, NOTHING, SUPERSEDED
 from treetop.service.service import Service
 
 TEXT = b"text/plain; version=0.0.4; charset=utf-8"
-LOG_TIMEOUT = 2.0  # seconds for the log to answer /readyz
+REFIT_WAIT = 60.0  # seconds that a request waits at most for its refit
+REFIT_ENDS: dict[int | None, tuple[int, str]] = {
+    BUSY: (409, "busy"),
+    NOTHING: (409, "nothing_to_learn"),
+    SUPERSEDED: (409, "superseded"),
+}
 
 
 async def event(service: Service, scope: Scope) -> schema.EventAnswer:
@@ -57,36 +63,39 @@ async def explain(service: Service, request: schema.ExplainRequest) -> schema.Ex
     if request.event_id is not None and (request.eligible is not None or request.exclude is not None):
         raise ValueError("an event has its own eligible arms; eligible and exclude go with features")
     check_arm_count(service, request.eligible, request.exclude)
-    return await with_new_arms(service, lambda: _explain(service, request), in_thread=True)
-
-
-def _explain(service: Service, request: schema.ExplainRequest) -> schema.ExplainAnswer:
+    if request.event_id is None:
+        return await with_new_arms(service, lambda: _explain_context(service, request), in_thread=True)
+    stored = await asyncio.to_thread(service.bandit.event, event_text(request.event_id))
+    await load_arms_of(service, stored.event)
     snapshot = service.bandit.snapshot
-    if request.features is not None:
-        arm_filter = snapshot.arm_filter(request.eligible, request.exclude)
-        view = snapshot.explain(context_row(service, request.features), arm_filter)
-        return _explanation(snapshot, view, request.top)
-    assert request.event_id is not None
-    event = service.bandit.event(event_text(request.event_id)).event
-    then = snapshot if event.model == snapshot.name else _snapshot_of(service, event.model)
-    return _explanation(then, then.explain_logged(event, service.bandit.log.eligible_set), request.top)
+    if stored.event.model == snapshot.name:
+        return await asyncio.to_thread(_explain_event, service, snapshot, stored.event, request.top)
+    return await service.older_models.use(
+        stored.event.model, lambda older: _explain_event(service, older, stored.event, request.top)
+    )
 
 
-def _snapshot_of(service: Service, model: str) -> Snapshot:
-    """The snapshot of a kept model, to explain decisions that it made."""
-    bandit = service.bandit
-    if model not in bandit.folder.models():
-        raise Problem(409, "model_not_kept", f"model {model} decided it and is not kept any more")
-    return Snapshot(model, Model.load(bandit.folder.model_path(model)), bandit.snapshot.arms, bandit.config.policy)
+def _explain_context(service: Service, request: schema.ExplainRequest) -> schema.ExplainAnswer:
+    assert request.features is not None
+    snapshot = service.bandit.snapshot
+    arm_filter = snapshot.arm_filter(request.eligible, request.exclude)
+    view = snapshot.explain(snapshot.bounded(context_row(service, request.features)), arm_filter)
+    return _explanation(snapshot, view, arm_filter, request.top)
 
 
-def _explanation(snapshot: Snapshot, view: Explanation, top: int) -> schema.ExplainAnswer:
+def _explain_event(service: Service, snapshot: Snapshot, event: Event, top: int) -> schema.ExplainAnswer:
+    """An event by the snapshot whose model decided it."""
+    arm_filter = logged_filter(event, snapshot.model.tree, snapshot.arms, service.bandit.log.eligible_set)
+    return _explanation(snapshot, snapshot.explain_logged(event, arm_filter), arm_filter, top)
+
+
+def _explanation(snapshot: Snapshot, view: Explanation, arm_filter: ArmFilter, top: int) -> schema.ExplainAnswer:
     order = np.lexsort((-view.score, -view.probability))[:top].tolist()
     ids, tree = snapshot.arms.ids, snapshot.model.tree
     effective = []
     for i in order:
         node = int(view.id[i]) if view.is_node[i] else None
-        below = 1 if node is None else int(tree.sizes[node])
+        below = 1 if node is None else arm_filter.eligible.count_below(tree, node)
         arm = ids[int(view.id[i])] if node is None else None
         route, score, chance = float(view.route[i]), float(view.score[i]), float(view.probability[i])
         effective.append(schema.Effective(arm, node, below, route, score, chance))
@@ -138,12 +147,20 @@ def _model(service: Service) -> schema.ModelAnswer:
     )
 
 
-async def refit(service: Service, request: schema.RefitRequest) -> Raw:
+async def refit(service: Service, request: schema.RefitRequest) -> Raw | schema.RefitAnswer:
     if (await asyncio.to_thread(service.counts)).decisions == 0:
         raise Problem(409, "nothing_to_learn", "there is no decision in the log to learn from")
     (await asyncio.to_thread(service.bandit.folder.state)).check_not_pinned()
-    service.refits.start_now()
-    return Raw(schema.RefitAnswer("started"), 202)
+    run = service.refits.start_now()
+    if request.wait:
+        await asyncio.wait([run], timeout=REFIT_WAIT)
+    if not run.done():
+        return Raw(schema.RefitAnswer("started"), 202)
+    end = run.result()
+    if end.code != 0:
+        raise Problem(*REFIT_ENDS.get(end.code, (500, "refit_failed")), f"the refit made no model: {end.said}")
+    await service.refresh()
+    return schema.RefitAnswer("done", end.said)
 
 
 async def rollback(service: Service, request: schema.RollbackRequest) -> schema.RollbackAnswer:
@@ -191,10 +208,7 @@ async def healthz(service: Service, scope: Scope) -> schema.Health:
 
 
 async def readyz(service: Service, scope: Scope) -> schema.Health:
-    try:
-        await asyncio.wait_for(asyncio.to_thread(service.counts), LOG_TIMEOUT)
-    except (OSError, asyncio.TimeoutError):
-        raise later(503, "log_unavailable", "the log cannot be read at the moment") from None
+    await service.readiness.check()
     return schema.Health("ready")
 
 

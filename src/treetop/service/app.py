@@ -101,9 +101,9 @@ def endpoints(service: Service) -> list[Endpoint]:
             "admin",
             schema.RefitRequest,
             schema.RefitAnswer,
-            (202, 409),
+            (200, 202, 409),
             small,
-            "Starts a refit and answers 202; the new model serves when it is done.",
+            "Starts a refit and answers 202, or waits until the new model serves.",
         ),
         make(
             "/v1/rollback",

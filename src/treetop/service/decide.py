@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 from treetop import _core
 from treetop.arrays import Ints, Rows
 from treetop.bandit.arm_filter import ArmFilter
+from treetop.bandit.outliers import ClippedRow
 from treetop.bandit.results import ServedDecision
 from treetop.bandit.snapshot import Snapshot, request_digest
-from treetop.errors import EventConflict, NoEligibleArm, Problem, UnknownArm
+from treetop.errors import EventConflict, FeatureOutlier, NoEligibleArm, Problem, UnknownArm
 from treetop.log.records import Event, check_id
 from treetop.service import schema
 from treetop.service.problems import error_of, problem_of
@@ -21,6 +22,7 @@ from treetop.service.service import Service
 
 A = TypeVar("A")
 INLINE_ARMS = 200  # a request that lists more arms than this is looked up in a thread
+CANNOT_DECIDE = (NoEligibleArm, FeatureOutlier)  # arms were removed, or limits lowered, since it was decided, perhaps
 LIST_FORMS = (frozenset({"indices", "values"}), frozenset({"dense"}))
 
 
@@ -84,10 +86,12 @@ class PreparedRequest:
     request: schema.DecideRequest
     arm_filter: ArmFilter
 
-    def begin(self, ahead: _core.Ahead | None = None) -> Callable[[], Event]:
+    def begin(self, service: Service, ahead: _core.Ahead | None = None) -> Callable[[], Event]:
         """Starts to decide; the function returned gives the event."""
-        request = self.request
-        return self.snapshot.begin(self.row, self.event_id, request.k, request.explore, self.arm_filter, ahead)
+        request, row = self.request, self.snapshot.bounded(self.row)
+        if isinstance(row, ClippedRow):
+            service.metrics.clipped.inc(row.clipped)
+        return self.snapshot.begin(row, self.event_id, request.k, request.explore, self.arm_filter, ahead)
 
 
 def prepare(service: Service, request: schema.DecideRequest) -> PreparedRequest:
@@ -133,9 +137,9 @@ async def decide(service: Service, request: schema.DecideRequest) -> ServedDecis
         in_thread = len(request.eligible or ()) + len(request.exclude or ()) > INLINE_ARMS
         prepared = await with_new_arms(service, lambda: prepare(service, request), in_thread)
     try:
-        finish = prepared.begin(service.ahead)
-    except NoEligibleArm:
-        return await _served(service, await _logged_before(service, prepared))
+        finish = prepared.begin(service, service.ahead)
+    except CANNOT_DECIDE as error:
+        return await _served(service, await _logged_before(service, prepared, error))
     made: list[Event] = []
 
     def make() -> list[Event]:
@@ -150,12 +154,12 @@ async def decide(service: Service, request: schema.DecideRequest) -> ServedDecis
     return await _served(service, found)
 
 
-async def _logged_before(service: Service, prepared: PreparedRequest) -> Event:
-    """The logged answer to a request whose arms have all been removed since. Raises NoEligibleArm if there is none."""
+async def _logged_before(service: Service, prepared: PreparedRequest, error: Exception) -> Event:
+    """The logged answer to a request that could not be decided now. Raises the error if there is none."""
     event_id, request = prepared.event_id, prepared.request
     stored = None if event_id is None else await asyncio.to_thread(service.bandit.log.event, event_id)
     if stored is None:
-        raise NoEligibleArm("none of the arms that the request allows can be shown")
+        raise error
     if stored.event.request != request_digest(prepared.row, request.k, request.explore, prepared.arm_filter):
         raise EventConflict(stored.event)
     return stored.event
@@ -214,7 +218,7 @@ def _attempt(service: Service, request: schema.DecideRequest) -> Attempt:
     prepared = None
     try:
         prepared = prepare(service, request)
-        return Attempt(prepared, prepared.begin()())
+        return Attempt(prepared, prepared.begin(service)())
     except Exception as error:
         problem_of(error)
         return Attempt(prepared, error=error)
@@ -224,8 +228,8 @@ async def _result(service: Service, attempt: Attempt, written: Iterator[Event | 
     try:
         if attempt.event is not None:
             event = next(written)
-        elif isinstance(attempt.error, NoEligibleArm) and attempt.prepared is not None:
-            event = await _logged_before(service, attempt.prepared)
+        elif isinstance(attempt.error, CANNOT_DECIDE) and attempt.prepared is not None:
+            event = await _logged_before(service, attempt.prepared, attempt.error)
         else:
             assert attempt.error is not None
             raise attempt.error

@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from treetop.errors import ClientGone, Problem
 from treetop.service import logs
+from treetop.service.body import BodyDecoder
 from treetop.service.problems import Headers, as_problem, body_of, later
 from treetop.service.service import Service
 from treetop.service.tokens import is_local_name
@@ -76,7 +77,7 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         if self.body is not None:
-            object.__setattr__(self, "decoder", msgspec.json.Decoder(self.body))
+            object.__setattr__(self, "decoder", BodyDecoder(self.body))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()

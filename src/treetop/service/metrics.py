@@ -53,6 +53,9 @@ class Metrics:
         self.unknown = Counter(
             "treetop_unknown_features", "Features that are not in the vocabulary, ignored.", registry=own
         )
+        self.clipped = Counter(
+            "treetop_clipped_features", "Values far outside what their feature has shown, clipped.", registry=own
+        )
         self.registry.register(CurrentValues(values))
         self._counts: dict[tuple[str, int], Counter] = {}
         self._times: dict[str, Histogram] = {}

@@ -54,10 +54,9 @@ def describe(endpoints: list[Endpoint]) -> bytes:
 
 
 def _operation(endpoint: Endpoint, schemas: dict[type, Any]) -> dict[str, Any]:
-    good = 202 if 202 in endpoint.statuses else 200
-    bad = {*endpoint.statuses, *(EVERY if endpoint.scope else (405, 500)), *(WITH_BODY if endpoint.body else ())} - {
-        good
-    }
+    good = [status for status in endpoint.statuses if status < 300] or [200]
+    every, with_body = EVERY if endpoint.scope else (405, 500), WITH_BODY if endpoint.body else ()
+    bad = {*endpoint.statuses, *every, *with_body} - {*good}
     kind = "application/json" if endpoint.answer else "text/plain"
     content = {kind: {"schema": schemas[endpoint.answer] if endpoint.answer else {"type": "string"}}}
     failure = {"application/json": {"schema": schemas[schema.Failure]}}
@@ -65,7 +64,7 @@ def _operation(endpoint: Endpoint, schemas: dict[type, Any]) -> dict[str, Any]:
         "summary": endpoint.about,
         "operationId": endpoint.handler.__name__,
         "responses": {
-            str(good): {"description": MEANING[good], "content": content},
+            **{str(status): {"description": MEANING[status], "content": content} for status in good},
             **{str(status): {"description": MEANING[status], "content": failure} for status in sorted(bad)},
         },
     }

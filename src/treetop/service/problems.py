@@ -7,6 +7,7 @@ import msgspec
 from treetop.errors import (
     ArmNotShown,
     EventConflict,
+    FeatureOutlier,
     FolderInUse,
     LogError,
     ModelPinned,
@@ -42,6 +43,7 @@ CODES: dict[type[Exception], tuple[int, str]] = {
     UnknownArm: (422, "unknown_arm"),
     UnknownFeature: (422, "unknown_feature"),
     NoEligibleArm: (422, "no_arms"),
+    FeatureOutlier: (422, "outlier"),
     NothingToLearn: (409, "nothing_to_learn"),
     FolderInUse: (409, "busy"),
     ModelPinned: (409, "pinned"),

@@ -14,7 +14,7 @@ import sys
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.folder import HISTORY
@@ -45,6 +45,13 @@ class RefitState:
     running: bool = False
 
 
+class RefitEnd(NamedTuple):
+    """How a refit process ended: its exit code, and the model that it made (code 0) or the reason why it made none."""
+
+    code: int | None
+    said: str
+
+
 class RefitScheduler:
     """Starts refits of one bandit and knows how they went. `log` is the log's address, if it is not in the folder."""
 
@@ -53,7 +60,7 @@ class RefitScheduler:
         self._history_seen: tuple[int, int] = (0, 0)  # size and time of the history that _state is from
         self._state = RefitState()
         self._process: asyncio.subprocess.Process | None = None
-        self._runs: set[asyncio.Task[None]] = set()
+        self._runs: set[asyncio.Task[RefitEnd]] = set()
         self._forgotten_at = time.monotonic()
         self._started = time.time()
         self.keeps_schedule = False  # true in one of several workers
@@ -85,16 +92,17 @@ class RefitScheduler:
             found = replace(found, in_a_row=count, failed_at=when, error=error)
         return replace(found, running=bool(self._runs) or self.running())
 
-    def start_now(self) -> None:
+    def start_now(self) -> asyncio.Task[RefitEnd]:
         """Starts a refit. Raises FolderInUse if one is running."""
         if self._runs or self.running():
             raise FolderInUse("a refit is running already")
-        self._start("asked for")
+        return self._start("asked for")
 
-    def _start(self, why: str) -> None:
+    def _start(self, why: str) -> asyncio.Task[RefitEnd]:
         task = asyncio.create_task(self._refit(why))
         self._runs.add(task)
         task.add_done_callback(self._runs.discard)
+        return task
 
     async def run(self) -> None:
         """Waits for the schedule lock, then keeps the schedule until it is cancelled."""
@@ -140,7 +148,7 @@ class RefitScheduler:
         by_clock = config.every > 0 and now >= max(folder.refit_time, self._started) + config.every
         return "clock" if by_clock and observed > folder.refit_observed else ""
 
-    async def _refit(self, why: str) -> None:
+    async def _refit(self, why: str) -> RefitEnd:
         logs.log_event("refit begins", why=why)
         start = time.time()
         try:
@@ -149,11 +157,13 @@ class RefitScheduler:
             code, out, err = FAILED, b"", str(error).encode()
         if code == 0:
             self._local = NO_FAILURES
-            logs.log_event("refit done", **json.loads(out))
-        elif code in (BUSY, NOTHING, SUPERSEDED):
+            result = json.loads(out)
+            logs.log_event("refit done", **result)
+            return RefitEnd(code, result["model"])
+        if code in (BUSY, NOTHING, SUPERSEDED):
             logs.log_event("refit given up", why=_last_line(err))
-        else:
-            await asyncio.to_thread(self._failed, code, _last_line(err), time.time() - start)
+            return RefitEnd(code, _last_line(err))
+        return RefitEnd(code, await asyncio.to_thread(self._failed, code, _last_line(err), time.time() - start))
 
     async def _run_process(self) -> tuple[int | None, bytes, bytes]:
         environment = {**os.environ, **({LOG_VARIABLE: self._log} if self._log else {})}
@@ -172,7 +182,7 @@ class RefitScheduler:
         code, self._process = self._process.returncode, None
         return code, out, err
 
-    def _failed(self, code: int | None, error: str, seconds: float) -> None:
+    def _failed(self, code: int | None, error: str, seconds: float) -> str:
         why = error or (f"the process was ended by signal {-code}" if code and code < 0 else f"exit code {code}")
         self._local = (max(self._state.in_a_row, self._local[0]) + 1, time.time(), why)
         logs.log_event("refit failed", logging.ERROR, error=why, code=code)
@@ -180,6 +190,7 @@ class RefitScheduler:
             self.bandit.folder.note("refit failed", error=why, seconds=round(seconds, 3))
         except OSError as error:
             logs.log_event("the failure could not be noted", logging.ERROR, error=str(error))
+        return why
 
     async def stop(self) -> None:
         """Ends a refit that this worker started. It has changed nothing yet, and is due again at the next start."""

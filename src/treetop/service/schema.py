@@ -208,11 +208,16 @@ class ModelAnswer(Struct):
 
 
 class RefitRequest(Strict):
-    pass
+    """With `wait`, the answer comes when the new model serves, or after a minute if it does not yet."""
+
+    wait: bool = False
 
 
-class RefitAnswer(Struct):
+class RefitAnswer(Struct, omit_defaults=True):
+    """`started`, or `done` with the name of the model that the refit made."""
+
     status: str
+    model: str | None = None
 
 
 class RollbackRequest(Strict):

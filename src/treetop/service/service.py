@@ -19,6 +19,8 @@ from treetop.errors import EventConflict
 from treetop.log.records import Counts, Event, Outcome, Reward
 from treetop.service import logs
 from treetop.service.metrics import Metrics
+from treetop.service.older_models import OlderModels
+from treetop.service.readiness import Readiness
 from treetop.service.refit_scheduler import RefitScheduler
 from treetop.service.tokens import Tokens
 from treetop.service.write_batcher import WriteBatcher
@@ -40,7 +42,10 @@ class Service:
         self.in_flight = 0
         self.waiting: dict[asyncio.Task[Any], float] = {}  # deadlines of the tasks that read a body
         self.started = time.time()
-        self._appends: WriteBatcher[Event, Event | EventConflict] = WriteBatcher(self._submit_append)
+        self.readiness, self.older_models = Readiness(bandit), OlderModels(bandit)
+        self._appends: WriteBatcher[Event, Event | EventConflict] = WriteBatcher(
+            self._submit_append, self.readiness.noted
+        )
         self._rewards: WriteBatcher[Reward, Outcome] = WriteBatcher(
             lambda rewards, _: bandit.log.submit_reward(rewards)
         )
@@ -59,6 +64,7 @@ class Service:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.refits.stop()
+        self.older_models.close()
         await asyncio.to_thread(self.bandit.close)
         logs.log_event("stopped")
 
@@ -121,6 +127,7 @@ class Service:
                     logs.log_error("the current model cannot be loaded; the old one serves on")
                 failed = str(error)
             self._end_slow_bodies()
+            self.older_models.expire()
             await asyncio.sleep(pause)
 
     def _end_slow_bodies(self) -> None:

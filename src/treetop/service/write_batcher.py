@@ -40,11 +40,15 @@ class WriteBatcher(Generic[Item, Answer]):
     """Collects writes until the turn of the event loop is over, then submits them together.
 
     To be used in the thread of the event loop only. `submit` hands items and eligible sets to the log; its future gives
-    one answer for each item, in their order.
+    one answer for each item, in their order. `noted` is told of every write: None, or the LogError that it ended with.
     """
 
-    def __init__(self, submit: Callable[[list[Item], Mapping[str, Ints]], Future[list[Answer]]]) -> None:
-        self._submit = submit
+    def __init__(
+        self,
+        submit: Callable[[list[Item], Mapping[str, Ints]], Future[list[Answer]]],
+        noted: Callable[[LogError | None], None] = lambda error: None,
+    ) -> None:
+        self._submit, self._noted = submit, noted
         self._deferred: list[DeferredWrite[Item, Answer]] = []
         self._keys: set[str] = set()
 
@@ -94,6 +98,7 @@ class WriteBatcher(Generic[Item, Answer]):
         if error is not None:
             self._failed(loop, writes, error)
             return
+        self._noted(None)
         answers, at = done.result(), 0
         for write in writes:
             end = at + len(write.items)
@@ -107,6 +112,8 @@ class WriteBatcher(Generic[Item, Answer]):
             for write in writes:
                 self._submit_all(loop, [write])
             return
+        if isinstance(error, LogError):
+            self._noted(error)
         for write in writes:
             if not write.answers.done():
                 write.answers.set_exception(error)

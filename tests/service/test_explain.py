@@ -1,0 +1,158 @@
+"""Explanations: the arms that could be shown are counted, and events of older models do not take the service over."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.problems import topics
+from helpers.running import Running, running, settings, small_bandit
+
+from treetop.bandit import config
+from treetop.bandit.bandit import Bandit
+from treetop.errors import Problem
+from treetop.model.model import Model
+from treetop.service import older_models
+from treetop.service.older_models import WAITING, OlderModels
+
+X, Y = topics()
+
+
+@pytest.fixture
+def bandit(tmp_path: Path) -> Iterator[Bandit]:
+    """Four models, the last of which serves; event i was decided by model i."""
+    folder = small_bandit(tmp_path / "shop", X, Y)
+    with Bandit.open(folder) as bandit:
+        for i in range(4):
+            bandit.decide(X[i], event_id=str(i), exclude=[f"a{j}" for j in range(0, 60, 2)])
+            if i < 3:
+                bandit.refit()
+        yield bandit
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the models that were loaded."""
+    seen: list[str] = []
+    load = Model.load
+
+    def noted(folder: Any) -> Model:
+        seen.append(Path(folder).name)
+        return load(folder)
+
+    monkeypatch.setattr(Model, "load", noted)
+    return seen
+
+
+def name(snapshot: Any) -> str:
+    return str(snapshot.name)
+
+
+def test_only_arms_that_could_be_shown_are_counted_below_a_node(shop: Running) -> None:
+    even = [f"a{i}" for i in range(0, 60, 2)]
+
+    def counted(**request: Any) -> int:
+        effective = shop.post("/v1/explain", {**request, "top": 1000}).json["effective"]
+        assert any(entry["node"] is not None for entry in effective)
+        return sum(entry["arms_below"] for entry in effective)
+
+    features = {f"f{i}": float(v) for i, v in zip(X[0].indices, X[0].data, strict=True)}
+    assert counted(features=features) == 60
+    assert counted(features=features, exclude=even[:7]) == 53
+    assert counted(features=features, eligible=even) == 30
+    shop.post("/v1/decide", {"event_id": "even", "features": features, "eligible": even})
+    assert counted(event_id="even") == 30
+
+
+def test_an_older_model_is_loaded_once_for_all_who_ask(bandit: Bandit, loads: list[str]) -> None:
+    older = OlderModels(bandit)
+
+    async def ask(*names: str) -> list[str]:
+        return await asyncio.gather(*(older.use(one, name) for one in names))
+
+    assert asyncio.run(ask(*["000001"] * (1 + WAITING))) == ["000001"] * (1 + WAITING)
+    assert loads == ["000001"]
+    assert asyncio.run(ask("000002", "000002", "000001")) == ["000002", "000002", "000001"]
+    assert loads == ["000001", "000002", "000001"]
+    older.close()
+
+
+def test_when_too_many_wait_the_others_are_told_to_come_back(bandit: Bandit) -> None:
+    older, free = OlderModels(bandit), threading.Event()
+
+    def work(snapshot: Any) -> str:
+        assert free.wait(60)
+        return name(snapshot)
+
+    async def ask() -> list[Any]:
+        calls = [asyncio.create_task(older.use("000001", work)) for _ in range(32)]
+        refused = (await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION))[0]
+        assert refused
+        free.set()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    found = asyncio.run(ask())
+    assert [answer for answer in found if isinstance(answer, str)] == ["000001"] * (1 + WAITING)
+    refused = [answer for answer in found if isinstance(answer, Problem)]
+    assert len(refused) == 31 - WAITING
+    assert {(problem.status, problem.code) for problem in refused} == {(429, "busy")}
+    assert refused[0].headers == [(b"retry-after", b"1")]
+    older.close()
+
+
+def test_a_model_that_nobody_uses_is_let_go(bandit: Bandit, loads: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    older = OlderModels(bandit)
+    asyncio.run(older.use("000001", name))
+    older.expire()
+    asyncio.run(older.use("000001", name))
+    assert loads == ["000001"]
+    monkeypatch.setattr(older_models, "KEPT_FOR", 0.0)
+    older.expire()
+    asyncio.run(older.use("000001", name))
+    assert loads == ["000001", "000001"]
+    older.close()
+
+
+@pytest.mark.parametrize("wrong", ["gone", "damaged"])
+def test_a_model_that_cannot_be_read_is_said_to_be_gone(bandit: Bandit, wrong: str) -> None:
+    older = OlderModels(bandit)
+    if wrong == "damaged":
+        (bandit.folder.model_path("000001") / "leaf_of.npy").write_bytes(b"")
+    with pytest.raises(Problem, match=r"model 00000\d decided it and is not kept any more") as caught:
+        asyncio.run(older.use("000001" if wrong == "damaged" else "000009", name))
+    assert (caught.value.status, caught.value.code) == (409, "model_not_kept")
+    older.close()
+
+
+def test_many_who_ask_for_events_of_older_models(bandit: Bandit) -> None:
+    """Each is answered or told to wait; decisions go on, and the explanations are those of the right model."""
+    path = bandit.folder.path
+    bandit.close()
+    with running(path) as service, ThreadPoolExecutor(32) as callers:
+        asked = [callers.submit(service.post, "/v1/explain", {"event_id": str(i % 3)}) for i in range(96)]
+        for i in range(20):
+            assert service.post("/v1/decide", {"features": {"f1": 1.0 + i}}).status == 200
+        answers = [(i % 3, call.result()) for i, call in enumerate(asked)]
+        assert {answer.status for _, answer in answers} <= {200, 429}
+        for i, answer in answers:
+            if answer.status == 200:
+                assert answer.json["model"] == f"00000{i}"
+            else:
+                assert (answer.code, answer.headers["retry-after"]) == ("busy", "1")
+        with service.client() as client:  # which comes back
+            assert client.explain(event_id="1")["model"] == "000001"
+
+
+def test_an_event_of_a_model_that_is_not_kept(tmp_path: Path) -> None:
+    chosen = settings(refit=config.RefitConfig(first=10**9, keep=2))
+    folder = small_bandit(tmp_path / "shop", X, Y, config=chosen)
+    with Bandit.open(folder) as bandit:
+        bandit.decide(X[0], event_id="old")
+        for _ in range(2):
+            bandit.refit()
+    with running(folder) as service:
+        gone = service.post("/v1/explain", {"event_id": "old"})
+        assert (gone.status, gone.code) == (409, "model_not_kept")
