@@ -64,16 +64,17 @@ def test_every_alert_has_its_line() -> None:
     assert set(alerts) == set(re.findall(r"alertname: (\w+)", RULE_TESTS.read_text()))
 
 
+BAD = ("logging.ERROR", "logging.WARNING", "'error'", "'warning'")
+
+
 def log_events() -> Iterator[str]:
     """The events that the service logs as a warning or an error."""
     for path in sorted((ROOT / "src" / "treetop" / "service").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                levels = [ast.unparse(argument) for argument in node.args[1:2]]
-                bad = node.func.attr == "log_error" or (
-                    node.func.attr == "log_event" and levels and levels[0] in ("logging.ERROR", "logging.WARNING")
-                )
-                if bad:
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func).rpartition(".")[2]
+                level = ast.unparse(node.args[1]) if len(node.args) > 1 else ""
+                if called == "log_error" or (called in ("log_event", "say") and level in BAD):
                     yield ast.literal_eval(node.args[0])
 
 
