@@ -20,7 +20,7 @@ from treetop.log.records import Counts, Event, Outcome, Reward
 from treetop.service import logs
 from treetop.service.metrics import Metrics
 from treetop.service.refit_scheduler import RefitScheduler
-from treetop.service.tokens import Tokens
+from treetop.service.tokens import Guesses, Tokens
 from treetop.service.write_batcher import WriteBatcher
 
 POLL_INTERVAL = 0.2  # seconds between two looks at the folder
@@ -37,7 +37,9 @@ class Service:
         self.limits: LimitConfig = bandit.config.limits
         self.refits = RefitScheduler(bandit, log)
         self.metrics = Metrics(self._current_values)
+        self.guesses = Guesses()
         self.in_flight = 0
+        self.body_bytes = 0  # of all requests whose body is being read or worked on
         self.waiting: dict[asyncio.Task[Any], float] = {}  # deadlines of the tasks that read a body
         self.started = time.time()
         self._appends: WriteBatcher[Event, Event | EventConflict] = WriteBatcher(self._submit_append)
