@@ -132,7 +132,8 @@ class Supervisor:
         handles = (self.listening.fileno(), self.alive)
         arguments = map(str, (self.folder, *handles, len(self.workers)))
         command = [sys.executable, "-m", "treetop.service.worker", *arguments]
-        return subprocess.Popen(command, env=environment, pass_fds=handles, start_new_session=True)
+        # In this session: Linux would schedule another session as a group of its own, beside all others.
+        return subprocess.Popen(command, env=environment, pass_fds=handles)
 
     def _finish(self, woken: int) -> int:
         """Lets go of the socket, asks every worker to end, and waits; a second SIGINT ends them at once."""
