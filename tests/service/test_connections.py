@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers.playing import X, Y
@@ -15,6 +16,7 @@ from helpers.running import COMMAND, Running, named, running, settings, small_ba
 
 from treetop.bandit import config
 from treetop.bandit.bandit import Bandit
+from treetop.service.connections import KEEP_ALIVE, STUCK, Connections
 
 DECIDE = json.dumps({"features": named(X, 0)}).encode()
 
@@ -249,3 +251,40 @@ def refuses(service: Running) -> bool:
     except ConnectionRefusedError:
         return True
     return False
+
+
+class FakeConnection:
+    """What `Connections` looks at in a connection."""
+
+    def __init__(self, since: float, complete: bool = True, busy: bool = False, paused: bool = False) -> None:
+        self.since, self.complete, self.busy, self.stuck = since, complete, busy, 0.0
+        self.flow = SimpleNamespace(write_paused=paused)
+        self.calls: list[str] = []
+        close, abort = (lambda: self.calls.append("close")), (lambda: self.calls.append("abort"))
+        self.transport = SimpleNamespace(is_closing=lambda: "close" in self.calls, close=close, abort=abort)
+
+
+def test_each_kind_of_waiting_has_its_own_time() -> None:
+    known = Connections(most=10, head_seconds=10.0)
+    head, idle, busy = FakeConnection(100.0, complete=False), FakeConnection(100.0), FakeConnection(100.0, busy=True)
+    unread = FakeConnection(100.0, busy=True, paused=True)
+    connections = [head, idle, busy, unread]
+    known.connections = set(connections)  # type: ignore[arg-type]
+    happened = []
+    for now in range(100, 260, 5):
+        known.close_overdue(float(now))
+        for one in connections:
+            if one.calls:
+                happened.append((connections.index(one), one.calls[0], now))
+                known.connections.discard(one)
+                one.calls.clear()
+    assert happened == [(0, "close", 115), (3, "abort", 100 + STUCK + 5), (1, "close", 100 + KEEP_ALIVE + 5)]
+
+
+def test_a_connection_that_does_not_take_its_last_answer_is_ended_in_the_end() -> None:
+    known = Connections(most=10, head_seconds=10.0)
+    one = FakeConnection(100.0)
+    known.connections = {one}  # type: ignore[arg-type]
+    for now in (100.0 + KEEP_ALIVE + 1, 200.0, 200.0 + STUCK, 201.0 + STUCK):
+        known.close_overdue(now)
+    assert one.calls == ["close", "abort"]

@@ -247,6 +247,7 @@ def test_rollback_asks_first_and_another_site_cannot(tmp_path: Path, tab: Tab) -
 def test_tokens_log_in_and_what_they_allow(tmp_path: Path, browser: Any, tab: Tab) -> None:
     folder = small_bandit(tmp_path / "shop", X, Y)
     (tmp_path / "tokens").write_text("".join(f"{scopes} {token}\n" for scopes, token in TOKENS.items()))
+    (tmp_path / "tokens").chmod(0o600)
     with running(folder, "--tokens", str(tmp_path / "tokens"), token=TOKENS["write"]) as service:
         play(service, 0, 20)
         service.token = TOKENS["read,admin"]

@@ -174,6 +174,30 @@ def test_too_many_at_a_time_and_bodies_that_do_not_come(tight: Running) -> None:
     assert tight.post("/v1/decide", {"features": {"f1": 1.0}}).status == 200
 
 
+def test_bodies_that_are_too_much_together_wait(tmp_path: Path) -> None:
+    """What a head promises counts at once; without a promise, what has come does. One body alone is always accepted."""
+    limits = config.LimitConfig(body=100_000, bodies=150_000)
+    with running(small_bandit(tmp_path / "shop", X, Y, config=bandit_settings(limits=limits))) as service:
+        body = json.dumps({"features": {"f1": 1.0}}).encode() + b" " * 80_000
+        with slow(service.port, 90_000):
+            service.wait_for(lambda: service.post("/v1/decide", body).status == 429)
+            full = service.post("/v1/decide", body)
+            assert (full.code, full.headers["retry-after"]) == ("too_many", "1")
+            assert "90000 bytes of other requests" in full.json["error"]["message"]
+            assert service.post("/v1/decide", body.strip()).status == 200
+            assert service.get("/healthz").status == 200
+            chunks = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+            parts = (body[i : i + 1000] for i in range(0, len(body), 1000))
+            chunks.request("POST", "/v1/decide", parts, {"content-type": "application/json"}, encode_chunked=True)
+            assert chunks.getresponse().status == 429
+            chunks.close()
+        service.wait_for(lambda: service.post("/v1/decide", body).status == 200)
+        assert service.post("/v1/decide", body).status == 200
+    tiny = config.LimitConfig(bodies=10)
+    with running(small_bandit(tmp_path / "tiny", X, Y, config=bandit_settings(limits=tiny))) as service:
+        assert service.post("/v1/decide", body).status == 200
+
+
 def test_who_hangs_up_harms_nobody(tight: Running) -> None:
     for _ in range(20):
         slow(tight.port).close()

@@ -75,6 +75,7 @@ class Bandit:
         self.folder, self.config, self.log = folder, config, log
         self._loading = threading.Lock()
         self._signature, self._state = folder.signature(), folder.state()
+        self._files = folder.model_signature(self._state.model)
         name, model, trouble = folder.load_model(self._state)
         self.vocabulary = Vocabulary(model.n_features, _feature_names(folder), config.features.strict_features)
         self.snapshot = self._snapshot(name, model, folder.arm_index(self._state), trouble)
@@ -144,7 +145,7 @@ class Bandit:
         return f"Bandit({self.folder.path}, model {self.snapshot.name}, {self.snapshot.arms})"
 
     def stale(self) -> bool:
-        """Whether `refresh` has something to do; costs one system call.
+        """Whether `refresh` has something to do; costs a few system calls.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as place:
@@ -154,25 +155,31 @@ class Bandit:
         ...         here.stale(), here.refresh(), here.stale()
         (True, True, False)
         """
-        return bool(self.snapshot.trouble) or self.folder.signature() != self._signature
+        return bool(self.snapshot.trouble) or self.folder.signature() != self._signature or self._damaged()
+
+    def _damaged(self) -> bool:
+        """Whether a file of the model that serves was written to. Deleted files stay as they are while they are mapped,
+        but reading what was cut off from one ends the process."""
+        return self.folder.model_signature(self.snapshot.name) not in ((), self._files)
 
     def refresh(self) -> bool:
         """Loads what another process made current; returns whether anything changed. Decisions go on meanwhile."""
         with self._loading:
-            signature = self.folder.signature()
-            if signature == self._signature and not self.snapshot.trouble:
+            signature, damaged = self.folder.signature(), self._damaged()
+            if signature == self._signature and not self.snapshot.trouble and not damaged:
                 return False
             state, old = self.folder.state(), self.snapshot
-            new = self._load(state)
+            files = self.folder.model_signature(state.model)
+            new = self._load(state, damaged)
             self.snapshot = new  # one assignment: a decision uses the old one or the new one
-            self._signature, self._state = signature, state
+            self._signature, self._state, self._files = signature, state, files
             return new.name != old.name or new.arms is not old.arms
 
-    def _load(self, state: FolderState) -> Snapshot:
+    def _load(self, state: FolderState, damaged: bool) -> Snapshot:
         """The snapshot of a state; reads only the parts that have changed."""
         old = self.snapshot
         arms = old.arms if state.catalogue == self._state.catalogue else self.folder.arm_index(state)
-        if old.name == state.model and not old.trouble:
+        if old.name == state.model and not old.trouble and not damaged:
             return replace(old, arms=arms).prepare()
         name, model, trouble = self.folder.load_model(state)
         if trouble and name == old.name:

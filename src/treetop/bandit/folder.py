@@ -62,6 +62,15 @@ class BanditFolder:
         found = os.stat(self.path / CURRENT)
         return found.st_ino, found.st_mtime_ns, found.st_size
 
+    def model_signature(self, name: str) -> tuple[tuple[str, int, int, int], ...]:
+        """A value that changes when a file of a model is written to or replaced; empty for a model that is gone."""
+        try:
+            with os.scandir(self.model_path(name)) as files:
+                stats = [(file.name, file.stat()) for file in files]
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        return tuple(sorted((name, stat.st_ino, stat.st_mtime_ns, stat.st_size) for name, stat in stats))
+
     def state(self) -> FolderState:
         """What serves now. Raises FileNotFoundError or ValueError if this is not a bandit's folder."""
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
@@ -20,7 +21,10 @@ from treetop.cli.output import console
 from treetop.data.datasets import Dataset, Stream, load, tree_seed
 
 Folder = Annotated[Path, typer.Argument(help="The bandit's folder.")]
-LogAt = Annotated[str | None, typer.Option("--log", help="postgresql://... or a path; the folder's own if not given.")]
+LogAt = Annotated[
+    str | None,
+    typer.Option("--log", envvar="TREETOP_LOG", help="postgresql://... or a path; the folder's own if not given."),
+]
 
 
 @dataclass(frozen=True)
@@ -120,17 +124,41 @@ def _with_names(dataset: Dataset, arms: Path | None, features: Path | None) -> D
     return replace(dataset, **lines)  # type: ignore[arg-type]
 
 
-def serve(
-    folder: Folder,
-    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine's own needs a token.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8700,
-    workers: Annotated[int, typer.Option(help="Processes that answer.")] = 1,
-    log: LogAt = None,
+@dataclass(frozen=True)
+class Listening:
+    """Where the service listens, and how many processes answer."""
+
+    host: Annotated[
+        str, typer.Option(envvar="TREETOP_HOST", help="Address to listen on; any but this machine's own needs a token.")
+    ] = "127.0.0.1"
+    port: Annotated[int, typer.Option(envvar="TREETOP_PORT", help="Port to listen on; 0 takes a free one.")] = 8700
+    workers: Annotated[int, typer.Option(envvar="TREETOP_WORKERS", help="Processes that answer.")] = 1
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """What others must not read. Files with secrets may be readable for their owner only."""
+
+    log: LogAt = None
+    log_file: Annotated[
+        Path | None,
+        typer.Option(envvar="TREETOP_LOG_FILE", help="A file with the address for --log, password included."),
+    ] = None
     tokens: Annotated[
-        Path | None, typer.Option(help="A file of tokens, a line each: 'read,write TOKEN'. Or set TREETOP_TOKEN.")
-    ] = None,
+        Path | None,
+        typer.Option(
+            envvar="TREETOP_TOKENS_FILE",
+            help="A file of tokens, a line each: 'read,write TOKEN'. Or set TREETOP_TOKEN, one for everything.",
+        ),
+    ] = None
+
+
+@grouped
+def serve(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(envvar="TREETOP_FOLDER", help="The bandit's folder.")],
+    listening: Listening,
+    secrets: Secrets,
     as_json: Json = False,
 ) -> None:
     """Serves decisions, rewards, refits and the dashboard over HTTP until SIGTERM or Ctrl-C.
@@ -142,7 +170,31 @@ def serve(
     _check_extra()
     from treetop.service import serve as serving
 
-    serving.become_service(folder, host, port, workers, log, tokens)
+    typed = {name for name in ("log", "log_file") if _is_typed(context, name)}
+    log = _log_address(secrets, typed)
+    serving.become_service(folder, listening.host, listening.port, listening.workers, log, secrets.tokens)
+
+
+def _is_typed(context: typer.Context, name: str) -> bool:
+    """Whether an option comes from the command line, not from the environment."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _log_address(given: Secrets, typed: set[str]) -> str | None:
+    """The log's address, from an option, the environment or a file; `typed` options come before the environment."""
+    from treetop.service import logs
+    from treetop.service.secret_files import password_of, read_address
+
+    if given.log and given.log_file and len(typed) != 1:
+        raise ValueError("give the log's address or a file with it, not both (--log, --log-file)")
+    if given.log_file is not None and typed != {"log"}:
+        return read_address(given.log_file)
+    if given.log and "log" in typed and password_of(given.log) is not None:
+        logs.set_up()
+        why = "everyone on this machine can read them: use TREETOP_LOG, --log-file or PGPASSFILE"
+        logs.log_event("a password in the arguments", logging.WARNING, why=why)
+    return given.log
 
 
 def _check_extra() -> None:

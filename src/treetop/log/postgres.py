@@ -59,10 +59,7 @@ class PostgresLog(SqlLog):
     """A log in the tables `treetop_*` of one database, in the schema that its address or user chooses."""
 
     def __init__(self, address: str) -> None:
-        try:
-            parts = conninfo_to_dict(address)
-        except psycopg.Error as error:
-            raise ValueError(f"the log's address is not one that PostgreSQL understands: {error}") from None
+        parts = _read_address(address)
         self._parts: dict[str, Any] = NETWORK | parts
         host, port = parts.get("host") or "localhost", parts.get("port") or 5432
         super().__init__(f"postgresql://{host}:{port}/{parts.get('dbname') or ''}")  # without user and password
@@ -175,7 +172,21 @@ class _Connection(Connection):
         except (psycopg.DataError, psycopg.IntegrityError):
             raise
         except psycopg.Error as error:
-            raise LogError(f"the log {self.where}: {str(error).strip() or type(error).__name__}") from error
+            why = " ".join(str(error).split()) or type(error).__name__  # in one line
+            raise LogError(f"the log {self.where}: {why}") from error
+
+
+def _read_address(address: str) -> dict[str, Any]:
+    """The parts of an address. An error shows nothing of it: a part of the password may be in another place."""
+    with suppress(psycopg.Error):
+        parts = conninfo_to_dict(address)
+        where = f"{parts.get('host', '')} {parts.get('dbname', '')}"
+        if "@" not in where and str(parts.get("port") or 5432).replace(",", "").isdecimal():
+            return parts
+    raise ValueError(
+        "the log's address is not one that PostgreSQL understands; it has the form "
+        "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with : / @ # ? % in a password as %3A %2F %40 %23 %3F %25"
+    )
 
 
 @lru_cache(maxsize=256)

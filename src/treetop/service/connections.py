@@ -74,9 +74,13 @@ class Protocol(HttpToolsProtocol):
         self.server_state.admit(self)
 
     def on_response_complete(self) -> None:
+        """Without uvicorn's timer for each answer: `close_overdue` looks after idle connections."""
         self.since = self.loop.time()
         self.transport.flush()  # type: ignore[attr-defined]  # an answer without a body
-        super().on_response_complete()
+        if self.pipeline:
+            super().on_response_complete()
+        elif not self.transport.is_closing():
+            self.flow.resume_reading()
 
     def on_message_begin(self) -> None:
         self.head, self.complete, self.since = 0, False, self.loop.time()

@@ -128,17 +128,16 @@ class Endpoint:
                 credentials = value
             elif name == b"host":
                 host = value
-        self._admit(credentials, host)
+        self._admit(scope, credentials, host)
         if self.counted and service.in_flight > service.limits.in_flight:
             raise later(429, "too_many", f"{service.limits.in_flight} requests are being answered already")
         if self.decoder is None:
             return await self.handler(service, scope)
         if kind != JSON and kind.partition(b";")[0].strip().lower() != JSON:
             raise Problem(415, "content_type", "the body must be application/json")
-        body = await self._body(receive, length)
-        return await self.handler(service, self.decoder.decode(body))
+        return await self._handle_body(receive, length)
 
-    def _admit(self, credentials: bytes, host: bytes) -> None:
+    def _admit(self, scope: Scope, credentials: bytes, host: bytes) -> None:
         if self.scope == "":
             return
         tokens = self.service.tokens
@@ -148,29 +147,49 @@ class Endpoint:
             return
         scopes = tokens.scopes(credentials)
         if scopes is None:
+            if credentials:
+                check_guesses(self.service, scope)
             challenge = [(b"www-authenticate", b"Bearer" if self.route.startswith("/v1/") else b"Basic realm=treetop")]
             raise Problem(401, "unauthorized", "a token is needed: Authorization: Bearer TOKEN", challenge)
         if self.scope not in scopes:
             raise Problem(403, "forbidden", f"this token does not have the scope {self.scope!r}")
 
-    async def _body(self, receive: Receive, length: bytes) -> bytes:
-        """The whole body. Raises a Problem if it is too large or does not arrive in time."""
-        if length and (not length.isdigit() or int(length) > self.largest):
-            raise self._too_large()
-        message = await self._next(receive)
-        body: bytes = message.get("body", b"")
-        if not message.get("more_body", False):
-            if len(body) > self.largest:
-                raise self._too_large()
-            return body
-        parts, size = [body], len(body)
-        while message.get("more_body", False):
+    async def _handle_body(self, receive: Receive, length: bytes) -> Any:
+        """Reads the whole body and calls the handler with it. Raises a Problem if the body is too large, does not
+        arrive in time, or is too much beside those of other requests."""
+        held = 0
+        try:
+            if length:
+                held = self._hold(held, int(length) if length.isdigit() else self.largest + 1)
             message = await self._next(receive)
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > self.largest:
-                raise self._too_large()
-        return b"".join(parts)
+            body: bytes = message.get("body", b"")
+            if len(body) > held:
+                held = self._hold(held, len(body))
+            if message.get("more_body", False):
+                parts, size = [body], len(body)
+                while message.get("more_body", False):
+                    message = await self._next(receive)
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > held:
+                        held = self._hold(held, size)
+                body = b"".join(parts)
+            return await self.handler(self.service, self.decoder.decode(body))
+        finally:
+            self.service.body_bytes -= held
+
+    def _hold(self, held: int, size: int) -> int:
+        """Counts `size` bytes of a body where `held` were counted before, and returns `size`."""
+        service = self.service
+        if size > self.largest:
+            raise Problem(
+                413, "too_large", f"the body is larger than {self.largest} bytes", [(b"connection", b"close")]
+            )
+        others = service.body_bytes - held
+        if others > 0 and others + size > service.limits.bodies:
+            raise later(429, "too_many", f"{others} bytes of other requests are being read; {size} more are too many")
+        service.body_bytes = others + size
+        return size
 
     async def _next(self, receive: Receive) -> Any:
         """The next part of the body. Most have arrived with the head; then this takes no turn of the event loop."""
@@ -200,5 +219,9 @@ class Endpoint:
         finally:
             waiting.pop(task, None)
 
-    def _too_large(self) -> Problem:
-        return Problem(413, "too_large", f"the body is larger than {self.largest} bytes", [(b"connection", b"close")])
+
+def check_guesses(service: Service, scope: Scope) -> None:
+    """Notes a wrong token. Raises a Problem if too many have come from the same address."""
+    address = scope["client"][0] if scope.get("client") else ""
+    if wait := service.guesses.wrong(address, time.monotonic()):
+        raise later(429, "too_many", "too many wrong tokens have come from your address", wait)

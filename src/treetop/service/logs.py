@@ -8,13 +8,18 @@ import sys
 import time
 from typing import Any
 
+from treetop.service.secret_files import password_of
+
 LOGGER = logging.getLogger("treetop.service")
+SHORTEST_SECRET = 4  # characters: hiding fewer would only make the lines unreadable
 _secrets: set[str] = set()
 
 
-def hide(secret: str) -> None:
-    """Keeps a text out of all lines, such as the address of a database with its password."""
-    _secrets.add(json.dumps(secret)[1:-1])
+def hide(address: str) -> None:
+    """Keeps a log's address and its password out of all lines."""
+    for secret in (address, password_of(address) or ""):
+        if len(secret) >= SHORTEST_SECRET:
+            _secrets.add(json.dumps(secret)[1:-1])
 
 
 class JsonFormatter(logging.Formatter):

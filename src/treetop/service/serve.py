@@ -61,17 +61,17 @@ def start(
     environment, never in their arguments, which everyone on the machine can read."""
     check_int("workers", workers, 1, 256)
     check_int("port", port, 0, 65_535)
-    if tokens is not None:
-        os.environ["TREETOP_TOKENS_FILE"] = str(tokens.resolve())
-    check_listening(host, Tokens.read(os.environ))
+    check_listening(host, Tokens.read(os.environ, tokens))
     BanditFolder(folder).state()
     read_config(folder / CONFIG)
-    if log is not None:
-        os.environ[LOG_VARIABLE] = log
     logs.set_up()
-    if where := os.environ.get(LOG_VARIABLE):
+    if where := log or os.environ.get(LOG_VARIABLE):
         logs.hide(where)
     open_log(where or folder / LOG).close()  # a wrong password ends the start here
+    if tokens is not None:
+        os.environ["TREETOP_TOKENS_FILE"] = str(tokens.resolve())
+    if log is not None:
+        os.environ[LOG_VARIABLE] = log
     listening = listening_on(host, port)
     logs.log_event("listening", url=url_of(listening), workers=workers, local=is_loopback(host))
     return listening

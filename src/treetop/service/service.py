@@ -22,7 +22,7 @@ from treetop.service.metrics import Metrics
 from treetop.service.older_models import OlderModels
 from treetop.service.readiness import Readiness
 from treetop.service.refit_scheduler import RefitScheduler
-from treetop.service.tokens import Tokens
+from treetop.service.tokens import Guesses, Tokens
 from treetop.service.write_batcher import WriteBatcher
 
 POLL_INTERVAL = 0.2  # seconds between two looks at the folder
@@ -39,7 +39,9 @@ class Service:
         self.limits: LimitConfig = bandit.config.limits
         self.refits = RefitScheduler(bandit, log)
         self.metrics = Metrics(self._current_values)
+        self.guesses = Guesses()
         self.in_flight = 0
+        self.body_bytes = 0  # of all requests whose body is being read or worked on
         self.waiting: dict[asyncio.Task[Any], float] = {}  # deadlines of the tasks that read a body
         self.started = time.time()
         self.readiness, self.older_models = Readiness(bandit), OlderModels(bandit)

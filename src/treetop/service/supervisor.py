@@ -51,21 +51,23 @@ def refuse_new(listening: socket.socket) -> bool:
 
 
 class Worker:
-    """One of the places for a worker: the process, since when it runs, how often it died quickly."""
+    """A place for a worker: the process that has it, since when, and when the next one is due."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
-        self.started = 0.0
-        self.start_at = 0.0  # when the next process is started
-        self.deaths = 0  # quick ones in a row
-        self.replaced = False
+        self.started = self.due = 0.0
+        self.deaths = 0  # in a row, each soon after the start
 
-    def died(self, code: int, now: float) -> float:
-        """Notes a death; returns the seconds until the next process is started."""
-        self.deaths = self.deaths + 1 if now - self.started < QUICK else 0
-        self.process, self.replaced = None, True
-        pause = 0.0 if self.deaths == 0 else min(LONGEST_PAUSE, PAUSE * 2.0 ** min(self.deaths - 1, 20))
-        self.start_at = now + pause
+    def died(self, now: float) -> float:
+        """Notes a death; returns the seconds until the next process is due: 0 the first time.
+
+        >>> worker = Worker()
+        >>> [worker.died(now) for now in (1.0, 2.0, 3.0, 60.0)]
+        [0.0, 0.5, 1.0, 0.0]
+        """
+        self.deaths = self.deaths + 1 if now - self.started < QUICK else 1
+        pause = min(LONGEST_PAUSE, PAUSE * 2.0 ** min(self.deaths - 2, 20)) if self.deaths > 1 else 0.0
+        self.process, self.due = None, now + pause
         return pause
 
 
@@ -110,18 +112,17 @@ class Supervisor:
         """Starts the workers that are due. Returns an exit code if the service cannot start."""
         for worker in self.workers:
             if worker.process is not None and (code := worker.process.poll()) is not None:
-                first, pid = not worker.replaced, worker.process.pid
-                if code == CANNOT_START and first:  # it has said why
+                if code == CANNOT_START and worker.deaths == 0:  # it has said why
                     return 2
-                pause = worker.died(code, now)
+                pid, pause = worker.process.pid, worker.died(now)
                 say("a worker ended", "error", worker=pid, code=code, signal=signal_name(code), restart_in=pause)
-            if worker.process is None and now >= worker.start_at and not self.signals:
+            if worker.process is None and now >= worker.due and not self.signals:
                 worker.process, worker.started = self._start(), now
         return 0
 
     def _pause(self, now: float) -> float | None:
         """Seconds until the next worker is due; None if all run."""
-        due = [worker.start_at for worker in self.workers if worker.process is None]
+        due = [worker.due for worker in self.workers if worker.process is None]
         return max(0.0, min(due) - now) if due else None
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -131,7 +132,8 @@ class Supervisor:
         handles = (self.listening.fileno(), self.alive)
         arguments = map(str, (self.folder, *handles, len(self.workers)))
         command = [sys.executable, "-m", "treetop.service.worker", *arguments]
-        return subprocess.Popen(command, env=environment, pass_fds=handles, start_new_session=True)
+        # In this session: Linux would schedule another session as a group of its own, beside all others.
+        return subprocess.Popen(command, env=environment, pass_fds=handles)
 
     def _finish(self, woken: int) -> int:
         """Lets go of the socket, asks every worker to end, and waits; a second SIGINT ends them at once."""

@@ -7,13 +7,23 @@ import binascii
 import hashlib
 import hmac
 import ipaddress
+import logging
+import math
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from treetop.service import logs
+from treetop.service.secret_files import read_secret_file
+
 SCOPES = ("read", "write", "admin")
 MIN_LENGTH = 16  # characters of a token
+FREE_GUESSES = 20  # wrong tokens from an address before it is told to wait
+GUESS_SECONDS = 10  # until an address is forgiven one
+MOST_GUESSES = 60  # that an address has to be forgiven at most
+ADDRESSES = 4096  # that are remembered
 
 
 @dataclass(frozen=True)
@@ -51,17 +61,46 @@ class Tokens:
     @classmethod
     def read(cls, environment: Mapping[str, str], file: Path | None = None) -> Tokens:
         """TREETOP_TOKEN is one token for everything. A file (TREETOP_TOKENS_FILE, or the one named) has a line for
-        each: scopes with commas between them, a space, the token. Lines that begin with # are remarks."""
+        each: scopes with commas between them, a space, the token. Lines that begin with # are remarks. Nobody but its
+        owner may read the file."""
         known = []
         if single := environment.get("TREETOP_TOKEN", ""):
             known.append((_digest(_long_enough(single, "TREETOP_TOKEN").encode()), frozenset(SCOPES)))
         named = file or (Path(path) if (path := environment.get("TREETOP_TOKENS_FILE")) else None)
-        for number, line in enumerate(named.read_text().splitlines() if named else [], 1):
+        for number, line in enumerate(read_secret_file(named).splitlines() if named else [], 1):
             if line.strip() and not line.startswith("#"):
                 known.append(_parsed(line, f"{named} line {number}"))
         if named and not known:
             raise ValueError(f"{named} has no token in it, so that everyone on this machine could do everything")
         return cls(tuple(known))
+
+
+class Guesses:
+    """Wrong tokens by the address that they came from. Each address has some of them free, and more as time goes by.
+
+    Right tokens are answered whatever else comes from their address, which may be a proxy's.
+
+    >>> guesses = Guesses()
+    >>> [guesses.wrong("10.0.0.1", now=0.0) for _ in range(FREE_GUESSES + 2)][-3:]
+    [0, 10, 20]
+    >>> guesses.wrong("10.0.0.1", now=20.0), guesses.wrong("10.0.0.2", now=20.0)
+    (10, 0)
+    """
+
+    def __init__(self) -> None:
+        self._addresses: OrderedDict[str, tuple[float, float]] = OrderedDict()  # wrong tokens, and when the last came
+
+    def wrong(self, address: str, now: float) -> int:
+        """Notes a wrong token; returns the seconds until the next one is free, or 0 if this one was."""
+        count, last = self._addresses.pop(address, (0.0, now))
+        before = max(0.0, count - (now - last) / GUESS_SECONDS)
+        count = min(FREE_GUESSES + MOST_GUESSES, before + 1)
+        self._addresses[address] = count, now
+        if len(self._addresses) > ADDRESSES:
+            self._addresses.popitem(last=False)
+        if before <= FREE_GUESSES < count:
+            logs.log_event("tokens are being guessed", logging.WARNING, address=address)
+        return math.ceil((count - FREE_GUESSES) * GUESS_SECONDS) if count > FREE_GUESSES else 0
 
 
 def _parsed(line: str, where: str) -> tuple[bytes, frozenset[str]]:

@@ -27,7 +27,7 @@ from treetop.bandit.bandit import Bandit
 from treetop.errors import TreetopError
 from treetop.service import logs
 from treetop.service.app import App, create
-from treetop.service.connections import EXTRA, KEEP_ALIVE, Connections, Protocol
+from treetop.service.connections import EXTRA, Connections, Protocol
 from treetop.service.refit_scheduler import LOG_VARIABLE
 from treetop.service.service import Service
 from treetop.service.supervisor import CANNOT_START, refuse_new
@@ -142,7 +142,6 @@ def run(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE,
     )
     limits = bandit.config.limits
     server = Server(config, Connections(most_connections(limits.connections), limits.head_seconds), parent)
