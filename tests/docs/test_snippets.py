@@ -19,6 +19,10 @@ TOOLS = ("curl", "sqlite3", "openssl", "pg_dump")
 DATABASES = ("postgresql://shop@127.0.0.1/shop", "postgresql://shop@127.0.0.2/shop")
 # Blocks that are not run, each with its reason in the page. A new one is a decision: count it here.
 NOT_RUN = {"README.md": 1, "docs/experiments.md": 4, "docs/performance.md": 1, "docs/start.md": 1}
+# What the README's commands print, which would take too much room there.
+PRINTED = {
+    "README.md": ('{"status":"ready"}', '"arm":"python3"', '"stored":1', '{"status":"started"}', '"model":', "the same")
+}
 KNOWN = {*RUN, "output", "text", "json", "yaml", "ini"}
 SECONDS = 300.0  # that a page may take on a busy machine
 
@@ -56,6 +60,12 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, request: pytest.
             replacements[address] = new_database(request.getfixturevalue("server"))
     code, printed = run_page(page, tmp_path, replacements)
     assert code == 0, printed
+    assert not [words for words in PRINTED.get(name(page), ()) if words not in printed], printed
+
+
+def test_serving_takes_few_lines_of_the_readme() -> None:
+    section = (ROOT / "README.md").read_text().partition("## Serve it\n")[2].partition("\n## ")[0]
+    assert 10 < len(section.strip().splitlines()) < 25
 
 
 WRONG = {

@@ -154,6 +154,7 @@ def run_page(page: Path, replacements: Mapping[str, str]) -> None:
                 printed = _run(block.language, text, place, names, shell)
             except BaseException as error:
                 raise RuntimeError(f"the example at {place} failed:\n{text}\n{error}") from error
+            sys.stdout.write(printed)
             if block.output is not None and not doctest.OutputChecker().check_output(block.output, printed, FLAGS):
                 raise RuntimeError(f"the example at {place} printed\n{printed}\nwhere the page says\n{block.output}")
 
