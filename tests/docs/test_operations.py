@@ -69,7 +69,7 @@ GOOD = ("", "logging.INFO", "'info'")
 
 def log_events() -> Iterator[str]:
     """The events that the service logs as a warning or an error, or may so log."""
-    for path in sorted((ROOT / "src" / "treetop" / "service").rglob("*.py")):
+    for path in sorted((ROOT / "src" / "treetop").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
                 called = ast.unparse(node.func).rpartition(".")[2]

@@ -38,7 +38,12 @@ def run_page(page: Path, folder: Path, replacements: dict[str, str]) -> tuple[in
     command = [sys.executable, "-m", "helpers.snippets", str(page), json.dumps(replacements)]
     out = folder.with_suffix(".out")
     with out.open("w") as file:
-        environment = {**clean, "PATH": path, "PYTHONPATH": str(ROOT / "tests")}
+        environment = {
+            **clean,
+            "PATH": path,
+            "PYTHONPATH": str(ROOT / "tests"),
+            "TREETOP_PORT": replacements.get("8700", "0"),
+        }
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=file, stderr=file)
     try:
         process.wait(SECONDS)
