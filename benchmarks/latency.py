@@ -1,11 +1,12 @@
 """How long `/v1/decide` takes with 16 connections, in two checkouts that take turns on the same machine.
 
-    python benchmarks/latency.py BASE NEW [--turns 8] [--seconds 4] [--workers 1] [--data debian] [--bare] [--json FILE]
+    python benchmarks/latency.py BASE NEW [--turns 8] [--seconds 4] [--workers 1] [--others 0.1] [--bare] [--json FILE]
 
 BASE and NEW are source trees with an environment of their own (`make .venv/.built` in each). Each makes a bandit of the
 set and serves it as a process at ordinary priority; wrk (Debian: apt-get install wrk) asks them in turns, with contexts
 of the set by the names of their features, every one committed to disk before it is answered. `--bare` adds the app of
-`treetop bench serve` that does everything but decide. `latency_profile.py` tells what the slow ones waited for.
+`treetop bench serve` that does everything but decide. Each turn says which share of the cores others used meanwhile: on
+a machine that is not quiet, `--others` leaves the busy turns out. `latency_profile.py` tells what slow ones waited for.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import os
 import random
+import resource
 import signal
 import socket
 import statistics
@@ -71,6 +73,11 @@ class Contestant:
         """How many times p50 is p99, in the turn in the middle."""
         return statistics.median(turn["p99"] / turn["p50"] for turn in self.turns)
 
+    def quiet(self, others: float) -> Contestant:
+        """The same with only those turns in which others used no more of the cores; with the quietest, if none."""
+        least = max(others, min(turn["others"] for turn in self.turns))
+        return Contestant(self.name, self.port, [turn for turn in self.turns if turn["others"] <= least])
+
 
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as found:
@@ -78,6 +85,7 @@ def free_port() -> int:
 
 
 def environment() -> dict[str, str]:
+    """Nothing that changes what a service or its Python does."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("TREETOP_", "PYTHON"))}
 
 
@@ -154,12 +162,44 @@ def write_bodies(path: Path, data: str) -> None:
             file.write(json.dumps({"features": features}) + "\n")
 
 
+def busy_seconds() -> float:
+    """That all cores of the machine have worked so far, for whomever."""
+    words = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
+    return (sum(map(int, words[:8])) - int(words[3]) - int(words[4])) / os.sysconf("SC_CLK_TCK")
+
+
+def family(root: int) -> dict[int, float]:
+    """A process and all below it that live, with the seconds that cores have worked for each."""
+    work, parent = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            words = path.read_text().rpartition(")")[2].split()
+            pid = int(path.parent.name)
+            parent[pid], work[pid] = int(words[1]), (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    found = {root}
+    for pid in sorted(parent):  # a child has the higher number, but for those that start when numbers begin anew
+        if parent[pid] in found:
+            found.add(pid)
+    return {pid: work.get(pid, 0.0) for pid in found}
+
+
+def worked_seconds() -> float:
+    """That cores have worked for this process and all below it that live."""
+    return sum(family(os.getpid()).values())
+
+
 def turn(port: int, place: Path, seconds: float, connections: int) -> dict[str, float]:
-    """What wrk says of some seconds: times in milliseconds."""
+    """What wrk says of some seconds: times in milliseconds; `others` is the share of all cores that others used."""
     words = ["wrk", "-t2", f"-c{connections}", f"-d{seconds:g}s", "-s", str(place / "decide.lua")]
     words += [f"http://127.0.0.1:{port}", "--", str(place / "bodies"), f"{random.random():.6f}"]
+    ours, all_, began = worked_seconds(), busy_seconds(), time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    after, took = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - began
+    wrk = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    others = busy_seconds() - all_ - (worked_seconds() - ours) - wrk
     found: dict[str, float] = json.loads(said.strip().splitlines()[-1])
+    found["others"] = max(0.0, others / took / (os.cpu_count() or 1))
     if found["wrong"]:
         raise OSError(f"{found['wrong']:.0f} requests failed:\n{said}")
     return found
@@ -195,7 +235,7 @@ def measure(asked: argparse.Namespace, place: Path) -> list[Contestant]:
 def print_turn(name: str, said: dict[str, float]) -> None:
     print(
         f"  {name:5} p50 {said['p50']:7.2f} ms  p99 {said['p99']:7.2f} ms  p99/p50 {said['p99'] / said['p50']:5.1f}  "
-        f"p99.9 {said['p999']:7.2f} ms  {said['per_second']:7.0f} a second",
+        f"p99.9 {said['p999']:7.2f} ms  {said['per_second']:6.0f} a second  others {said['others']:4.0%}",
         flush=True,
     )
 
@@ -215,6 +255,9 @@ def main() -> int:
     parser.add_argument("--connections", type=int, default=CONNECTIONS)
     parser.add_argument("--data", default="debian")
     parser.add_argument("--bare", action="store_true", help="beside the app that does not decide")
+    parser.add_argument(
+        "--others", type=float, default=1.0, help="leave out turns in which others used more of the cores"
+    )
     parser.add_argument("--place", type=Path, help="a folder on the disk to measure on; a temporary one without it")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
@@ -222,14 +265,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=asked.place, prefix="treetop-latency-") as place:
         found = measure(asked, Path(place))
     print()
-    for one in found:
-        print_turn(one.name, {key: one.median(key) for key in one.turns[0]} | {"p99": one.median("p50") * one.tail})
-    ratio = found[1].median("p50") / found[0].median("p50")
-    print(f"  p50 of new is {ratio:.3f} of base's; medians of {asked.turns} turns")
+    judged = [one.quiet(asked.others) for one in found]
+    for one in judged:
+        print_turn(one.name, {key: one.median(key) for key in one.turns[0]})
+        print(f"        p99/p50 {one.tail:.2f}; medians of {len(one.turns)} turns")
+    ratio = judged[1].median("p50") / judged[0].median("p50")
+    print(f"  p50 of new is {ratio:.3f} of base's")
     if asked.json:
         about = {"command": sys.argv, "machine": machine(), "load_average": [before, load_average()]}
         trees = {"base": commit_of(asked.base), "new": commit_of(asked.new)}
-        tails = {one.name: round(one.tail, 3) for one in found}
+        tails = {one.name: round(one.tail, 3) for one in judged}
         turns = {one.name: one.turns for one in found}
         result = {"p50_ratio": ratio, "p99_of_p50": tails, "commits": trees, "turns": turns, **about}
         asked.json.write_text(json.dumps(result, indent=1))

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,11 +26,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from latency import end, free_port, make_bandit, wait_until_ready, write_bodies
+from latency import end, family, free_port, make_bandit, wait_until_ready, write_bodies
 
 from treetop.bench import http_load
 
-TRACE = ["strace", "-f", "--seccomp-bpf", "-y", "-ttt", "-T", "-e", "trace=fsync,fdatasync,pwrite64,unlink,ftruncate"]
+TRACE = ["strace", "-f", "--seccomp-bpf", "-y", "-ttt", "-T", "-e", "trace=fsync,fdatasync"]
 CALL = re.compile(r"^(\d+) +([\d.]+) (\w+)\(\d+<([^>]*)>.*<([\d.]+)>$")
 RESUMED = re.compile(r"^(\d+) +([\d.]+) <\.\.\. (\w+) resumed>.*<([\d.]+)>$")
 BEGUN = re.compile(r"^(\d+) +([\d.]+) (\w+)\(\d+<([^>]*)>.*<unfinished \.\.\.>$")
@@ -82,17 +83,17 @@ def system_calls(path: Path) -> list[Span]:
 
 def kind_of(file: str) -> str:
     name = Path(file).name
-    if name.startswith("etilqs"):
-        return "of SQLite's temporary files"
-    return {"log.sqlite-wal": "of the write-ahead log", "log.sqlite": "of a checkpoint"}.get(name, f"of {name or '?'}")
+    return {"log.sqlite-wal": "of the write-ahead log", "log.sqlite": "of the log's file"}.get(
+        name, f"of {name or '?'}"
+    )
 
 
-def waits_for_a_core(pid: int, stop: threading.Event, found: list[Span]) -> None:
+def waits_for_a_core(pids: list[int], stop: threading.Event, found: list[Span]) -> None:
     """Every 5 ms: how long the threads of a service were ready to run and did not."""
     last: dict[str, int] = {}
     while not stop.wait(0.005):
         now = time.time()
-        for path in [*Path(f"/proc/{pid}/task").glob("*/schedstat")]:
+        for path in [path for pid in pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]:
             with suppress(OSError):
                 waited = int(path.read_text().split()[1])
                 delta = (waited - last.get(str(path), waited)) / 1e9
@@ -141,23 +142,29 @@ def profile(asked: argparse.Namespace, place: Path) -> dict[str, Any]:
     stop = threading.Event()
     try:
         wait_until_ready(port, process)
-        served = [int(p) for p in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
-        threads = [threading.Thread(target=waits_for_a_core, args=(pid, stop, waits), daemon=True) for pid in served]
+        served = sorted(set(family(process.pid)) - {process.pid})  # without strace itself
         requests_over_time(port, asked.connections, 1.0, requests)
-        for thread in threads:
-            thread.start()
+        threading.Thread(target=waits_for_a_core, args=(served, stop, waits), daemon=True).start()
         times = requests_over_time(port, asked.connections, asked.seconds, requests)
         stop.set()
-        for pid in served:
-            os.kill(pid, 15)
+        os.kill(served[0], signal.SIGTERM)
         process.wait(60)
     finally:
         stop.set()
         end(process)
-    spans = system_calls(place / "calls") + waits
-    for path in place.glob("spans.*"):
-        spans += [tuple(span) for span in json.loads(path.read_text())]
-    return summary(times, spans)
+    calls = system_calls(place / "calls")
+    noted = [tuple(span) for path in place.glob("spans.*") for span in json.loads(path.read_text())]
+    return summary(times, calls + waits + with_checkpoints(noted, calls))
+
+
+def with_checkpoints(spans: list[Span], calls: list[Span]) -> list[Span]:
+    """The same, but commits that also moved pages from the write-ahead log into the file have a name of their own."""
+    moved = np.sort([began for kind, began, _ in calls if kind == "fdatasync of the log's file"])
+    found = []
+    for kind, began, ended in spans:
+        both = np.searchsorted(moved, began) < np.searchsorted(moved, ended)
+        found.append((f"{kind} with checkpoint" if kind == "commit" and both else kind, began, ended))
+    return found
 
 
 def summary(times: np.ndarray, spans: list[Span]) -> dict[str, Any]:
