@@ -52,7 +52,7 @@ def fault(ends: bool = False, store: str = "") -> Callable[[Callable[[Cell], Non
 @fault(ends=True)
 def worker_killed(cell: Cell) -> None:
     os.kill(cell.random.choice(cell.service.worker_pids()), signal.SIGKILL)
-    time.sleep(2.0)  # for whoever has to notice it
+    time.sleep(1.0)  # for whoever has to notice it
 
 
 @fault(ends=True)

@@ -143,9 +143,8 @@ class Service:
         return [pid for pid in processes(self.folder, module) if _alive(pid)]
 
     def worker_pids(self) -> list[int]:
-        """The processes that answer requests; with one worker that may be the first process itself."""
-        first = [self.process.pid] if self.process is not None and not self.ended() else []
-        return self.pids(WORKER) or first
+        """The processes that answer requests."""
+        return self.pids(WORKER)
 
     def kill(self) -> None:
         """kill -9 of everything at once: parent, workers, a refit."""
