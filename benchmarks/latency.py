@@ -63,6 +63,7 @@ class Contestant:
 
     name: str
     port: int
+    pid: int
     turns: list[dict[str, float]] = field(default_factory=list)
 
     def median(self, what: str) -> float:
@@ -76,7 +77,7 @@ class Contestant:
     def quiet(self, others: float) -> Contestant:
         """The same with only those turns in which others used no more of the cores; with the quietest, if none."""
         least = max(others, min(turn["others"] for turn in self.turns))
-        return Contestant(self.name, self.port, [turn for turn in self.turns if turn["others"] <= least])
+        return Contestant(self.name, self.port, self.pid, [turn for turn in self.turns if turn["others"] <= least])
 
 
 def free_port() -> int:
@@ -111,8 +112,8 @@ def serving(
 
 
 @contextmanager
-def bare(python: Path, folder: Path) -> Iterator[int]:
-    """The app of `treetop bench serve` without the decision, as one worker; its port."""
+def bare(python: Path, folder: Path) -> Iterator[tuple[int, int]]:
+    """The app of `treetop bench serve` without the decision, as one worker: its port and process id."""
     with socket.create_server(("127.0.0.1", 0), backlog=2048) as listening:
         listening.setblocking(False)
         alive, held = os.pipe()
@@ -124,7 +125,7 @@ def bare(python: Path, folder: Path) -> Iterator[int]:
             lines = folder.parent / f"{folder.name}.lines"
             while '"ready"' not in lines.read_text() and process.poll() is None:
                 time.sleep(0.05)
-            yield int(listening.getsockname()[1])
+            yield int(listening.getsockname()[1]), process.pid
         finally:
             end(process)
             os.close(alive)
@@ -183,22 +184,27 @@ def family(root: int) -> dict[int, float]:
     return {pid: work.get(pid, 0.0) for pid in found}
 
 
-def worked_seconds() -> float:
-    """That cores have worked for this process and all below it that live."""
-    return sum(family(os.getpid()).values())
+def worked_seconds(root: int) -> float:
+    """That cores have worked for a process and all below it that live."""
+    return sum(family(root).values())
 
 
-def turn(port: int, place: Path, seconds: float, connections: int) -> dict[str, float]:
-    """What wrk says of some seconds: times in milliseconds; `others` is the share of all cores that others used."""
+def turn(one: Contestant, place: Path, seconds: float, connections: int) -> dict[str, float]:
+    """What wrk says of some seconds: times in milliseconds.
+
+    `cpu` are the microseconds that cores worked for a request in the service; `others` is the share of all cores that
+    neither the services nor wrk used, but somebody else.
+    """
     words = ["wrk", "-t2", f"-c{connections}", f"-d{seconds:g}s", "-s", str(place / "decide.lua")]
-    words += [f"http://127.0.0.1:{port}", "--", str(place / "bodies"), f"{random.random():.6f}"]
-    ours, all_, began = worked_seconds(), busy_seconds(), time.perf_counter()
+    words += [f"http://127.0.0.1:{one.port}", "--", str(place / "bodies"), f"{random.random():.6f}"]
+    own, ours, all_, began = worked_seconds(one.pid), worked_seconds(os.getpid()), busy_seconds(), time.perf_counter()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     after, took = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - began
     wrk = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    others = busy_seconds() - all_ - (worked_seconds() - ours) - wrk
+    others = busy_seconds() - all_ - (worked_seconds(os.getpid()) - ours) - wrk
     found: dict[str, float] = json.loads(said.strip().splitlines()[-1])
+    found["cpu"] = 1e6 * (worked_seconds(one.pid) - own) / (found["per_second"] * seconds)
     found["others"] = max(0.0, others / took / (os.cpu_count() or 1))
     if found["wrong"]:
         raise OSError(f"{found['wrong']:.0f} requests failed:\n{said}")
@@ -218,16 +224,15 @@ def measure(asked: argparse.Namespace, place: Path) -> list[Contestant]:
         for name, tree in zip(("base", "new"), (asked.base, asked.new), strict=True):
             python = tree / ".venv" / "bin" / "python"
             make_bandit(python, place / name, asked.data)
-            port, _ = stack.enter_context(serving(python, place / name, asked.workers))
-            found.append(Contestant(name, port))
+            found.append(Contestant(name, *stack.enter_context(serving(python, place / name, asked.workers))))
         if asked.bare:
             make_bandit(python, place / "bare", asked.data)
-            found.append(Contestant("bare", stack.enter_context(bare(python, place / "bare"))))
+            found.append(Contestant("bare", *stack.enter_context(bare(python, place / "bare"))))
         for one in found:
-            turn(one.port, place, 1.0, asked.connections)  # the first answers find nothing in any cache
+            turn(one, place, 1.0, asked.connections)  # the first answers find nothing in any cache
         for number in range(asked.turns):
             for one in found if number % 2 else reversed(found):
-                one.turns.append(turn(one.port, place, asked.seconds, asked.connections))
+                one.turns.append(turn(one, place, asked.seconds, asked.connections))
                 print_turn(one.name, one.turns[-1])
     return found
 
@@ -235,7 +240,8 @@ def measure(asked: argparse.Namespace, place: Path) -> list[Contestant]:
 def print_turn(name: str, said: dict[str, float]) -> None:
     print(
         f"  {name:5} p50 {said['p50']:7.2f} ms  p99 {said['p99']:7.2f} ms  p99/p50 {said['p99'] / said['p50']:5.1f}  "
-        f"p99.9 {said['p999']:7.2f} ms  {said['per_second']:6.0f} a second  others {said['others']:4.0%}",
+        f"p99.9 {said['p999']:7.2f} ms  {said['per_second']:6.0f} a second  cpu {said['cpu']:4.0f} us  "
+        f"others {said['others']:4.0%}",
         flush=True,
     )
 

@@ -54,7 +54,7 @@ def test_what_slow_requests_have_more_of_explains_them() -> None:
 
 def test_busy_turns_are_left_out() -> None:
     turns = [{"p50": 2.0, "p99": 6.0, "others": 0.05}, {"p50": 9.0, "p99": 90.0, "others": 0.6}]
-    both = latency.Contestant("base", 0, turns)
+    both = latency.Contestant("base", 0, 0, turns)
     assert (both.quiet(0.1).median("p50"), both.quiet(0.1).tail) == (2.0, 3.0)
     assert both.quiet(1.0).median("p50") == 5.5
     assert both.quiet(0.0).median("p50") == 2.0  # the quietest one there is

@@ -95,11 +95,13 @@ class Cell:
                 self.find(f"skipped: no time was left for {', '.join(f.name for f in order[i:])}")
                 break
             time.sleep(self.random.uniform(0.1, 0.6) * left / (len(order) - i))
-            self._do(fault)
+            if not self._do(fault):
+                self.find(f"failed: the service does not come back: {self.service.say.read_text()[-2000:]}")
+                return
         time.sleep(max(0.0, end - time.monotonic()))
 
-    def _do(self, fault: Fault) -> None:
-        """A fault, and what comes after it until the service is as it was."""
+    def _do(self, fault: Fault) -> bool:
+        """A fault, and what comes after it until the service is as it was; False if it never is."""
         self.say(f"{self.plan.name}: {fault.name}")
         self.tally.phase, began = fault.name, time.monotonic()
         self.faults.append({"fault": fault.name})
@@ -108,7 +110,7 @@ class Cell:
         except Exception as error:
             self.find(f"failed: {fault.name} could not be tried: {error!r}")
         over = time.monotonic()
-        self._wait_until_well(fault.name)
+        well = self._wait_until_well(fault.name)
         trouble = dict(self.tally.trouble[fault.name])
         healthy, gap = self.watch.healthy_after(over), self.watch.longest_gap(began)
         if gap > MAX_GAP and not fault.ends:
@@ -122,8 +124,9 @@ class Cell:
             trouble=trouble,
         )
         self.tally.phase = "no fault"
+        return well
 
-    def _wait_until_well(self, name: str) -> None:
+    def _wait_until_well(self, name: str) -> bool:
         """Until it is ready and decides; if it is not by itself, that is a finding, and it is started again."""
         for _ in range(3):
             if not self.service.wait_until_ready():
@@ -134,10 +137,26 @@ class Cell:
                 self.service.start()
                 continue
             if self._decides():
-                return
+                return True
             if not self.service.ended():
                 self.find(f"failed: after {name!r} the service is ready and decides nothing")
-        raise OSError(f"the service does not come back: {self.service.say.read_text()[-2000:]}")
+        return False
+
+    def _end_and_start_once_more(self) -> None:
+        """What killed services have left behind is removed by the next start, once it is some minutes old."""
+        for again in (True, False):
+            if (code := self.service.terminate()) != 0:
+                self.find(f"failed: the service ended with code {code} after the load")
+            if left := self.service.pids():
+                self.find(f"left: {len(left)} processes after the end")
+            if again:
+                for path in self.service.scratch.iterdir():
+                    os.utime(path, (time.time() - 600,) * 2)
+                self.service.start()
+                if not self.service.wait_until_ready():
+                    self.find("failed: the service could not be started once more")
+        if files := sorted(path.name for path in self.service.scratch.iterdir()):
+            self.find(f"left: {len(files)} temporary files or folders after the end, such as {files[0]}")
 
     def _end_and_start_once_more(self) -> None:
         """What killed services have left behind is removed by the next start, once it is some minutes old."""

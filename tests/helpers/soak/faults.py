@@ -36,14 +36,17 @@ class Fault:
     act: Callable[[Cell], None]
     ends: bool  # whether it ends processes of the service
     store: str  # the only store that it is about; empty for any
+    needs_history: bool  # comes after all others that end processes
 
 
 FAULTS: list[Fault] = []
 
 
-def fault(ends: bool = False, store: str = "") -> Callable[[Callable[[Cell], None]], Callable[[Cell], None]]:
+def fault(
+    ends: bool = False, store: str = "", needs_history: bool = False
+) -> Callable[[Callable[[Cell], None]], Callable[[Cell], None]]:
     def listed(act: Callable[[Cell], None]) -> Callable[[Cell], None]:
-        FAULTS.append(Fault(act.__name__.replace("_", " "), act, ends, store))
+        FAULTS.append(Fault(act.__name__.replace("_", " "), act, ends, store, needs_history))
         return act
 
     return listed
@@ -209,7 +212,7 @@ def arms_changed_during_refit(cell: Cell) -> None:
         cell.pause(0.1, 1.0)
 
 
-@fault(ends=True)
+@fault(ends=True, needs_history=True)
 def retention(cell: Cell) -> None:
     """Restarts with a small `keep_days`, and again without it. What may be deleted is looked for before."""
     began = time.time()

@@ -50,7 +50,7 @@ class Plan:
         for f in early:
             late.remove(f)
         rng.shuffle(early)
-        return early + late
+        return sorted(early, key=lambda f: f.needs_history) + late
 
 
 def create_bandit(folder: Path, arms: Sequence[str], dataset: Dataset) -> None:
