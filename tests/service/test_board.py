@@ -240,7 +240,7 @@ def test_the_lines_of_requests_are_bounded_and_none_is_read_twice(
     found.update()
     total = found.total(-math.inf, math.inf)
     assert total.requests == {("/v1/decide", "200"): 50, ("/v1/decide", "422"): 50}
-    assert total.features == {"unknown": 200}
+    assert total.features == {"unknown": 200, "clipped": 0}
     sizes = [(tmp_path / name).stat().st_size for name in (requests.CURRENT, requests.BEFORE)]
     assert max(sizes) < 2 * 2000
     with (tmp_path / requests.CURRENT).open("ab") as file:

@@ -54,7 +54,9 @@ class Metrics:
             "treetop_unknown_features", "Features that are not in the vocabulary, ignored.", registry=self.counted
         )
         self.clipped = Counter(
-            "treetop_clipped_features", "Values far outside what their feature has shown, clipped.", registry=own
+            "treetop_clipped_features",
+            "Values far outside what their feature has shown, clipped.",
+            registry=self.counted,
         )
         self.registry.register(CurrentValues(values))
         self._counts: dict[tuple[str, int], Counter] = {}
