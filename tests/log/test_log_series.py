@@ -1,95 +1,176 @@
 """Running totals for the dashboard are those of the whole log, however they were read."""
 
 import sqlite3
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.logs import event, joined
 
-from treetop.log import sample, series
+from treetop.log import sample, series, series_file, visit_totals
 from treetop.log.base import Log
 from treetop.log.open import open_log
 from treetop.log.records import Mark, Reward
 from treetop.log.series import LogSeries
+from treetop.log.series_file import load_series, save_series
+from treetop.log.visit_totals import EDGES, OTHERS, VisitTotals
+
+START = 1_700_000_000.0
 
 
 def filled(place: str, n: int = 60) -> Log:
+    """Decisions of three models and two numbers of slots, 20 s apart; a third of the draws leave no choice."""
     log = open_log(place)
-    events = [event(i, time=1000.0 + 20 * i, model_epoch=i // 25) for i in range(n)]
+    events = [event(i, k=3 + i % 2, time=START + 20 * i, model_epoch=i // 25) for i in range(n)]
+    for e in events:
+        e.propensities[e.propensities > 2 / 3] = 1.0
     for part in range(0, n, 20):
         log.append(events[part : part + 20])
         log.reward([Reward(e.event_id, int(e.arms[i % 3]), 0.5, 1.0) for i, e in enumerate(events[: part + 20 : 3])])
     return log
 
 
-def expected(log: Log, bucket: float) -> dict[tuple[float, int], list[float]]:
-    """The same by loops over all samples."""
-    all_ = joined(log.samples(Mark("", log.counts().position, 0.0)))
-    out: dict[tuple[float, int], list[float]] = {}
+def counted(log: Log, limit: int = 1000) -> LogSeries:
+    made = LogSeries(log)
+    while not made.update(limit):
+        pass
+    return made
+
+
+def all_of(log: Log) -> dict[str, np.ndarray]:
+    return joined(log.samples(Mark("", log.counts().position, 0.0)))
+
+
+def by_loops(log: Log) -> dict[tuple[int, int], list[float]]:
+    """The totals of each model and number of slots, by loops over all samples."""
+    all_ = all_of(log)
+    out: dict[tuple[int, int], list[float]] = {}
     for i in range(len(all_["times"])):
-        cell = out.setdefault((all_["times"][i] // bucket * bucket, int(all_["epochs"][i])), [0.0] * 7)
-        cell[0] += 1
-        for s in range(3):
-            how = int(all_["explored"][i, s])
-            cell[1 + how] += 1
+        slots = [s for s in range(4) if all_["arms"][i, s] >= 0]
+        row = out.setdefault((int(all_["epochs"][i]), len(slots)), [0.0] * 8)
+        row[0] += 1
+        for s in slots:
+            drawn = bool(all_["explored"][i, s])
+            explored = drawn and all_["propensities"][i, s] <= 0.5
+            row[1] += drawn and all_["propensities"][i, s] < 1
+            row[2 + explored] += 1
             if not np.isnan(all_["rewards"][i, s]):
-                cell[3 + how] += 1
-                cell[5 + how] += all_["rewards"][i, s]
+                row[4 + explored] += 1
+                row[6 + explored] += all_["rewards"][i, s]
     return out
 
 
-def flat(totals: LogSeries) -> dict[tuple[float, int], list[float]]:
-    return {(c.time, c.epoch): [c.decisions, *c.slots, *c.observed, *c.reward] for c in totals.cells()}
+def flat(totals: VisitTotals) -> dict[tuple[int, int], list[float]]:
+    return {
+        (c.epoch, c.k): [c.visits, c.drawn, *c.slots, *c.observed, *(float(r) for r in c.reward)]
+        for c in totals.cells()
+    }
 
 
 @pytest.mark.parametrize("limit", [7, 1000])
 def test_totals_are_those_of_the_whole_log(place: str, limit: int) -> None:
     with filled(place) as log:
-        totals = LogSeries(log, bucket=100.0)
-        while not totals.update(limit):
-            pass
-        assert flat(totals) == expected(log, 100.0)
-        all_ = joined(log.samples(Mark("", log.counts().position, 0.0)))
-        assert np.array_equal(totals.exposure, np.bincount(all_["arms"].ravel()))
-        assert totals.propensities.sum(axis=1).tolist() == [(~all_["explored"]).sum(), all_["explored"].sum()]
+        made, all_ = counted(log, limit), all_of(log)
+        total = made.total(0, 2 * START)
+        assert flat(total) == by_loops(log)
+        explored = all_["explored"] & (all_["propensities"] <= 0.5)
+        real = all_["arms"] >= 0
+        for how, slots in enumerate((real & ~explored, real & explored)):
+            assert total.propensities[how].tolist() == np.histogram(all_["propensities"][slots], EDGES)[0].tolist()
+        table = made.arm_table(0, 2 * START)
+        known = ~np.isnan(all_["rewards"])
+        assert table["arm"].tolist() == np.unique(all_["arms"][real]).tolist()
+        for row in table:
+            mine = all_["arms"] == row["arm"]
+            assert row["impressions"] == mine.sum()
+            assert row["explored"] == (mine & explored).sum()
+            assert row["observed"] == (mine & known).sum()
+            assert row["reward"] == pytest.approx(np.nansum(all_["rewards"][mine]))
+            assert row["last"] == all_["positions"][mine.any(axis=1)].max()
 
 
-def test_totals_go_on_where_they_were_saved(place: str) -> None:
+def test_a_range_has_the_decisions_of_its_time(place: str) -> None:
     with filled(place) as log:
-        first = LogSeries(log, bucket=100.0)
+        now = time.time()
+        log.append([event(f"now {i}", time=now - i) for i in range(100)])
+        made = counted(log)
+        assert sum(c.visits for c in made.total(now - 49.5, now + 1).cells()) == pytest.approx(50, abs=1)
+        assert made.total(0, START - 10**8).cells() == []
+        before = made.decisions_with(int(log.event("now 70").event.arms[0]), now - 80, now - 60, 5)  # type: ignore[union-attr]
+        assert log.event("now 70").position in before  # type: ignore[union-attr]
+
+
+def test_decisions_that_showed_an_arm_are_found_long_after(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series, "NEWEST", 5)
+    with filled(place) as log:
+        made = counted(log, 7)
+        all_ = all_of(log)
+        for arm in all_["arms"][0, :3].tolist():
+            shown = all_["positions"][(all_["arms"] == arm).any(axis=1)]
+            found = made.decisions_with(arm, 0, 2 * START, 3)
+            assert found
+            assert found[0] == shown.max()
+            assert set(found) <= set(shown.tolist())
+        newest = all_["positions"][-3:]
+        assert [stored.position for stored in log.events_at(newest.tolist())] == newest[::-1].tolist()
+        assert made.decisions_with(10**6, 0, 2 * START, 3) == []
+
+
+def test_totals_go_on_where_they_were_saved(place: str, tmp_path: Path) -> None:
+    file = tmp_path / "totals.npz"
+    with filled(place) as log:
+        assert load_series(log, file).position == 0
+        first = LogSeries(log)
         first.update(50)
-        first.save()
-        log.append([event("more", time=5000.0)])
-        second = LogSeries(log)
+        save_series(first, file)
+        log.append([event("more", time=START + 5000)])
+        second = load_series(log, file)
         assert second.position == 50
         while not second.update(50):
             pass
-        assert flat(second) == expected(log, 100.0)
-        log.keep(series.NAME, b"not an archive")
-        assert LogSeries(log).position == 0
+        assert flat(second.total(0, 2 * START)) == by_loops(log)
+        assert second.arm_table(0, 2 * START).tobytes() == counted(log).arm_table(0, 2 * START).tobytes()
+        log.keep(series_file.NAME, b"of another log")
+        assert load_series(log, file).position == 0
+        file.write_bytes(b"not an archive")
+        assert load_series(log, file).position == 0
 
 
-def test_many_cells_become_longer_buckets(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(series, "CELLS", 10)
+def test_totals_of_more_than_the_log_holds_are_not_taken(tmp_path: Path) -> None:
+    """A log that was restored from a backup has the same tag, and other decisions at the same positions."""
+    place, file = str(tmp_path / "log.sqlite"), tmp_path / "totals.npz"
     with filled(place) as log:
-        totals = LogSeries(log, bucket=20.0)
-        totals.update()
-        assert len(totals.cells()) <= 10
-        assert totals.bucket == 160.0
-        assert flat(totals) == expected(log, 160.0)
-
-
-def test_coverage_counts_arms_and_inequality(place: str) -> None:
+        save_series(LogSeries(log), file)  # the tag is in the backup
+        log.append([event("one", time=START + 5000)])
+        save_series(counted(log), file)
+        assert load_series(log, file).position > 0
+    with sqlite3.connect(place) as db:
+        db.execute("UPDATE treetop_decisions SET time = time + 1 WHERE event_id = 'one'")
+    db.close()
     with open_log(place) as log:
-        assert LogSeries(log).coverage(10) == (0, 0.0)
-        log.append([event(i, k=2, arms=np.array([0, 1], np.int32)) for i in range(3)])
-        totals = LogSeries(log)
-        totals.update()
-        assert totals.coverage(2) == (2, 0.0)
-        shown, gini = totals.coverage(4)
-        assert shown == 2
-        assert gini == pytest.approx(0.5)
+        assert load_series(log, file).position == 0
+
+
+def test_many_models_and_numbers_of_slots_are_counted_together() -> None:
+    totals = VisitTotals()
+    row = np.ones(visit_totals.COLUMNS)
+    for i in range(40):
+        totals.add(i, 100 - i, row * (i + 1))
+    assert len(totals.rows) <= (visit_totals.GROUPS + 1) ** 2
+    assert sum(cell.visits for cell in totals.cells()) == 40 * 41 / 2
+    assert {OTHERS, 39} <= {cell.epoch for cell in totals.cells()}
+    assert {OTHERS, 61} <= {cell.k for cell in totals.cells()}
+
+
+def test_the_rows_of_arms_are_bounded(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with filled(place, 600) as log:
+        exact = counted(log).arm_table(0, 2 * START)
+        monkeypatch.setattr(series, "ARM_ROWS", len(exact) + 10)
+        made = counted(log, 50)
+        assert sum(stretch.sums.size for stretch in made.arms) <= 1.5 * series.ARM_ROWS
+        assert made.arms.detail < series.ARM_DETAIL
+        assert made.arm_table(0, 2 * START).tobytes() == exact.tobytes()
 
 
 def test_what_is_new_is_found_without_reading_what_is_old(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -83,8 +84,12 @@ class Log(ABC):
         """A logged decision with its rewards."""
 
     @abstractmethod
-    def recent(self, n: int) -> list[StoredEvent]:
-        """The newest decisions, newest first."""
+    def recent(self, n: int, before: float = math.inf) -> list[StoredEvent]:
+        """The newest decisions, newest first; those made before a time."""
+
+    @abstractmethod
+    def events_at(self, positions: Sequence[int]) -> list[StoredEvent]:
+        """The decisions at these positions, newest first; positions of anything else are left out."""
 
     @abstractmethod
     def eligible_set(self, fingerprint: str) -> Ints | None:

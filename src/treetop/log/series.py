@@ -1,143 +1,127 @@
-"""Running totals of a log, for the dashboard. An update reads only what is new in the log."""
+"""What happened, by time: running totals of a log by model, number of slots and arm. An update reads only what is new.
+
+A reward counts for the time and the model of its decision, whenever it arrived. A slot counts as explored if it was
+drawn and something else was at least as likely: a draw with propensity 1 explores nothing, nor does one of 0.999 that
+shows what a greedy slot would have shown.
+"""
 
 from __future__ import annotations
 
-import io
-import zipfile
-from dataclasses import dataclass
+import time
 
 import numpy as np
-from numpy.typing import NDArray
 
-from treetop.arrays import Bools, Floats, Int64s, check_float, check_int
+from treetop.arrays import Bools, Floats, Int64s, Ints, check_int
+from treetop.log.arm_counts import ARM, ArmCounts, Table, merged, rows_of
 from treetop.log.base import Log
 from treetop.log.records import LoggedRounds, Mark
+from treetop.log.timeline import Timeline
+from treetop.log.visit_totals import EDGES, VisitTotals, added_up
 
-NAME = "series"
-CELLS = 2000  # with more than this many, buckets become twice as long
-EDGES = np.concatenate([[0.0], 10.0 ** np.linspace(-6, 0, 25)])  # of the bins of propensities
+EXPLORES = 0.5  # the highest propensity of a drawn slot that counts as explored
+CERTAIN = 1 - 1e-9  # a propensity from here on left nothing to chance
+SHORTEST, DETAIL = 1, 100  # of the timeline of visits: seconds of a stretch, and how many times its length it is old
+ARM_SHORTEST, ARM_DETAIL = 10, 64  # of the timeline of arms
+ARM_ROWS = 4_000_000  # rows of the timeline of arms; with more, its stretches become longer
+NEWEST = 4096  # decisions whose arms are remembered one by one
 
 
-@dataclass(frozen=True)
-class Cell:
-    """The totals of one bucket of time and one epoch; pairs are for (greedy, explored) slots."""
-
-    time: float
-    epoch: int
-    decisions: int
-    slots: tuple[int, int]
-    observed: tuple[int, int]
-    reward: tuple[float, float]
+def is_explored(drawn: Bools, propensities: Floats) -> Bools:
+    """Which slots explored: drawn ones that show something else than what was likeliest by far."""
+    found: Bools = drawn & (propensities <= EXPLORES)
+    return found
 
 
 class LogSeries:
-    """Running totals of a log. `update` does a bounded amount of work; `save` lets the next process continue from here.
+    """Running totals of a log. `update` does a bounded amount of work. Not thread-safe.
 
-    A reward counts for the time and the epoch of its decision, whenever it arrived. Not thread-safe.
+    Memory: at most 1.5 * `ARM_ROWS` rows of 44 bytes, or one for each arm ever shown if those are more, and a few MB.
     """
 
-    def __init__(self, log: Log, bucket: float = 60.0) -> None:
-        self.log, self.bucket, self.position = log, check_float("bucket", bucket, 1e-3), 0
-        self._cells: dict[tuple[int, int], Floats] = {}  # decisions, then slots, observed and reward as pairs
-        self.propensities: Int64s = np.zeros((2, len(EDGES) - 1), np.int64)  # greedy and explored slots by bin of EDGES
-        self.exposure: Int64s = np.zeros(0, np.int64)  # how often each arm was shown
-        if kept := log.kept(NAME):
-            self._load(kept)
+    def __init__(self, log: Log) -> None:
+        self.log, self.position = log, 0
+        self.last = (0, 0.0)  # position and time of the newest decision that was counted
+        self.visits = Timeline(VisitTotals, SHORTEST, DETAIL)
+        self.arms = Timeline(ArmCounts, ARM_SHORTEST, ARM_DETAIL)
+        self._newest: list[tuple[Int64s, Floats, Ints]] = []  # positions, times and arms of the last decisions
 
     def update(self, limit: int = 50_000) -> bool:
         """Reads up to `limit` more entries of the log; returns True when there is nothing more to read."""
         newest = self.log.counts().position
         until = min(newest, self.position + check_int("limit", limit, 1))
-        for chunk in self.log.samples(Mark("", until, 0.0), Mark("", self.position, 0.0)):
-            self._add(chunk)
+        now = time.time()
+        self.visits.advance(now)
+        self.arms.advance(now)
+        if until > self.position:
+            for chunk in self.log.samples(Mark("", until, 0.0), Mark("", self.position, 0.0)):
+                self._add(chunk)
         self.position = until
         return until == newest
 
-    def cells(self) -> list[Cell]:
-        """Oldest first, then by epoch."""
-        rows = ((at, epoch, self._cells[at, epoch].tolist()) for at, epoch in sorted(self._cells))
-        return [
-            Cell(at * self.bucket, epoch, int(c[0]), (int(c[1]), int(c[2])), (int(c[3]), int(c[4])), (c[5], c[6]))
-            for at, epoch, c in rows
-        ]
+    def total(self, begin: float, end: float) -> VisitTotals:
+        """The totals of a range of time."""
+        return added_up(stretch.sums for stretch in self.visits.between(begin, end))
 
-    def coverage(self, arms: int) -> tuple[int, float]:
-        """How many arms were ever shown, and the Gini coefficient of their exposure among `arms` arms (0: equal)."""
-        shown = self.exposure[self.exposure > 0]
-        n = max(arms, len(self.exposure))
-        if not len(shown):
-            return 0, 0.0
-        ordered = np.sort(shown).astype(np.float64)
-        rank = np.arange(n - len(ordered) + 1, n + 1)
-        return len(shown), float(2 * (rank * ordered).sum() / (n * ordered.sum()) - (n + 1) / n)
+    def arm_table(self, begin: float, end: float) -> Table:
+        """The counts of the arms that were shown in a range of time, by arm."""
+        return merged([np.zeros(0, ARM), *(stretch.sums.table() for stretch in self.arms.between(begin, end))])
+
+    def decisions_with(self, arm: int, begin: float, end: float, count: int) -> list[int]:
+        """Positions of decisions that showed an arm in a range of time, newest first: those of the last decisions of
+        all, then the newest one of each older stretch of time."""
+        found: set[int] = set()
+        for positions, times, arms in self._newest:
+            shown = (arms == arm).any(axis=1) & (times >= begin) & (times < end)
+            found.update(positions[shown].tolist())
+        for stretch in self.arms.between(begin, end):
+            table = stretch.sums.table()
+            place = int(np.searchsorted(table["arm"], arm))
+            if place < len(table) and table["arm"][place] == arm:
+                found.add(int(table["last"][place]))
+        return sorted(found, reverse=True)[:count]
 
     def _add(self, chunk: LoggedRounds) -> None:
-        real_slots = chunk.arms >= 0
-        fresh = real_slots & chunk.new[:, None]
+        new = (chunk.arms >= 0) & chunk.new[:, None]
+        explored = is_explored(chunk.explored, chunk.propensities)
+        self._add_visits(chunk, new, explored)
+        self._add_arms(chunk, new, explored)
+        if chunk.new.any():
+            fresh = chunk.positions[chunk.new], chunk.times[chunk.new], chunk.arms[chunk.new]
+            self.last = int(fresh[0][-1]), float(fresh[1][-1])
+            self._newest.append(fresh)
+            while sum(len(part[0]) for part in self._newest[1:]) >= NEWEST:
+                del self._newest[0]
+
+    def _add_visits(self, chunk: LoggedRounds, new: Bools, explored: Bools) -> None:
+        totals, which = self.visits.at(chunk.times)
         known = ~np.isnan(chunk.rewards)
-        self._add_cells(chunk, fresh, known)
-        shown = chunk.arms[fresh]
-        if len(shown):
-            counts = np.bincount(shown, minlength=len(self.exposure))
-            counts[: len(self.exposure)] += self.exposure
-            self.exposure = counts
-        for how in (0, 1):
-            slots = fresh & (chunk.explored == bool(how))
-            self.propensities[how] += np.histogram(np.minimum(chunk.propensities[slots], 1.0), EDGES)[0]
-
-    def _add_cells(self, chunk: LoggedRounds, fresh: Bools, known: Bools) -> None:
-        at = np.floor(chunk.times / self.bucket).astype(np.int64)
-        keys, cell = np.unique(np.stack([at, chunk.epochs], axis=1), axis=0, return_inverse=True)
-        sums = np.zeros((len(keys), 7))
-        explored = chunk.explored
         rewards = np.where(known, chunk.rewards, 0.0)
-        columns: list[NDArray[np.float64 | np.bool_ | np.int64]] = [
+        columns = [
             chunk.new,
-            (fresh & ~explored).sum(1),
-            (fresh & explored).sum(1),
-            (known & ~explored).sum(1),
-            (known & explored).sum(1),
-            (rewards * ~explored).sum(1),
-            (rewards * explored).sum(1),
+            (new & chunk.explored & (chunk.propensities < CERTAIN)).sum(1),
+            *((new & how).sum(1) for how in (~explored, explored)),
+            *((known & how).sum(1) for how in (~explored, explored)),
+            *((rewards * how).sum(1) for how in (~explored, explored)),
         ]
-        for column, values in enumerate(columns):
-            np.add.at(sums[:, column], cell.ravel(), values)
-        for (bucket, epoch), row in zip(keys.tolist(), sums, strict=True):
-            self._cells[bucket, epoch] = self._cells.get((bucket, epoch), np.zeros(7)) + row
-        while len(self._cells) > max(CELLS, 2 * len({epoch for _, epoch in self._cells})):
-            self._coarsen()
+        keys = np.stack([which, chunk.epochs, (chunk.arms >= 0).sum(1)], axis=1)
+        groups, group = np.unique(keys, axis=0, return_inverse=True)
+        sums = np.stack([np.bincount(group.ravel(), column, len(groups)) for column in columns], axis=1)
+        for (stretch, epoch, k), row in zip(groups.tolist(), sums, strict=True):
+            totals[stretch].add(epoch, k, row)
+        bins = np.searchsorted(EDGES, chunk.propensities, side="right").clip(1, len(EDGES) - 1) - 1
+        for stretch, total in enumerate(totals):
+            here = new & (which == stretch)[:, None]
+            for how, slots in enumerate((here & ~explored, here & explored)):
+                total.propensities[how] += np.bincount(bins[slots], minlength=len(EDGES) - 1)
 
-    def _coarsen(self) -> None:
-        self.bucket *= 2
-        halves, self._cells = self._cells, {}
-        for (bucket, epoch), row in halves.items():
-            key = (bucket // 2, epoch)
-            self._cells[key] = self._cells.get(key, np.zeros(7)) + row
-
-    def save(self) -> None:
-        """Stores the totals in the log itself."""
-        out = io.BytesIO()
-        keys = np.array(list(self._cells), np.int64).reshape(-1, 2)
-        sums = np.array(list(self._cells.values()), np.float64).reshape(-1, 7)
-        np.savez_compressed(
-            out,
-            about=np.array([self.bucket, self.position]),
-            keys=keys,
-            sums=sums,
-            edges=EDGES,
-            propensities=self.propensities,
-            exposure=self.exposure,
-        )
-        self.log.keep(NAME, out.getvalue())
-
-    def _load(self, kept: bytes) -> None:
-        """Continues from stored totals; if they cannot be read, everything is counted again."""
-        try:
-            with np.load(io.BytesIO(kept)) as found:
-                arrays = dict(found)
-        except (zipfile.BadZipFile, ValueError, EOFError):
-            return
-        if np.array_equal(arrays["edges"], EDGES):
-            self.bucket, self.position = float(arrays["about"][0]), int(arrays["about"][1])
-            self._cells = {(b, e): row for (b, e), row in zip(arrays["keys"].tolist(), arrays["sums"], strict=True)}
-            self.propensities, self.exposure = arrays["propensities"], arrays["exposure"]
+    def _add_arms(self, chunk: LoggedRounds, new: Bools, explored: Bools) -> None:
+        counts, which = self.arms.at(chunk.times)
+        told = new | ~np.isnan(chunk.rewards)
+        positions = np.broadcast_to(chunk.positions[:, None], told.shape)
+        for stretch, count in enumerate(counts):
+            here = told & (which == stretch)[:, None]
+            rows = rows_of(chunk.arms[here], new[here], explored[here], chunk.rewards[here], positions[here])
+            count.add(merged([rows]))
+        if sum(stretch.sums.size for stretch in self.arms) > 1.5 * ARM_ROWS:
+            while sum(len(stretch.sums.table()) for stretch in self.arms) > ARM_ROWS and len(self.arms) > 1:
+                self.arms.coarsen()

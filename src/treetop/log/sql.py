@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from abc import abstractmethod
@@ -168,8 +169,17 @@ class SqlLog(Log):
         found = self._stored("WHERE d.event_id = ?", event_id)
         return found[0] if found else None
 
-    def recent(self, n: int) -> list[StoredEvent]:
-        return self._stored("ORDER BY d.position DESC LIMIT ?", check_int("n", n, 0))
+    def recent(self, n: int, before: float = math.inf) -> list[StoredEvent]:
+        n = check_int("n", n, 0)
+        if before == math.inf:
+            return self._stored("ORDER BY d.position DESC LIMIT ?", n)
+        return self._stored("WHERE d.time < ? ORDER BY d.time DESC, d.position DESC LIMIT ?", before, n)
+
+    def events_at(self, positions: Sequence[int]) -> list[StoredEvent]:
+        with self.reading() as connection:
+            which = f"WHERE d.position {connection.among} ORDER BY d.position DESC"
+            found = read_entries(connection, MAX_POSITION, which, connection.several(positions))
+            return [entry.stored for entry in found]
 
     def _stored(self, which: str, *values: Any) -> list[StoredEvent]:
         with self.reading() as connection:

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from treetop.bandit.results import ServedDecision
 from treetop.errors import Problem
 from treetop.service import admin, decide, openapi, reward, schema
-from treetop.service.dashboard import Dashboard
+from treetop.service.dashboard.pages import Dashboard
 from treetop.service.http import JSON, Endpoint
 from treetop.service.problems import body_of
 from treetop.service.service import Service
@@ -189,9 +189,9 @@ def create(service: Service) -> App:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         await service.start()
-        await dashboard.watch.start()
+        await dashboard.start()
         yield
-        await dashboard.watch.stop()
+        await dashboard.stop()
         await service.stop()
 
     app = Starlette(

@@ -1,7 +1,8 @@
 """`treetop demo --serve`: the service on the bundled data, with simulated traffic over HTTP.
 
-A visitor is a package that looks for packages to depend on. Most rewards are sent at once, some later, a few never. The
-number of visitors and their rate are limited, and the service listens on this machine only.
+A visitor is a package that looks for packages to depend on; a third of them have a small screen with three places. Most
+rewards are sent at once, some later, a few never. The number of visitors and their rate are limited, and the service
+listens on this machine only.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from treetop.service.serve import serve
 INIT, MAX_LEAF = 3_413, 10  # rows that the first model is made from; the other 50,000 are visitors
 FIRST_REFIT = 500
 LATE_SHARE, NEVER_SHARE = 0.15, 0.10  # of the visitors: rewards sent late, and never
+SMALL_SHARE, SMALL_K, SMALL_EXPLORE = 1 / 3, 3, 2  # of the visitors: small screens
 DELAY = (5.0, 60.0)  # seconds, shortest and longest
 SERVICE_VARIABLES = ("TREETOP_TOKEN", "TREETOP_TOKENS_FILE", LOG_VARIABLE)  # of real services: a demo must not use them
 
@@ -116,7 +118,8 @@ class DemoTraffic(threading.Thread):
         names, ids = data.context_names, data.arm_names
         assert names is not None
         assert ids is not None
-        served = self._client.decide(stream.X.csr()[number], event_id=f"{names[row]}.{self._tag}-{number}")
+        k, explore = (SMALL_K, SMALL_EXPLORE) if self._rng.random() < SMALL_SHARE else (None, None)
+        served = self._client.decide(stream.X.csr()[number], f"{names[row]}.{self._tag}-{number}", k, explore)
         begin, end = data.Y.start[row], data.Y.start[row + 1]
         labels = {ids[arm] for arm in data.Y.index[begin:end].tolist()}
         rewards = {arm: float(arm in labels) for arm in served.arms}

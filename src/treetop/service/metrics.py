@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 SECONDS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 Values = Callable[[], Iterable[tuple[str, str, float]]]  # (name, help, value); a name ending in _total is a counter
+Sample = tuple[str, frozenset[tuple[str, str]]]  # a counted value: its name and its labels
 
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -33,28 +34,29 @@ class CurrentValues(Collector):
 
 
 class Metrics:
-    """The metrics of one worker."""
+    """The metrics of one worker. `counted` has what this worker counts, whatever the others do."""
 
     def __init__(self, values: Values) -> None:
-        shared = "PROMETHEUS_MULTIPROC_DIR" in os.environ
-        own = CollectorRegistry()
-        self.registry = CollectorRegistry() if shared else own
-        self._counted: Collector | CollectorRegistry = own
-        if shared:
-            self._counted = MultiProcessCollector(self.registry)  # type: ignore[no-untyped-call]
-        self.requests = Counter("treetop_requests", "Requests answered.", ["route", "status"], registry=own)
+        self.counted = CollectorRegistry()
+        self.registry = CollectorRegistry()  # of the values, and of the counts of all workers if there are several
+        self._shared = "PROMETHEUS_MULTIPROC_DIR" in os.environ
+        if self._shared:
+            MultiProcessCollector(self.registry)  # type: ignore[no-untyped-call]
+        self.requests = Counter("treetop_requests", "Requests answered.", ["route", "status"], registry=self.counted)
         self.seconds = Histogram(
             "treetop_request_seconds",
             "From the head of a request to its answer.",
             ["route"],
             buckets=SECONDS,
-            registry=own,
+            registry=self.counted,
         )
         self.unknown = Counter(
-            "treetop_unknown_features", "Features that are not in the vocabulary, ignored.", registry=own
+            "treetop_unknown_features", "Features that are not in the vocabulary, ignored.", registry=self.counted
         )
         self.clipped = Counter(
-            "treetop_clipped_features", "Values far outside what their feature has shown, clipped.", registry=own
+            "treetop_clipped_features",
+            "Values far outside what their feature has shown, clipped.",
+            registry=self.counted,
         )
         self.registry.register(CurrentValues(values))
         self._counts: dict[tuple[str, int], Counter] = {}
@@ -69,14 +71,15 @@ class Metrics:
         count.inc()
         self._times[route].observe(seconds)
 
-    def latency_counts(self, route: str) -> list[int]:
-        """How many requests of a route, in all workers, took at most each of SECONDS; the last count is all of them."""
-        for metric in self._counted.collect():
-            if metric.name == "treetop_request_seconds":
-                found = [s for s in metric.samples if s.name.endswith("_bucket") and s.labels["route"] == route]
-                return [int(s.value) for s in sorted(found, key=lambda s: float(s.labels["le"]))]
-        return []
+    def samples(self) -> dict[Sample, float]:
+        """Everything that this worker has counted since it began. Reads no file and no log."""
+        return {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for metric in self.counted.collect()
+            for sample in metric.samples
+        }
 
     def text(self) -> bytes:
         """All metrics in the text format of Prometheus."""
-        return generate_latest(self.registry)
+        counted = b"" if self._shared else generate_latest(self.counted)
+        return counted + generate_latest(self.registry)

@@ -35,7 +35,7 @@ class Service:
     def __init__(
         self, bandit: Bandit, tokens: Tokens, log: str | None = None, ahead: _core.Ahead | None = None
     ) -> None:
-        self.bandit, self.tokens, self.ahead = bandit, tokens, ahead
+        self.bandit, self.tokens, self.log_address, self.ahead = bandit, tokens, log, ahead
         self.limits: LimitConfig = bandit.config.limits
         self.refits = RefitScheduler(bandit, log)
         self.metrics = Metrics(self._current_values)

@@ -1,123 +1,160 @@
-"""All the data of the dashboard at one moment. Visitors within a second share one `Board`."""
+"""All the data of a page, made in the dashboard's process from the log, the folder and requests.jsonl."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import logging
-import threading
+import math
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from treetop.bandit.config import Config
-from treetop.bandit.snapshot import Snapshot
+from treetop.bandit.folder import LOG, BanditFolder
+from treetop.log.base import Log
+from treetop.log.open import open_log
 from treetop.log.records import Counts, StoredEvent
-from treetop.service import logs
-from treetop.service.dashboard.latency import Latencies, Percentiles
-from treetop.service.dashboard.totals import Figures, Totals
-from treetop.service.metrics import SECONDS
-from treetop.service.refit_scheduler import RefitState
-from treetop.service.service import Service
+from treetop.log.series import LogSeries
+from treetop.log.series_file import load_series, save_series
+from treetop.log.timeline import Stretch
+from treetop.log.visit_totals import VisitTotals
+from treetop.service.dashboard.arms import ArmPage, ArmTable, Names
+from treetop.service.dashboard.messages import Live
+from treetop.service.dashboard.query import Query
+from treetop.service.dashboard.requests import RequestSeries, RequestTotals
 
-FRESH = 1.0  # seconds that a board is shared
-TICK = 10.0  # seconds between two readings of the latencies
-VISIT_SECONDS, TICK_SECONDS = 0.15, 0.5  # spent on counting for a visit, and in a tick
-RECENT, EVENTS, KEPT = 6, 12, 12  # decisions, entries of the history and models that are shown
+TOTALS = "dashboard.npz"  # in the bandit's folder
+SLICE = 4000  # entries of the log that are counted between two pages
+RECENT, EVENTS, KEPT, WHY = 6, 200, 12, 5  # decisions, entries of the history, models, decisions that showed an arm
+REST = 20  # times as long as it took to make, a table of arms is shown again
 
 
 @dataclass(frozen=True, eq=False)
 class LogData:
-    """What the dashboard shows of the log."""
+    """What a page shows of the log; `counted` of its entries are in the totals."""
 
     counts: Counts
-    figures: Figures
+    counted: int
+    stretches: list[Stretch[VisitTotals]]
+    total: VisitTotals
     recent: list[StoredEvent]
+    arms: ArmPage
+    shown_by: list[StoredEvent]  # decisions that showed the query's arm
 
 
 @dataclass(frozen=True, eq=False)
 class Board:
     """The data of one page. `logged` is None while the log cannot be read."""
 
-    folder: str
-    config: Config
-    snapshot: Snapshot
+    live: Live
+    query: Query
+    admin: bool
+    done: bool  # whether a form of the page was just carried out
+    now: float
+    names: Names
     logged: LogData | None
-    latency: Percentiles | None
-    latencies: list[tuple[float, Percentiles | None]]
-    refits: RefitState
-    seen: int  # observed rounds that the last refit saw
+    requests: list[Stretch[RequestTotals]]
+    request_total: RequestTotals
     models: list[str]
     history: list[dict[str, Any]]
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return self.query.bounds(self.now)
 
-class Watch:
-    """Makes boards, and keeps the totals up to date while nobody visits."""
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
-        self._totals = Totals(service.bandit.log)
-        self._latencies = Latencies(SECONDS)
-        self._lock = threading.Lock()
-        self._board: tuple[float, Board] | None = None
-        self._task: asyncio.Task[None] | None = None
+class Boards:
+    """Counts what is new and makes boards. Not thread-safe."""
 
-    async def board(self) -> Board:
-        return await asyncio.to_thread(self._fresh)
+    def __init__(self, folder: Path, log: str | None) -> None:
+        self.folder, self._where = BanditFolder(folder), log or folder / LOG
+        self._log: Log | None = None
+        self._series: LogSeries | None = None
+        self._saved = 0  # position of the totals in the file
+        self._requests = RequestSeries(folder)
+        self._names, self._catalogue = Names(self.folder.arm_index(self.folder.state())), -1
+        self._table: tuple[float, Query, ArmTable] | None = None  # until when it is shown, and for which range
 
-    def _fresh(self) -> Board:
-        with self._lock:
-            now, snapshot = time.monotonic(), self.service.bandit.snapshot
-            if self._board is None or now - self._board[0] >= FRESH or self._board[1].snapshot is not snapshot:
-                self._board = time.monotonic(), self._new()
-            return self._board[1]
+    def count(self) -> bool:
+        """Counts a slice of what is new; returns whether that was all."""
+        self._requests.update()
+        return self._opened().update(SLICE)
 
-    def _new(self) -> Board:
-        bandit, snapshot = self.service.bandit, self.service.bandit.snapshot
-        folder = bandit.folder
+    def save(self) -> None:
+        """Stores the totals for the next process."""
+        series = self._series
+        if series is not None and series.position > self._saved:
+            save_series(series, self.folder.path / TOTALS)
+            self._saved = series.position
+
+    def close(self) -> None:
+        """Stores the totals and closes the log."""
+        self._requests.close()
+        try:
+            self.save()
+        finally:
+            if self._log is not None:
+                self._log.close()
+
+    def board(self, live: Live, query: Query, admin: bool = False, done: bool = False) -> Board:
+        now, state = time.time(), self.folder.state()
+        if state.catalogue != self._catalogue:
+            self._names, self._catalogue = Names(self.folder.arm_index(state)), state.catalogue
+            self._table = None
+        self._requests.update()
+        bounds = query.bounds(now)
         return Board(
-            folder=folder.path.resolve().name,
-            config=bandit.config,
-            snapshot=snapshot,
-            logged=self._log_data(len(snapshot.arms)),
-            latency=self._latencies.overall(),
-            latencies=self._latencies.over_time(),
-            refits=self.service.refits.state(),
-            seen=folder.state().refit_observed,
-            models=folder.models()[-KEPT:],
-            history=folder.recent_history(EVENTS),
+            live=live,
+            query=query,
+            admin=admin,
+            done=done,
+            now=now,
+            names=self._names,
+            logged=self._log_data(query, bounds),
+            requests=self._requests.timeline.between(*bounds),
+            request_total=self._requests.total(*bounds),
+            models=self.folder.models()[-KEPT:],
+            history=self.folder.recent_history(EVENTS),
         )
 
-    def _log_data(self, arms: int) -> LogData | None:
-        log = self.service.bandit.log
+    def _opened(self) -> LogSeries:
+        if self._log is None:
+            self._log = open_log(self._where)
+        if self._series is None:
+            self._series = load_series(self._log, self.folder.path / TOTALS)
+            self._saved = self._series.position
+        return self._series
+
+    def _log_data(self, query: Query, bounds: tuple[float, float]) -> LogData | None:
         with contextlib.suppress(OSError):
-            return LogData(log.counts(), self._totals.figures(arms, VISIT_SECONDS), log.recent(RECENT))
+            series = self._opened()
+            counts = series.log.counts()
+            if series.position < counts.position:
+                series.update(SLICE)  # so that a page has what was decided just before it was asked for
+            stretches = series.visits.between(*bounds)
+            recent = [e for e in series.log.recent(RECENT, bounds[1]) if e.event.time >= bounds[0]]
+            return LogData(
+                counts=counts,
+                counted=series.position,
+                stretches=stretches,
+                total=series.total(*bounds),
+                recent=recent,
+                arms=self._arm_table(series, query, bounds).page(query),
+                shown_by=self._shown_by(series, query, bounds),
+            )
         return None
 
-    async def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
+    def _arm_table(self, series: LogSeries, query: Query, bounds: tuple[float, float]) -> ArmTable:
+        """The table of a range. One that took long to make is shown for a while, so that pages stay a small load."""
+        key, began = Query(query.range, query.begin, query.end), time.monotonic()
+        if self._table is None or self._table[1] != key or began > self._table[0]:
+            stretches = series.arms.between(*bounds)
+            begin, end = (stretches[0].begin, stretches[-1].end) if stretches else (math.nan, math.nan)
+            made = ArmTable(series.arm_table(*bounds), self._names, begin, min(end, time.time()))
+            ended = time.monotonic()
+            self._table = ended + REST * (ended - began), key, made
+        return self._table[2]
 
-    async def stop(self) -> None:
-        """Saves the totals for the next start. If the log cannot be written, they are counted again then."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        if self.service.refits.keeps_schedule:
-            with contextlib.suppress(OSError):
-                await asyncio.to_thread(self._totals.finish, TICK_SECONDS)
-
-    async def _run(self) -> None:
-        failed = ""
-        while True:
-            try:
-                await asyncio.to_thread(self._tick)
-                failed = ""
-            except Exception as error:  # the log may be gone; the next tick tries again
-                if str(error) != failed:
-                    logs.log_event("the totals could not be counted", logging.WARNING, why=str(error))
-                failed = str(error)
-            await asyncio.sleep(TICK)
-
-    def _tick(self) -> None:
-        self._latencies.add(time.time(), self.service.metrics.latency_counts("/v1/decide"))
-        self._totals.update(self.service.refits.keeps_schedule, TICK_SECONDS)
+    def _shown_by(self, series: LogSeries, query: Query, bounds: tuple[float, float]) -> list[StoredEvent]:
+        if query.arm is None:
+            return []
+        return series.log.events_at(series.decisions_with(query.arm, *bounds, WHY))

@@ -3,85 +3,185 @@
 from __future__ import annotations
 
 import math
-import time
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from treetop.arrays import Floats
-from treetop.log.series import EDGES, Cell
+from treetop.log.timeline import Stretch, Sums
+from treetop.log.visit_totals import EDGES, OTHERS, Cell, VisitTotals, added_up
 from treetop.service.dashboard.board import Board
+from treetop.service.dashboard.latency import percentiles
+from treetop.service.dashboard.requests import RequestTotals
 
-MAX_POINTS = 150  # in a line
+MAX_POINTS, MIN_POINTS = 150, 12  # in a line, about
+PER_POINT = 25  # visits or requests that a point should have, on average
 GAP = 8  # times the usual step between two points: no line is drawn across
+VARIANTS = 5  # numbers of slots that have lines of their own
+S = TypeVar("S", bound=Sums)
+
+
+@dataclass(frozen=True, eq=False)
+class Point(Generic[S]):
+    """The sums of one step of a chart, which covers `seconds` of the range."""
+
+    time: float
+    seconds: float
+    sums: list[S]
 
 
 def series(board: Board) -> dict[str, Any]:
     """Data of every chart; null where there is nothing to draw."""
-    times = [now for now, _ in board.latencies]
-    lines = [[None if found is None else 1000 * found[i] for _, found in board.latencies] for i in range(3)]
-    charts: dict[str, Any] = {"latency": [times, *lines]}
+    asked = sum(board.request_total.requests.values())
+    points = steps(board.requests, asked, board.bounds, board.now)
+    charts: dict[str, Any] = {"latency": latency(points), "errors": errors(points)}
     if board.logged is not None:
-        figures = board.logged.figures
-        charts.update(over_time(figures.cells, figures.bucket, time.time()))
-        charts["propensity"] = {"counts": figures.propensities.tolist(), "edges": EDGES.tolist()}
+        visits = sum(cell.visits for cell in board.logged.total.cells())
+        made = steps(board.logged.stretches, visits, board.bounds, board.now)
+        counts = board.logged.total.propensities.tolist()
+        charts.update(over_time(made), propensity={"counts": counts, "edges": EDGES.tolist()})
     return charts
 
 
-def over_time(cells: tuple[Cell, ...], bucket: float, now: float) -> dict[str, Any]:
-    """Mean reward of greedy and explored slots, share of slots explored, and the epoch that served, by time.
+def steps(stretches: Sequence[Stretch[S]], count: int, bounds: tuple[float, float], now: float) -> list[Point[S]]:
+    """Stretches in MAX_POINTS steps or fewer, for `count` visits or requests in all. A step that has only just begun is
+    left out, if there are others.
 
-    A stretch of time that is not over yet is left out, if there are others: its few rewards would look like a jump.
+    Lengths are powers of two times the shortest, so a stretch lies in one step, or is longer and a step of its own.
     """
-    if not cells:
-        return {"reward": [[], [], [], []], "explored": [[], []]}
-    times = np.array([cell.time for cell in cells])
-    numbers = np.array([[cell.decisions, *cell.slots, *cell.observed, *cell.reward] for cell in cells])
-    epochs = np.array([cell.epoch for cell in cells])
-    step = bucket * max(1, math.ceil((times[-1] - times[0] + bucket) / bucket / MAX_POINTS))
-    over = np.floor(times / step) < np.floor(now / step)
-    if over.any():
-        times, numbers, epochs = times[over], numbers[over], epochs[over]
-    stretch = np.floor(times / step).astype(np.int64)
-    at, where = np.unique(stretch, return_inverse=True)
-    sums = np.zeros((len(at), numbers.shape[1]))
-    np.add.at(sums, where.ravel(), numbers)
-    reward = [_ratio(sums[:, 5], sums[:, 3]), _ratio(sums[:, 6], sums[:, 4])]
-    explored = [_ratio(sums[:, 2], sums[:, 1] + sums[:, 2])]
-    served = _busiest(where.ravel(), epochs, numbers[:, 0], len(at))
-    return {"reward": _broken(at * step, [*reward, served]), "explored": _broken(at * step, explored)}
+    if not stretches:
+        return []
+    shortest = min(stretch.end - stretch.begin for stretch in stretches)
+    span = min(stretches[-1].end, now) - stretches[0].begin
+    points = min(max(count // PER_POINT, MIN_POINTS), MAX_POINTS)
+    step = shortest << math.ceil(math.log2(max(span / shortest / points, 1)))
+    found: dict[float, tuple[float, list[S]]] = {}
+    for stretch in stretches:
+        length = max(step, stretch.end - stretch.begin)
+        begin = stretch.begin // length * length
+        found.setdefault(begin, (begin + length, []))[1].append(stretch.sums)
+    made = [
+        Point(max(begin, bounds[0]), min(end, now, bounds[1]) - max(begin, bounds[0]), sums)
+        for begin, (end, sums) in found.items()
+    ]
+    ends = next(end for end, _ in reversed(found.values()))
+    if len(made) > 1 and now < ends and made[-1].seconds < step / 2:
+        made.pop()
+    return made
 
 
-def _broken(times: Floats, lines: list[list[Any]]) -> list[list[Any]]:
+def over_time(points: list[Point[VisitTotals]]) -> dict[str, Any]:
+    """Lines by time: reward per visit with the model that served, the same by number of slots, traffic, exploration."""
+    cells = [added_up(point.sums).cells() for point in points]
+    times = [point.time for point in points]
+    reward: list[list[Any]] = [[_per_visit(found) for found in cells], [_busiest(found) for found in cells]]
+    slots = [[_per_slot(found, how) for found in cells] for how in (0, 1)]
+    share = [_ratio(_sum(c.slots[1] for c in found), _sum(sum(c.slots) for c in found)) for found in cells]
+    return {
+        "reward": _broken(times, reward),
+        "variants": variants(points, cells),
+        "slots": _broken(times, slots),
+        "explored": _broken(times, [share]),
+        "traffic": rates(points, [lambda cell: cell.visits, lambda cell: sum(cell.observed)], cells),
+    }
+
+
+def variants(points: list[Point[VisitTotals]], cells: list[list[Cell]]) -> dict[str, Any] | None:
+    """Reward per visit by number of slots; None if all visits had the same."""
+    visits: dict[int, int] = {}
+    for cell in (cell for found in cells for cell in found):
+        visits[cell.k] = visits.get(cell.k, 0) + cell.visits
+    if len(visits) < 2:
+        return None
+    most = sorted(sorted(set(visits) - {OTHERS}, key=lambda k: -visits[k])[:VARIANTS])
+    lines = [[_per_visit([c for c in found if c.k == k]) for found in cells] for k in most]
+    labels = [f"k = {k}" for k in most]
+    if len(visits) > len(most):
+        lines.append([_per_visit([c for c in found if c.k not in most]) for found in cells])
+        labels.append("other k")
+    return {"labels": labels, "lines": _broken([point.time for point in points], lines)}
+
+
+def rates(points: list[Point[Any]], counts: list[Callable[[Any], int]], of: list[list[Any]]) -> list[list[Any]]:
+    """Counts a minute, one line for each function of a point's parts; nothing between two points means 0."""
+    lines = [
+        [60 * sum(map(count, parts)) / max(p.seconds, 1.0) for p, parts in zip(points, of, strict=True)]
+        for count in counts
+    ]
+    out: list[list[Any]] = [[], *([] for _ in counts)]
+    for i, point in enumerate(points):
+        _append(out, point.time, [line[i] for line in lines])
+        after, following = point.time + point.seconds, points[i + 1].time if i + 1 < len(points) else None
+        if following is not None and following - after > point.seconds:
+            _append(out, after, [0.0] * len(counts))
+            _append(out, following - point.seconds, [0.0] * len(counts))
+    return out
+
+
+def latency(points: list[Point[RequestTotals]]) -> list[list[Any]]:
+    """Percentiles of the milliseconds of a decision."""
+    took = [percentiles(sum(sums.took for sums in point.sums)) for point in points]  # type: ignore[arg-type]
+    lines: list[list[Any]] = [[None if found is None else 1000 * found[i] for found in took] for i in range(3)]
+    return _broken([point.time for point in points], lines)
+
+
+def errors(points: list[Point[RequestTotals]]) -> list[list[Any]]:
+    """Refused requests (4xx) and failures (5xx) a minute."""
+    kinds: list[Callable[[RequestTotals], int]] = [lambda sums: failed(sums, "4"), lambda sums: failed(sums, "5")]
+    return rates(points, kinds, [point.sums for point in points])
+
+
+def failed(sums: RequestTotals, kind: str, route: str | None = None) -> int:
+    """Requests, of one route or all, whose status begins with a digit."""
+    found = sums.requests.items()
+    return sum(n for (to, status), n in found if status.startswith(kind) and route in (None, to))
+
+
+def by_epoch(total: VisitTotals) -> dict[int, list[Cell]]:
+    """The cells of each model."""
+    out: dict[int, list[Cell]] = {}
+    for cell in total.cells():
+        out.setdefault(cell.epoch, []).append(cell)
+    return out
+
+
+def _append(lines: list[list[Any]], time: float, values: list[Any]) -> None:
+    for line, value in zip(lines, [time, *values], strict=True):
+        line.append(value)
+
+
+def _sum(values: Any) -> float:
+    return float(sum(values))
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+def _per_visit(cells: list[Cell]) -> float | None:
+    return _ratio(_sum(sum(cell.reward) for cell in cells), _sum(cell.visits for cell in cells))
+
+
+def _per_slot(cells: list[Cell], how: int) -> float | None:
+    return _ratio(_sum(cell.reward[how] for cell in cells), _sum(cell.observed[how] for cell in cells))
+
+
+def _busiest(cells: list[Cell]) -> int:
+    """The model with most visits."""
+    visits: dict[int, int] = {}
+    for cell in cells:
+        visits[cell.epoch] = visits.get(cell.epoch, 0) + cell.visits
+    return max(visits, key=lambda epoch: (visits[epoch], epoch))
+
+
+def _broken(times: list[float], lines: list[list[Any]]) -> list[list[Any]]:
     """Inserts an empty point into every long gap, so that no line is drawn across it; the epoch goes on."""
     gaps = np.diff(times)
     wide = np.flatnonzero(gaps > GAP * np.median(gaps)) if len(gaps) else np.zeros(0, np.int64)
-    out = [times.tolist(), *(list(line) for line in lines)]
+    out: list[list[Any]] = [list(times), *(list(line) for line in lines)]
     for i in reversed(wide.tolist()):
         out[0].insert(i + 1, float(times[i] + gaps[i] / 2))
         for line in out[1:]:
             line.insert(i + 1, line[i] if isinstance(line[i], int) else None)
     return out
-
-
-def _ratio(part: Floats, whole: Floats) -> list[float | None]:
-    return [float(a / b) if b else None for a, b in zip(part, whole, strict=True)]
-
-
-def _busiest(where: Any, epochs: Any, decisions: Any, count: int) -> list[int]:
-    """The epoch with most decisions in each stretch."""
-    order = np.lexsort((epochs, decisions, where))
-    last = np.flatnonzero(np.diff(where[order], append=count))
-    return [int(epoch) for epoch in epochs[order][last]]
-
-
-def by_epoch(cells: tuple[Cell, ...]) -> dict[int, tuple[int, float | None, float | None]]:
-    """Decisions, and mean reward of greedy and of explored slots, of each epoch."""
-    sums: dict[int, list[float]] = {}
-    for cell in cells:
-        row = sums.setdefault(cell.epoch, [0.0] * 5)
-        for i, value in enumerate((cell.decisions, *cell.observed, *cell.reward)):
-            row[i] += value
-    return {
-        epoch: (int(s[0]), s[3] / s[1] if s[1] else None, s[4] / s[2] if s[2] else None) for epoch, s in sums.items()
-    }

@@ -1,77 +1,101 @@
-"""The kept models and their history as HTML, with a button to make each of them current."""
+"""The kept models and their history as HTML, with buttons to make each of them current, pin and unpin it."""
 
 from __future__ import annotations
 
 from html import escape
 from typing import Any
+from urllib.parse import urlencode
 
+from treetop.log.visit_totals import Cell
 from treetop.service.dashboard import charts
 from treetop.service.dashboard.board import Board
-from treetop.service.dashboard.text import OOB, moment
+from treetop.service.dashboard.text import OOB, hidden, mean, moment, share
 
-HEADS = ("Model", "Made", "From", "Refit took", "Decisions", "Greedy", "Explored")
+HEADS = ("Model", "Made", "From", "Visits", "Reward per visit", "Rewards known", "Greedy slot", "Explored slot")
+HISTORY = 12  # entries
 
 
-def models(board: Board, admin: bool) -> str:
+def models(board: Board) -> str:
     made = {entry["model"]: entry for entry in board.history if entry["kind"] in ("refit", "arms added")}
-    means = charts.by_epoch(board.logged.figures.cells) if board.logged else {}
-    rows = "".join(_row(board, name, made.get(name, {}), means, admin) for name in reversed(board.models))
-    heads = "".join(f"<th>{head}</th>" for head in HEADS)
-    note = "" if admin else "<p class='soft'>Rolling back needs a token with the scope <code>admin</code>.</p>"
+    cells = charts.by_epoch(board.logged.total) if board.logged else {}
+    rows = "".join(_row(board, name, made.get(name, {}), cells.get(int(name), [])) for name in reversed(board.models))
+    heads = "".join(f"<th scope='col'>{head}</th>" for head in HEADS)
+    note = "" if board.admin else "<p class='soft'>To roll back or pin, a token needs the scope <code>admin</code>.</p>"
     return (
         f"<section id='models' {OOB} class='card'><h2>Models</h2>{_next(board)}"
-        f"<table class='stack'><thead><tr>{heads}<th></th></tr></thead><tbody>{rows}</tbody></table>{note}"
+        f"<table class='stack'><thead><tr>{heads}<td></td></tr></thead><tbody>{rows}</tbody></table>{note}"
         f"<h3>History</h3><ol class='history'>{_history(board)}</ol></section>"
     )
 
 
 def _next(board: Board) -> str:
-    snapshot = board.snapshot
-    text = f"<b>{escape(snapshot.name)}</b> serves, learned from {snapshot.model.n_seen:,} rounds."
-    if board.refits.running:
+    live = board.live
+    text = f"<b>{escape(live.model)}</b> serves, learned from {live.n_seen:,} rounds."
+    if live.pinned:
+        return f"<p>{text} It is pinned: no refit replaces it until it is unpinned.</p>"
+    if live.refit_running:
         return f"<p>{text} A refit is running.</p>"
     if board.logged is None:
         return f"<p>{text}</p>"
-    due, observed = board.config.refit.next_at(board.seen), board.logged.counts.observed
+    seen, due, observed = live.refit_seen, live.refit_due, board.logged.counts.observed
     return (
         f"<p>{text} <span class='soft'>The next refit is due at {due:,} decisions with a reward; there are "
-        f"{observed:,}.</span> <progress max='{due - board.seen}' value='{observed - board.seen}'></progress></p>"
+        f"{observed:,}.</span> <progress max='{max(1, due - seen)}' value='{max(0, observed - seen)}' "
+        "aria-label='Until the next refit'></progress></p>"
     )
 
 
-def _row(board: Board, name: str, made: dict[str, Any], means: dict[int, Any], admin: bool) -> str:
-    decisions, greedy, explored = means.get(int(name), (0, None, None))
-    serves = name == board.snapshot.name
-    cells = (
-        f"<b>{escape(name)}</b>{' <span class=badge>serves</span>' if serves else ''}",
+def _row(board: Board, name: str, made: dict[str, Any], cells: list[Cell]) -> str:
+    visits, slots = sum(c.visits for c in cells), sum(sum(c.slots) for c in cells)
+    observed, reward = (
+        [sum(getattr(c, what)[how] for c in cells) for how in (0, 1)] for what in ("observed", "reward")
+    )
+    serves = name == board.live.model
+    badges = "<span class='badge'>serves</span> " if serves else ""
+    badges += "<span class='badge pin'>pinned</span>" if serves and board.live.pinned else ""
+    values = (
+        f"<b>{escape(name)}</b> {badges}",
         moment(made["time"]) if made else "at the beginning",
         f"{made['rounds']:,} rounds" if "rounds" in made else f"{made['count']:,} new arms" if made else "–",
-        f"{made['seconds']:.1f} s" if "seconds" in made else "–",
-        f"{decisions:,}",
-        _mean(greedy),
-        _mean(explored),
+        f"{visits:,}",
+        mean(sum(reward), visits),
+        share(sum(observed), slots),
+        mean(reward[0], observed[0]),
+        mean(reward[1], observed[1]),
     )
-    text = "".join(f"<td data-head='{head}'>{cell}</td>" for head, cell in zip(HEADS, cells, strict=True))
-    button = _button(name, board.snapshot.name) if admin and not serves else ""
-    return f"<tr data-model='{escape(name)}'>{text}<td class='act'>{button}</td></tr>"
+    text = "".join(f"<td data-head='{head}'>{value}</td>" for head, value in zip(HEADS, values, strict=True))
+    buttons = _buttons(board, name, serves) if board.admin else ""
+    return f"<tr data-model='{escape(name)}'>{text}<td class='act'>{buttons}</td></tr>"
 
 
-def _mean(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
-def _button(name: str, current: str) -> str:
+def _buttons(board: Board, name: str, serves: bool) -> str:
+    current, pinned = board.live.model, board.live.pinned
+    pin = f"Let model {name} serve until it is unpinned? No refit replaces it meanwhile."
+    if serves and pinned:
+        ask = f"Unpin model {name}? Refits replace it again when they are due."
+        return _button(board, "/dashboard/unpin", {}, "Unpin", ask)
+    if serves:
+        return _button(board, "/dashboard/rollback", {"model": name, "pin": "1"}, "Pin", pin)
     ask = f"Let model {name} serve in place of {current}? Decisions go on meanwhile."
+    label = "Roll back" if name < current else "Use again"
+    return _button(board, "/dashboard/rollback", {"model": name}, label, ask) + _button(
+        board, "/dashboard/rollback", {"model": name, "pin": "1"}, "Pin", pin
+    )
+
+
+def _button(board: Board, action: str, fields: dict[str, str], label: str, ask: str) -> str:
+    back = {"back": urlencode(board.query.parameters())}
     return (
-        f"<form method='post' action='/dashboard/rollback' data-confirm='{escape(ask)}'>"
-        f"<input type='hidden' name='model' value='{escape(name)}'>"
-        f"<button>{'Roll back' if name < current else 'Use again'}</button></form>"
+        f"<form method='post' action='{action}' data-confirm='{escape(ask)}'>{hidden(fields | back)}"
+        f"<button>{label}</button></form>"
     )
 
 
 def _history(board: Board) -> str:
-    lines = [f"<li>{moment(entry['time'])} {_describe(entry)}</li>" for entry in board.history]
-    return "".join(lines) or "<li class='soft'>nothing yet</li>"
+    begin, end = board.bounds
+    chosen = [entry for entry in board.history if begin <= entry["time"] < end][:HISTORY]
+    lines = [f"<li>{moment(entry['time'])} {_describe(entry)}</li>" for entry in chosen]
+    return "".join(lines) or "<li class='soft'>nothing in this range</li>"
 
 
 def _describe(entry: dict[str, Any]) -> str:
@@ -85,7 +109,10 @@ def _describe(entry: dict[str, Any]) -> str:
     if kind == "refit failed":
         return f"<span class='bad'>Refit failed after {entry['seconds']:.1f} s: {escape(entry['error'])}</span>"
     if kind == "rollback":
-        return f"Rollback: model {model} in place of {escape(entry['base'])}."
+        base, pinned = escape(entry["base"]), " It is pinned." if entry.get("pinned") else ""
+        return f"Model {model} pinned." if base == model else f"Rollback: model {model} in place of {base}.{pinned}"
+    if kind == "unpinned":
+        return f"Model {model} unpinned."
     if kind == "arms added":
         return f"{entry['count']:,} arms added: model {model}."
     return f"{entry['count']:,} arms removed." if kind == "arms removed" else f"{escape(kind.capitalize())}."

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from treetop.errors import Problem
 from treetop.service import logs
-from treetop.service.dashboard import views
+from treetop.service.dashboard import layout
 from treetop.service.http import check_guesses
 from treetop.service.problems import as_problem, later
 from treetop.service.service import Service
@@ -64,7 +64,7 @@ class Pages:
                 raise later(429, "too_many", "too many requests are being answered already")
             scopes = self._scopes(request)
             if scope and scopes is None:
-                return HTMLResponse(views.login(), 401, {"www-authenticate": "Bearer"})
+                return HTMLResponse(layout.login(), 401, {"www-authenticate": "Bearer"})
             if scope and scope not in (scopes or ()):
                 raise Problem(403, "forbidden", f"your token does not have the scope {scope!r}")
             if request.method == "POST" and not _same_origin(request):
@@ -76,7 +76,7 @@ class Pages:
                 logs.log_error("page failed", path=request.url.path)
                 problem = Problem(500, "internal", "something went wrong here; it is in the service's log")
             headers = {name.decode(): value.decode() for name, value in problem.headers}
-            return HTMLResponse(views.problem(problem.status, problem.message), problem.status, headers)
+            return HTMLResponse(layout.problem(problem.status, problem.message), problem.status, headers)
 
     def _scopes(self, request: Request) -> frozenset[str] | None:
         tokens, headers = self.service.tokens, request.headers
@@ -98,7 +98,7 @@ class Pages:
             check_guesses(self.service, request.scope)
         if allowed is None or "read" not in allowed:
             why = "This token is not known here." if allowed is None else "This token does not allow reading."
-            return HTMLResponse(views.login(why), 403)
+            return HTMLResponse(layout.login(why), 403)
         response = RedirectResponse("/", 303)
         session = self.service.tokens.session(token, int(time.time()) + SESSION_SECONDS)
         encrypted = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))

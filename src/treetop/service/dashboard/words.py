@@ -1,4 +1,4 @@
-"""A logged decision in words. Needs no model, only the sizes of the groups in its tree."""
+"""A logged decision in words. Needs no model."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 
 from treetop.log.records import StoredEvent
+from treetop.log.series import EXPLORES
 
 STRATEGY = {
     "igw": "inverse gap weighting",
@@ -15,43 +16,51 @@ STRATEGY = {
     "cost-aware": "cost-aware exploration",
 }
 Name = Callable[[int], str]  # an arm's id by its index
-Size = Callable[[int], int | None]  # the arms below a node; None if its tree is not loaded
 
 
 def chance(p: float) -> str:
     """
-    >>> chance(0.37), chance(0.004), chance(1.0)
-    ('37 %', '1 in 250', '100 %')
+    >>> chance(0.37), chance(0.004), chance(0.9992), chance(1.0)
+    ('37 %', '1 in 250', '99.9 %', '100 %')
     """
+    if 0.995 <= p < 1:
+        return f"{min(100 * p, 99.9):.1f} %"
     return f"{100 * p:.0f} %" if p >= 0.095 else f"1 in {1 / p:,.0f}" if p > 0 else "0 %"
 
 
-def decision(stored: StoredEvent, name: Name, size: Size) -> str:
+def decision(stored: StoredEvent, name: Name) -> str:
     """Which arms were taken for their scores, which were drawn and with what chance, and the rewards so far."""
     event = stored.event
     drawn = [slot for slot in range(len(event)) if event.explored[slot]]
     taken = [slot for slot in range(len(event)) if not event.explored[slot]]
     parts = []
     if taken:
-        scores = [
-            f"{name(int(event.arms[s]))} ({event.scores[s]:.2f}{_through(int(event.nodes[s]), size)})" for s in taken
-        ]
+        scores = [f"{name(int(event.arms[s]))} ({event.scores[s]:.2f}{_through(int(event.nodes[s]))})" for s in taken]
         parts.append(f"Taken for {'its score' if len(taken) == 1 else 'their scores'}: {listed(scores)}.")
     if drawn:
         how = STRATEGY.get(json.loads(event.policy)["strategy"], "the strategy")
         chances = [
-            f"{name(int(event.arms[s]))} ({chance(event.propensities[s])}{_through(int(event.nodes[s]), size)})"
+            f"{name(int(event.arms[s]))} ({chance(event.propensities[s])}{_through(int(event.nodes[s]))})"
             for s in drawn
         ]
         parts.append(f"Drawn by {how}: {listed(chances)}.")
     return " ".join([*parts, _rewards(stored)])
 
 
-def _through(node: int, size: Size) -> str:
-    if node < 0:
-        return ""
-    below = size(node)
-    return f", out of a group of {below:,}" if below else ", out of a group"
+def _through(node: int) -> str:
+    return "" if node < 0 else ", out of a group"
+
+
+def slot(stored: StoredEvent, place: int) -> str:
+    """Why one slot shows its arm."""
+    event = stored.event
+    where = f"Place {place + 1} of {len(event)}"
+    through = _through(int(event.nodes[place]))
+    if not event.explored[place]:
+        return f"{where}: taken for its score of {event.scores[place]:.3g}{through}."
+    how, p = STRATEGY.get(json.loads(event.policy)["strategy"], "the strategy"), float(event.propensities[place])
+    verb = "explored" if p <= EXPLORES else "drawn"
+    return f"{where}: {verb} by {how}, with a chance of {chance(p)}{through} (score {event.scores[place]:.3g})."
 
 
 def _rewards(stored: StoredEvent) -> str:

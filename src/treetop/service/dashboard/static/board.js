@@ -1,12 +1,14 @@
 "use strict";
-// Draws the charts from the data that the page carries, keeps them in step with htmx's updates, and asks before a form.
+// Draws the charts from the data that the page carries, keeps them in step with htmx's updates, keeps the address in step
+// with the table of arms, and asks before a form.
 
 (() => {
-  const charts = new Map(); // name -> {plot, host}
+  const charts = new Map(); // name -> {plot, shape}
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-  const number = (v) => (v == null ? "–" : v >= 100 ? v.toFixed(0) : v >= 1 ? v.toFixed(1) : v.toPrecision(2));
+  const number = (v) => (v == null ? "–" : v >= 100 ? v.toFixed(0) : v >= 1 ? v.toFixed(2) : v.toPrecision(2));
   const percent = (v) => (v == null ? "–" : `${(100 * v).toFixed(1)} %`);
   const count = (v) => (v == null ? "–" : v.toLocaleString("en"));
+  const LINES = ["greedy", "drawn", "third", "fourth", "fifth", "soft"];
 
   function axis(extra = {}) {
     return {
@@ -38,8 +40,11 @@
   const timeAxis = () => axis({ values: clock, space: 76, size: 32, incrs: steps });
   const moment = { value: (_, v) => (v == null ? "–" : new Date(1000 * v).toLocaleString()), label: "time" };
   const fromZero = (_, low, high) => [0, high > 0 ? high * 1.15 : 1];
+  const overTime = (series, extra = {}) => ({
+    series: [moment, ...series], scales: { y: { range: fromZero } }, axes: [timeAxis(), axis({ size: 46 })], ...extra,
+  });
 
-  // The stretches of one epoch, from the epoch that served at each point.
+  // The stretches of one model, from the model that served at each point.
   function stretches(times, epochs) {
     const found = [];
     times.forEach((time, i) => {
@@ -66,7 +71,8 @@
       ctx.fillStyle = colour(i % 2 ? "band" : "card");
       ctx.fillRect(left, bbox.top, right - left, bbox.height);
       const room = right - left - 8 * devicePixelRatio;
-      const label = [`epoch ${one.epoch}`, `${one.epoch}`].find((text) => ctx.measureText(text).width <= room);
+      const names = one.epoch < 0 ? ["several"] : [`model ${one.epoch}`, `${one.epoch}`];
+      const label = names.find((text) => ctx.measureText(text).width <= room);
       if (left < free || !label) return;
       ctx.fillStyle = colour("soft");
       ctx.fillText(label, left + 5 * devicePixelRatio, bbox.top + 4 * devicePixelRatio);
@@ -78,33 +84,44 @@
   const powers = (_, __, low, high) => [0, 1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9].filter((v) => v <= high);
   const short = (v) => (v >= 1e6 ? `${v / 1e6}M` : v >= 1e3 ? `${v / 1e3}k` : `${v}`);
 
+  // data: the chart's part of the page's data as columns; options: how it looks.
   const kinds = {
     reward: {
-      data: (d) => d.reward.slice(0, 3),
-      options: () => ({
-        series: [moment, line("greedy", "greedy", number), line("explored", "drawn", number)],
-        scales: { y: { range: fromZero } }, axes: [timeAxis(), axis({ size: 46 })],
-        hooks: { drawClear: [(plot) => bands(plot, current().reward[3])] },
+      data: (d) => d.slice(0, 2),
+      options: () => overTime([line("reward per visit", "greedy", number)], {
+        hooks: { drawClear: [(plot) => bands(plot, current().reward[2])] },
       }),
+    },
+    variants: {
+      data: (d) => d.lines,
+      options: (d) => overTime(d.labels.map((label, i) => line(label, LINES[i], number))),
+    },
+    slots: {
+      data: (d) => d,
+      options: () => overTime([line("greedy", "greedy", number), line("explored", "drawn", number)]),
     },
     explored: {
-      data: (d) => d.explored,
+      data: (d) => d,
       options: () => ({
-        series: [moment, line("explored", "drawn", percent, { fill: colour("drawn-soft") })],
-        scales: { y: { range: [0, 1] } }, axes: [timeAxis(), axis({ size: 46, values: (_, vs) => vs.map((v) => `${100 * v} %`) })],
+        ...overTime([line("explored", "drawn", percent, { fill: colour("drawn-soft") })]),
+        axes: [timeAxis(), axis({ size: 46, values: (_, vs) => vs.map((v) => `${+(100 * v).toFixed(1)} %`) })],
       }),
+    },
+    traffic: {
+      data: (d) => d,
+      options: () => overTime([line("visits", "greedy", number), line("rewards", "third", number)]),
     },
     latency: {
-      data: (d) => d.latency,
-      options: () => ({
-        series: [moment, line("median", "greedy", number), line("90 %", "third", number), line("99 %", "drawn", number)],
-        scales: { y: { range: fromZero } }, axes: [timeAxis(), axis({ size: 46 })],
-      }),
+      data: (d) => d,
+      options: () => overTime([line("median", "greedy", number), line("90 %", "third", number), line("99 %", "drawn", number)]),
+    },
+    errors: {
+      data: (d) => d,
+      options: () => overTime([line("4xx", "third", number), line("5xx", "bad", number)]),
     },
     propensity: {
-      data: (d) => [d.propensity.edges.slice(1).map((_, i) => i), ...d.propensity.counts],
-      options: () => {
-        const edges = current().propensity.edges;
+      data: (d) => [d.edges.slice(1).map((_, i) => i), ...d.counts],
+      options: ({ edges }) => {
         const ticks = edges.map((edge, i) => ({ edge, i })).slice(1).filter((t) => (t.i - 1) % 4 === 0);
         const bars = (align) => uPlot.paths.bars({ size: [0.42, 60], align });
         const one = (label, name, align) => line(label, name, count, {
@@ -140,15 +157,23 @@
     for (const [name, kind] of Object.entries(kinds)) {
       const host = document.getElementById(`chart-${name}`);
       const known = charts.get(name);
-      const ready = Boolean(data[name]) && kind.data(data)[0].length > 0;
+      const columns = data[name] ? kind.data(data[name]) : [[]];
+      const ready = columns[0].length > 0;
       host.classList.toggle("empty", !ready);
-      if (!ready) continue;
-      if (known && !rebuild) {
-        known.setData(kind.data(data));
+      if (name === "variants") document.getElementById("figure-variants").hidden = !data.variants;
+      if (!ready) {
+        if (known) known.plot.destroy();
+        charts.delete(name);
         continue;
       }
-      if (known) known.destroy();
-      charts.set(name, new uPlot({ width: width(host), height: 240, padding: [8, 26, 0, 0], ...kind.options() }, kind.data(data), host));
+      const shape = name === "variants" ? data.variants.labels.join() : "";
+      if (known && known.shape === shape && !rebuild) {
+        known.plot.setData(columns);
+        continue;
+      }
+      if (known) known.plot.destroy();
+      const size = { width: width(host), height: 240, padding: [8, 26, 0, 0] };
+      charts.set(name, { plot: new uPlot({ ...size, ...kind.options(data[name]) }, columns, host), shape });
     }
   }
 
@@ -162,6 +187,24 @@
     }
   }
 
+  // A field for date and time knows no time zone: it shows the reader's, and the address has seconds since 1970.
+  function fillTimes(form) {
+    for (const input of form.querySelectorAll("input[data-seconds]")) {
+      const when = new Date(1000 * Number(input.dataset.seconds));
+      input.value = new Date(when - 60000 * when.getTimezoneOffset()).toISOString().slice(0, 16);
+    }
+  }
+
+  function showTimes(form) {
+    const wanted = new URLSearchParams(new FormData(form));
+    for (const name of ["from", "to"]) {
+      const typed = wanted.get(name);
+      if (typed) wanted.set(name, Math.round(new Date(typed) / 1000));
+      else wanted.delete(name);
+    }
+    location.assign(`/?${wanted}`);
+  }
+
   function pulse(text) {
     const element = document.getElementById("pulse");
     element.textContent = text;
@@ -169,24 +212,50 @@
   }
 
   const body = document.body;
+  const times = document.querySelector("form[data-times]");
   draw(true);
   localise(document);
+  fillTimes(times);
+  if (new URLSearchParams(location.search).has("done")) {
+    const rest = new URLSearchParams(location.search);
+    rest.delete("done");
+    history.replaceState(null, "", rest.size ? `/?${rest}` : "/");
+  }
 
   const resized = new ResizeObserver((entries) => {
     for (const { target } of entries) {
-      const plot = charts.get(target.id.replace("chart-", ""));
-      if (plot && plot.width !== width(target)) plot.setSize({ width: width(target), height: 240 });
+      const known = charts.get(target.id.replace("chart-", ""));
+      if (known && known.plot.width !== width(target)) known.plot.setSize({ width: width(target), height: 240 });
     }
   });
   document.querySelectorAll(".chart").forEach((host) => resized.observe(host));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(true));
+  addEventListener("popstate", () => location.reload());
 
+  let answered = ""; // the path of the request whose answer is being swapped in
+  body.addEventListener("htmx:configRequest", (event) => {
+    const { detail } = event;
+    if (detail.path === "/dashboard/updates") detail.path += location.search; // what the page shows now
+    if (detail.elt.id === "search-form") {
+      const wanted = new URLSearchParams(location.search);
+      for (const name of ["page", "arm", "search"]) wanted.delete(name);
+      const text = document.getElementById("search").value.trim();
+      if (text) wanted.set("search", text);
+      for (const name of [...detail.formData.keys()]) detail.formData.delete(name);
+      detail.path = `/dashboard/arms?${wanted}`;
+    }
+  });
   body.addEventListener("htmx:beforeRequest", (event) => {
-    if (document.hidden && event.detail.pathInfo.requestPath === "/dashboard/updates") event.preventDefault();
+    if (document.hidden && event.detail.pathInfo.requestPath.startsWith("/dashboard/updates")) event.preventDefault();
+  });
+  body.addEventListener("htmx:beforeSwap", (event) => {
+    answered = event.detail.pathInfo.requestPath;
   });
   body.addEventListener("htmx:oobBeforeSwap", (event) => {
-    // What is being read or reached by keyboard is not taken away.
-    if (event.detail.target.querySelector("details[open], :focus-visible")) event.detail.shouldSwap = false;
+    // What is being read or reached by keyboard is not taken away, unless that is what was asked for.
+    const { target } = event.detail;
+    const busy = target.querySelector("details[open], :focus-visible") || (target.id === "arms" && target.matches(":hover"));
+    if (busy && !answered.startsWith("/dashboard/arms")) event.detail.shouldSwap = false;
   });
   body.addEventListener("htmx:oobAfterSwap", (event) => {
     const element = document.getElementById(event.detail.target.id);
@@ -194,8 +263,19 @@
     if (element.id === "data") draw(false);
     else localise(element);
   });
+  body.addEventListener("htmx:afterSwap", (event) => {
+    if (event.detail.target.id !== "arm-why") return;
+    localise(event.detail.target);
+    const heading = document.getElementById("h-why");
+    if (heading) heading.focus();
+  });
   body.addEventListener("htmx:afterRequest", (event) => {
-    if (event.detail.successful) pulse("live");
+    if (!event.detail.successful) return;
+    pulse("live");
+    const [path, search] = event.detail.pathInfo.finalRequestPath.split("?");
+    if (path !== "/dashboard/arms") return;
+    const typed = event.detail.elt.id === "search-form";
+    history[typed ? "replaceState" : "pushState"](null, "", search ? `/?${search}` : "/");
   });
   body.addEventListener("htmx:sendError", () => pulse("no connection"));
   body.addEventListener("htmx:responseError", (event) => {
@@ -203,6 +283,10 @@
     else pulse(`error ${event.detail.xhr.status}`);
   });
   body.addEventListener("submit", (event) => {
+    if (event.target === times) {
+      event.preventDefault();
+      showTimes(times);
+    }
     const ask = event.target.dataset.confirm;
     if (ask && !confirm(ask)) event.preventDefault();
   });

@@ -1,0 +1,58 @@
+"""Logged decisions and their explanations as HTML."""
+
+from __future__ import annotations
+
+from html import escape
+from urllib.parse import quote
+
+from treetop.log.records import StoredEvent
+from treetop.log.series import is_explored
+from treetop.service import schema
+from treetop.service.dashboard import words
+from treetop.service.dashboard.board import Board
+from treetop.service.dashboard.text import moment
+
+
+def decision(board: Board, stored: StoredEvent) -> str:
+    """A decision with its slots, in words, and on demand what else it could have shown."""
+    event, name = stored.event, board.names.name
+    explored = is_explored(event.explored, event.propensities)
+    slots = "".join(
+        _slot(name(int(arm)), bool(how), float(reward))
+        for arm, how, reward in zip(event.arms, explored, stored.rewards, strict=True)
+    )
+    return (
+        f"<li data-event='{escape(event.event_id)}'><div class='line'><code>{escape(event.event_id)}</code>"
+        f"<span class='soft'>{moment(event.time)} · model {escape(event.model)}</span></div>"
+        f"<ul class='slots'>{slots}</ul><p class='words'>{escape(words.decision(stored, name))}</p>"
+        f"{alternatives(event.event_id)}</li>"
+    )
+
+
+def alternatives(event_id: str) -> str:
+    """What else a decision could have shown, asked for when it is opened."""
+    why = f"/dashboard/why/{quote(event_id, safe='')}"
+    return (
+        f"<details hx-get='{escape(why)}' hx-trigger='toggle once' hx-target='find .why'>"
+        "<summary>What else it could have shown</summary><div class='why soft'>Asking the model …</div></details>"
+    )
+
+
+def _slot(arm: str, explored: bool, reward: float) -> str:
+    known = reward == reward
+    state = ("good" if reward > 0 else "zero") if known else "open"
+    title = f"{'explored' if explored else 'greedy'}, {f'reward {reward:g}' if known else 'no reward yet'}"
+    value = f" <b>{reward:g}</b>" if known else ""
+    return f"<li class='{'drawn' if explored else 'greedy'} {state}' title='{title}'>{escape(arm)}{value}</li>"
+
+
+def explanation(answer: schema.ExplainAnswer) -> str:
+    """The effective arms most likely to be drawn first."""
+    rows = []
+    for e in answer.effective:
+        who = escape(str(e.arm)) if e.node is None else f"<i>any of {e.arms_below:,} arms below node {e.node}</i>"
+        rows.append(f"<tr><td>{who}</td><td>{e.score:.3f}</td><td>{words.chance(e.probability)}</td></tr>")
+    return (
+        f"<p>{escape(answer.words)}</p><div class='scroll'><table><thead><tr><th>could show</th><th>score</th>"
+        f"<th>chance of a first draw</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )

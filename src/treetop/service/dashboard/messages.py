@@ -1,0 +1,71 @@
+"""What a worker and the dashboard's process say to each other, over a connection of this machine.
+
+The process writes its port and a secret into a file that only the service's user can read; a worker sends the secret
+with every request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+LOCK = ".dashboard.lock"  # held by the process; its content is an Address
+LARGEST = 16 << 20  # bytes of a message
+T = TypeVar("T")
+
+
+class Address(Struct):
+    """Where the process listens."""
+
+    port: int
+    secret: str
+
+
+class Live(Struct):
+    """What a worker knows and the log does not: the model that serves, and how refits stand."""
+
+    folder: str
+    model: str
+    n_seen: int
+    trouble: str
+    pinned: bool
+    k: int
+    explore: int
+    refit_seen: int  # observed rounds that the last refit saw
+    refit_due: int  # observed rounds at which the next one is due
+    refit_running: bool
+    refit_failures: int  # in a row
+    refit_error: str
+    tokens: bool  # whether visitors have logged in
+
+
+class Ask(Struct):
+    """A request for a page or a part of it, by a visitor whose token was checked."""
+
+    secret: str
+    part: str
+    query: dict[str, str]
+    admin: bool
+    live: Live
+
+
+class Answer(Struct):
+    status: int
+    html: str
+
+
+async def send(writer: asyncio.StreamWriter, message: Struct) -> None:
+    content = msgspec.msgpack.encode(message)
+    writer.write(len(content).to_bytes(4, "big") + content)
+    await writer.drain()
+
+
+async def receive(reader: asyncio.StreamReader, kind: type[T]) -> T:
+    """The next message. Raises EOFError or ValueError if there is none of this kind."""
+    size = int.from_bytes(await reader.readexactly(4), "big")
+    if size > LARGEST:
+        raise ValueError(f"a message has {size} bytes; at most {LARGEST} are possible")
+    return msgspec.msgpack.decode(await reader.readexactly(size), type=kind)
