@@ -158,22 +158,6 @@ class Cell:
         if files := sorted(path.name for path in self.service.scratch.iterdir()):
             self.find(f"left: {len(files)} temporary files or folders after the end, such as {files[0]}")
 
-    def _end_and_start_once_more(self) -> None:
-        """What killed services have left behind is removed by the next start, once it is some minutes old."""
-        for again in (True, False):
-            if (code := self.service.terminate()) != 0:
-                self.find(f"failed: the service ended with code {code} after the load")
-            if left := self.service.pids():
-                self.find(f"left: {len(left)} processes after the end")
-            if again:
-                for path in self.service.scratch.iterdir():
-                    os.utime(path, (time.time() - 600,) * 2)
-                self.service.start()
-                if not self.service.wait_until_ready():
-                    self.find("failed: the service could not be started once more")
-        if files := sorted(path.name for path in self.service.scratch.iterdir()):
-            self.find(f"left: {len(files)} temporary files or folders after the end, such as {files[0]}")
-
     def _decides(self) -> bool:
         before = len(self.ledger.answers)
         return self.wait_for(lambda: len(self.ledger.answers) > before + 20, 60.0)
