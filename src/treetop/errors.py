@@ -1,7 +1,7 @@
 """One tree of exceptions: everything that treetop raises on purpose, beside ValueError and TypeError for bad arguments.
 
     TreetopError
-      ModelFileError, LogError, FolderInUse               files, databases and folders
+      ModelFileError, LogError, ForeignLog, FolderInUse   files, databases and folders
       UnknownArm, UnknownFeature, UnknownEvent            names that nothing stands for
       ArmNotShown, NoEligibleArm, FeatureOutlier          requests that cannot be met
       EventConflict, RewardConflict                       something else is stored under that id
@@ -34,6 +34,10 @@ class ModelFileError(TreetopError, ValueError):
 
 class LogError(TreetopError, OSError):
     """The log could not be read or written: no answer means nothing; sending the same ids again is safe."""
+
+
+class ForeignLog(TreetopError, ValueError):
+    """A log, or a file exported from one, that belongs to another bandit or does not fit the folder's catalogue."""
 
 
 class FolderInUse(TreetopError, ValueError):

@@ -1,6 +1,7 @@
 """Bandit: the user's own ids, a folder that outlives the process, arms that come and go."""
 
 import os
+import sqlite3
 import threading
 import warnings
 from pathlib import Path
@@ -209,6 +210,28 @@ def test_removed_arms_are_never_shown_again(folder: Path) -> None:
             bandit.remove_arms(["who"])
     with Bandit.open(folder) as bandit:
         assert not gone & set(bandit.decide(X[0], k=60).arms)
+
+
+def test_a_list_of_arms_is_stored_once_whatever_is_removed(folder: Path) -> None:
+    some = [f"a{i}" for i in range(20, 60)]
+    with Bandit.open(folder) as bandit:
+        for i in range(6):
+            bandit.decide(X[i], event_id=f"only{i}", eligible=some, k=8)
+            bandit.decide(X[i], event_id=f"but{i}", exclude=some, k=8)
+            bandit.decide(X[i], event_id=f"all{i}", k=60)
+            bandit.remove_arms([f"a{9 * i}"])
+        with sqlite3.connect(folder / "log.sqlite") as db:
+            assert db.execute("SELECT count(*) FROM treetop_eligible").fetchone() == (2,)
+        db.close()
+        events = [bandit.event(f"{kind}{i}").event for kind in ("only", "but", "all") for i in range(6)]
+        assert [event.removals for event in events] == [*range(6)] * 3
+        assert len({event.eligible for event in events}) == 3
+        for event in events:
+            assert same_decision(*bandit.replay(event.event_id)), event.event_id
+        again = bandit.decide(X[1], event_id="only1", eligible=some, k=8)  # the same request, though less is left
+        assert again == bandit.served(bandit.event("only1").event)
+        with pytest.raises(EventConflict):
+            bandit.decide(X[1], event_id="only1", exclude=some, k=8)
 
 
 def test_propensities_stay_exact_with_removed_and_new_arms(folder: Path) -> None:

@@ -194,14 +194,14 @@ def test_a_model_that_is_broken_when_it_becomes_current_is_not_loaded(folder: Pa
         bandit.decide(X[0], event_id="x")
         bandit.refit()
         kept, state = bandit.folder, bandit.folder.state()
-        shutil.copytree(kept.model_path("000001"), kept.model_path("000002"))
+        whole = (kept.model_path("000001") / "leaf_of.npy").read_bytes()
         broken = kept.model_path("000002") / "leaf_of.npy"
-        whole = broken.read_bytes()
-        broken.write_bytes(whole[:-8])
     with running(folder) as service, Load(service) as load:
         service.wait_for(lambda: load.decisions > 10)
         with kept.locked_state():
-            kept._write_state(state, b"", model="000002")
+            shutil.copytree(kept.model_path("000001"), kept.model_path("000002"))
+            broken.write_bytes(whole[:-8])
+            kept._write_state(state, state.with_model("000002", state.schedule, keep=5))
         service.wait_for(lambda: service.get("/v1/model").json["trouble"])
         goes_on_until_mended(service, broken, whole)
         load.stop()

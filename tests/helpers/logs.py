@@ -84,8 +84,9 @@ def check_whole(log: Log) -> None:
         rewards += int(known.sum())
     if not counts.forgotten:
         assert (counts.decisions, counts.slots) == (decisions, slots)
-        assert (counts.observed, counts.rewards) == (observed, rewards)
+        assert (counts.rewards, counts.forgotten_observed) == (rewards, 0)
     assert counts.decisions - counts.forgotten == decisions
+    assert counts.observed == observed
     assert counts.pending == slots - rewards
 
 
@@ -99,10 +100,9 @@ class Twin:
     marks: dict[str, int] = field(default_factory=dict)
     clock: int = 0
     late: int = 0
-    ever: dict[str, int] = field(
-        default_factory=lambda: dict.fromkeys(["decisions", "slots", "rewards", "observed"], 0)
-    )
+    ever: dict[str, int] = field(default_factory=lambda: dict.fromkeys(["decisions", "slots", "rewards"], 0))
     forgotten: int = 0
+    forgotten_observed: int = 0
 
     def append(self, events: Sequence[Event]) -> list[Event | EventConflict]:
         answers: list[Event | EventConflict] = []
@@ -145,7 +145,6 @@ class Twin:
                 for r, a in zip(rewards, answers, strict=True)
             ]
         new = [slot for slot in values if slot not in kept]
-        self.ever["observed"] += bool(new) and not kept
         for slot in new:
             self.clock += 1
             kept[slot] = (values[slot], self.clock)
@@ -159,6 +158,7 @@ class Twin:
 
     def forget(self, before: float) -> int:
         gone = [name for name, e in self.events.items() if e.time < before]
+        self.forgotten_observed += sum(bool(self.rewards[name]) for name in gone)
         for name in gone:
             del self.events[name], self.rewards[name], self.born[name]
         self.forgotten += len(gone)
@@ -177,4 +177,6 @@ class Twin:
 
     def counts(self) -> dict[str, int]:
         pending = sum(len(e) - len(self.rewards[name]) for name, e in self.events.items())
-        return self.ever | {"pending": pending, "late": self.late, "forgotten": self.forgotten}
+        observed = sum(bool(rewards) for rewards in self.rewards.values())
+        gone = {"forgotten": self.forgotten, "forgotten_observed": self.forgotten_observed}
+        return self.ever | gone | {"observed": observed, "pending": pending, "late": self.late}

@@ -172,6 +172,8 @@ def test_eligible_sets_are_stored_once_under_their_fingerprint(log: Log) -> None
     assert every.dtype == np.int32
     assert len(every) == 1_000_000
     assert log.eligible_set("none") is None
+    log.append([event("a", "another request", eligible="f2")], {"f2": some})
+    assert log.eligible_set("f2") is None  # nothing that was written names it
 
 
 def test_a_mark_gives_the_same_samples_for_ever(log: Log) -> None:
@@ -268,9 +270,27 @@ def test_retention_takes_decisions_with_their_rewards_and_sets(log: Log) -> None
     assert log.eligible_set("old") is None
     counts = log.counts()
     assert (counts.decisions, counts.forgotten, counts.rewards) == (20, 10, 10)
+    assert (counts.observed, counts.forgotten_observed, counts.observed_ever) == (5, 5, 10)
     assert counts.pending == 30 - 5
     assert len(joined(log.samples(mark))["positions"]) == 10
     assert log.append([events[0]], {"old": np.arange(3, dtype=np.int32)})[0] is events[0]
+
+
+def test_retention_goes_step_by_step_oldest_first(log: Log) -> None:
+    assert (log.newest_time(), log.count_before(math.inf)) == (None, 0)
+    times = [105.0, 101.0, 104.0, 102.0, 103.0]
+    sets = {name: np.arange(3, dtype=np.int32) for name in ("old", "both")}
+    events = [event(i, time=at, eligible="old" if at < 102 else "both") for i, at in enumerate(times)]
+    log.append(events, sets)
+    assert (log.newest_time(), log.newest_time(104.0), log.newest_time(1.0)) == (105.0, 103.0, None)
+    assert (log.count_before(103.0), log.count_before(1e9)) == (2, 5)
+    assert log.forget(200.0, limit=2) == 2
+    assert [s.event.time for s in log.recent(9)] == [103.0, 104.0, 105.0]
+    assert (log.eligible_set("old") is None, log.eligible_set("both") is None) == (True, False)
+    assert [log.forget(200.0, limit=2) for _ in range(3)] == [2, 1, 0]
+    assert log.eligible_set("both") is None
+    with pytest.raises(ValueError, match="limit is 0"):
+        log.forget(200.0, limit=0)
 
 
 def test_recent_decisions_come_newest_first(log: Log) -> None:

@@ -180,7 +180,9 @@ def spoiled(change: Callable[[dict[str, Any]], object]) -> Callable[[list[str]],
     ("spoil", "error"),
     [
         (lambda lines: lines[:-1], "cut off"),
-        (lambda lines: lines[:20] + lines[21:], "has 39 records; its last line is"),
+        (lambda lines: lines[:20] + lines[21:], "has 39 records; its last line says 40"),
+        (lambda lines: [*lines[:-1], ' { "end" : 39 } '], "has 40 records; its last line says 39"),
+        (lambda lines: [*lines, lines[-1]], "goes on after the line"),
         (lambda lines: lines[1:], "not an exported log"),
         (lambda lines: [*lines[:5], lines[4], *lines[5:-1], '{"end":41}'], "position 4, outside"),
         (lambda lines: [*lines[:5], lines[5][:50], *lines[6:]], "record 5: Input data was truncated"),
@@ -216,13 +218,29 @@ def test_a_bad_file_is_refused_whole(
         assert two.summary() == LogSummary(Counts(), ())
 
 
+@pytest.mark.parametrize("end", [b'{"end":40} \n', b'{"end": 40}', b' { "end" : 40 }\r\n', b'{"end":40}\n\n \n'])
+def test_blanks_around_the_last_line_change_nothing(new_log: Callable[[str], str], tmp_path: Path, end: bytes) -> None:
+    file = tmp_path / "log.jsonl"
+    with open_log(new_log("sqlite")) as one, open_log(new_log("sqlite")) as two:
+        one.append([event(i) for i in range(40)])
+        export_log(one, file)
+        whole = file.read_bytes()
+        assert whole.endswith(b'{"end":40}\n')
+        file.write_bytes(whole[: whole.rindex(b"{")] + end)
+        assert import_log(two, file).decisions == 40
+
+
 def test_the_commands(new_log: Callable[[str], str], tmp_path: Path) -> None:
     with open_log(tmp_path / "log.sqlite") as log:
         fill(log)
     out = shell("export", str(tmp_path), str(tmp_path / "log.jsonl"), "--json")
     assert json.loads(out.stdout)["decisions"] == 36, out.stderr
     new = str(tmp_path / "new.sqlite")
-    out = shell("import", new, str(tmp_path / "log.jsonl"), "--json")
+    out = shell("import", new, str(tmp_path / "log.jsonl"))
+    assert (out.returncode, Path(new).exists()) == (2, False)
+    assert "there is no log" in out.stderr
+    assert "--new makes one" in out.stderr
+    out = shell("import", new, str(tmp_path / "log.jsonl"), "--new", "--json")
     assert json.loads(out.stdout) == {"decisions": 36, "rewards": 35, "known": 0}, out.stderr
     assert "36 decisions were known" in shell("import", new, str(tmp_path / "log.jsonl")).stdout
     for words, error in [

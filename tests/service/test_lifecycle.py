@@ -13,14 +13,16 @@ from typing import Any
 
 import pytest
 from helpers.commands import shell
-from helpers.playing import Load, X, Y, goes_on_until_mended, play
+from helpers.playing import Load, X, Y, goes_on_until_mended, play, processes
 from helpers.postgres import free_port, new_schema
 from helpers.running import named, running, settings, small_bandit
 
 import treetop
 from treetop.bandit import config
+from treetop.bandit.arm_filter import NO_FILTER
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.results import same_decision
+from treetop.log.records import Event, Reward
 from treetop.service.refit_scheduler import CHECK_INTERVAL
 
 
@@ -68,6 +70,32 @@ def test_the_schedule_refits_by_itself(tmp_path: Path) -> None:
         time.sleep(2 * CHECK_INTERVAL)
         assert service.model_is("000001")  # the schedule does not undo a rollback
         assert "treetop_refits_total 2.0" in service.get("/metrics").content.decode()
+
+
+def test_a_rollback_while_a_refit_runs_is_not_undone(tmp_path: Path) -> None:
+    """The refit is dropped, and the next one waits for new feedback."""
+    chosen = settings(refit=config.RefitConfig(first=20, factor=2.0, every=0.1))
+    folder = small_bandit(tmp_path / "shop", X, Y, config=chosen)
+    with running(folder) as service:
+        with Bandit.open(folder) as bandit:  # one commit, so that there is nothing new when the refit begins
+            shown = bandit.log.append(
+                [bandit.snapshot.decide(bandit.row(X[i]), f"a{i}", None, None, NO_FILTER) for i in range(20)]
+            )
+            bandit.log.reward(
+                [Reward(e.event_id, int(e.arms[0]), 1.0, time.time()) for e in shown if isinstance(e, Event)]
+            )
+        (pid,) = service.wait_for(lambda: processes(folder, "treetop.service.refit_process"))
+        os.kill(pid, signal.SIGSTOP)
+        assert service.post("/v1/rollback", {"model": "000000"}).status == 200
+        os.kill(pid, signal.SIGCONT)
+        service.wait_for(lambda: service.said("refit given up"))
+        time.sleep(3 * CHECK_INTERVAL)
+        assert [line["why"] for line in service.said("refit begins")] == ["schedule"]
+        state = service.get("/v1/model").json
+        assert (state["model"], state["refit"]["new"], state["refit"]["due"]) == ("000000", 0, 20)
+        play(service, 1, "b")  # `every` so many seconds, if there is anything new
+        service.wait_for(lambda: service.model_is("000001"))
+        assert [line["why"] for line in service.said("refit begins")] == ["schedule", "clock"]
 
 
 def test_the_clock_refits_when_there_is_something_new(tmp_path: Path) -> None:

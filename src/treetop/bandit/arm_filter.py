@@ -1,4 +1,4 @@
-"""Which arms a decision may show: the request's lists without the removed arms, and the name of that set in the log."""
+"""Which arms a decision may show: the request's lists without the removed arms, and how the log keeps both."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ NO_ARMS: Ints = np.zeros(0, np.int32)
 
 @dataclass(frozen=True, eq=False)
 class ArmFilter:
-    """The arms that a request may see, and how the log keeps that set.
+    """The arms that a request may see, and how the log keeps them.
 
-    `name` is empty for all arms. Otherwise it starts with + (only the listed arms) or - (all but those), goes on with
-    the number of removals so far, and ends with a digest of the `listed` arms, if there are any.
+    `name` is empty if the request listed none. Otherwise it is + (only the `listed` arms) or - (all but those) and a
+    digest of them: whatever is removed later, a list is stored once. `removals` is how many arms had been removed.
     """
 
     eligible: Eligible = EVERY_ARM
     name: str = ""
     listed: Ints = field(default_factory=lambda: NO_ARMS)
+    removals: int = 0
 
     def sets(self) -> dict[str, Ints]:
-        """The named set that the log stores with an event of this filter."""
+        """The listed arms by their name, which the log stores with an event of this filter."""
         return {self.name: self.listed} if self.name else {}
 
     def check_any(self, n_arms: int) -> None:
@@ -57,17 +58,22 @@ def make_filter(
     >>> X = np.eye(4, dtype=np.float32)
     >>> arms = ArmIndex.of(["mint", "rose", "oolong", "sencha"])
     >>> tree = Tree.from_labels(X, X, max_leaf=2)
-    >>> make_filter(tree, arms).name, make_filter(tree, arms.remove(["rose"])).name
-    ('', '-1')
+    >>> less = arms.remove(["rose"])
+    >>> make_filter(tree, arms).removals, make_filter(tree, less).removals
+    (0, 1)
+    >>> two = arms.find(["mint", "rose"])
+    >>> make_filter(tree, arms, ONLY, two).name == make_filter(tree, less, ONLY, two).name
+    True
     """
     count = len(arms.removed) if removals is None else removals
     is_removed = arms.is_removed if removals is None else arms.removed_after(removals)
-    if kind == ALL and count == 0:
-        return NO_FILTER
-    name = f"{'+' if kind == ONLY else '-'}{count}"
+    name = ""
     if len(listed) or kind == ONLY:
-        name += ":" + hashlib.blake2b(listed.tobytes(), digest_size=DIGEST_BYTES).hexdigest()
-    return ArmFilter(_eligible(tree, kind, listed, is_removed), name, listed)
+        digest = hashlib.blake2b(listed.tobytes(), digest_size=DIGEST_BYTES).hexdigest()
+        name = f"{'+' if kind == ONLY else '-'}{digest}"
+    elif count == 0:
+        return NO_FILTER
+    return ArmFilter(_eligible(tree, kind, listed, is_removed), name, listed, count)
 
 
 def _eligible(tree: Tree, kind: int, listed: Ints, is_removed: Bools) -> Eligible:
@@ -93,11 +99,8 @@ def logged_filter(event: Event, tree: Tree, arms: ArmIndex, find_set: Callable[[
     >>> logged_filter(event, tree, arms, made.sets().get).listed.tolist()
     [0, 3]
     """
-    if not event.eligible:
-        return NO_FILTER
-    count, _, digest = event.eligible[1:].partition(":")
-    kind = ONLY if event.eligible[0] == "+" else EXCEPT if digest else ALL
-    listed = find_set(event.eligible) if digest else NO_ARMS
-    if listed is None:
+    kind = {"": ALL, "+": ONLY, "-": EXCEPT}.get(event.eligible[:1])
+    listed = find_set(event.eligible) if event.eligible else NO_ARMS
+    if listed is None or kind is None:
         raise ValueError(f"the set of arms of event {event.event_id!r} is not in the log any more")
-    return make_filter(tree, arms, kind, listed, int(count))
+    return make_filter(tree, arms, kind, listed, event.removals)

@@ -6,7 +6,6 @@ another process made current.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -21,18 +20,20 @@ from treetop.arrays import Matrix, Rows, check_float
 from treetop.bandit.arm_index import ArmId, ArmIndex, line_added, line_removed
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import CONFIG, Config, read_config
-from treetop.bandit.creation import VOCABULARY, create_folder
-from treetop.bandit.folder import LOG, BanditFolder, FolderState, model_name
-from treetop.bandit.growth import grow
+from treetop.bandit.creation import create_folder
+from treetop.bandit.folder import LOG, BanditFolder, model_name
+from treetop.bandit.growth import grow, grown_to
 from treetop.bandit.outliers import OutlierLimits
-from treetop.bandit.promotion import next_fit, validate
+from treetop.bandit.ownership import claim_log, claim_log_if_there
+from treetop.bandit.promotion import logged_feedback, next_fit, validate
 from treetop.bandit.results import RefitResult, ServedDecision, check_stored
-from treetop.bandit.snapshot import Snapshot, replayed_decision, tree_id
+from treetop.bandit.snapshot import Snapshot, replayed_decision
+from treetop.bandit.state import FolderState, ScheduleStart
 from treetop.bandit.vocabulary import Vocabulary
-from treetop.errors import EventConflict, UnknownEvent
+from treetop.errors import EventConflict, ModelSuperseded, UnknownEvent
 from treetop.log.base import Log
 from treetop.log.open import open_log
-from treetop.log.records import Event, Reward, StoredEvent, gather
+from treetop.log.records import Event, Reward, StoredEvent
 from treetop.model.model import Model
 from treetop.policy.draws import event_name
 from treetop.policy.policy import one_row
@@ -77,7 +78,7 @@ class Bandit:
         self._signature, self._state = folder.signature(), folder.state()
         self._files = folder.model_signature(self._state.model)
         name, model, trouble = folder.load_model(self._state)
-        self.vocabulary = Vocabulary(model.n_features, _feature_names(folder), config.features.strict_features)
+        self.vocabulary = Vocabulary(model.n_features, folder.feature_names(), config.features.strict_features)
         self.snapshot = self._snapshot(name, model, folder.arm_index(self._state), trouble)
 
     @classmethod
@@ -112,7 +113,8 @@ class Bandit:
     def open(cls, folder: str | os.PathLike[str], log: str | os.PathLike[str] | None = None) -> Bandit:
         """Opens a folder that `create` or `treetop init` made.
 
-        `log` is the path of a SQLite file or a postgresql:// address; without it, the folder's own file is the log.
+        `log` is the path of a SQLite file or a postgresql:// address; without it, the folder's own file is the log. A
+        log belongs to the first bandit that it is opened for; for any other it raises ForeignLog.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -124,8 +126,10 @@ class Bandit:
         found = BanditFolder(Path(folder))
         found.state()
         config = read_config(found.path / CONFIG)
+        found.clear_leftovers()
         opened = open_log(found.path / LOG if log is None else os.fspath(log))
         try:
+            claim_log(found, opened)
             return cls(found, config, opened)
         except BaseException:
             opened.close()
@@ -170,6 +174,8 @@ class Bandit:
                 return False
             state, old = self.folder.state(), self.snapshot
             files = self.folder.model_signature(state.model)
+            if state.catalogue != self._state.catalogue:
+                claim_log_if_there(self.folder, self.log)
             new = self._load(state, damaged)
             self.snapshot = new  # one assignment: a decision uses the old one or the new one
             self._signature, self._state, self._files = signature, state, files
@@ -299,47 +305,44 @@ class Bandit:
         model = Model.load(self.folder.model_path(event.model))
         return event, replayed_decision(event, model, self.snapshot.arms, self.log.eligible_set)
 
-    def refit(self) -> RefitResult:
+    def refit(self, counted_from: float | None = None) -> RefitResult:
         """Fits a new model on all feedback in the log and makes it current. Decisions go on with the old one meanwhile.
 
-        Raises FolderInUse if another refit runs, NothingToLearn, InvalidModel, ModelPinned, or ModelSuperseded if a
-        rollback came in between; then nothing has changed.
+        `counted_from` is for a refit that is due by the schedule: the time that this counted from, so that the refit
+        does not undo a rollback that came since. Raises FolderInUse if another refit runs, NothingToLearn,
+        InvalidModel, ModelPinned, or ModelSuperseded if a rollback came in between; then nothing has changed.
         """
         with self.folder.model_lock(REFIT_LOCK_TIMEOUT):
             self.refresh()
+            claim_log(self.folder, self.log)
             start, state = time.perf_counter(), self.folder.state()
             state.check_not_pinned()
+            if counted_from is not None and state.schedule.time != counted_from:
+                raise ModelSuperseded(f"model {state.model} became current since the refit was due")
             arms, config = self.snapshot.arms, self.config
-            base = self._base()
-            observed = self.log.counts().observed
+            base = grown_to(self.snapshot.model, len(arms), config.tree.max_leaf)
+            counts = self.log.counts()
             mark = self.log.seal(f"refit {model_name(state.next_epoch)} {time.time():.6f}")
-            wait, default = config.rewards.reward_wait, config.rewards.default_reward
-            tree = tree_id(base.tree) if config.learner.name == "paper" else None  # only the paper's learner uses nodes
-            chunks = self.log.samples(mark, wait=wait, default=default, tree=tree)
-            feedback = gather(chunks, base.n_features, arms.epochs())
+            feedback = logged_feedback(self.log, mark, base, arms, config)
             uses_labels = config.learner.uses_label_samples
             samples = self.folder.label_samples(base, arms.is_removed) if uses_labels else None
             model, caught = next_fit(base, feedback, config.learner.make_learner(samples), state.next_epoch)
             validate(model, base, feedback, config.policy.make_policy())
-            self.folder.publish(model, state.model, config.refit.keep, refit_observed=observed, refit_time=mark.time)
+            self.folder.publish(model, state, config.refit.keep, ScheduleStart.of(counts, mark.time))
             rewards, seconds = int(feedback.observed.sum()), time.perf_counter() - start
             result = RefitResult(model_name(model.epoch), len(feedback), rewards, seconds, caught)
             self.folder.note("refit", base=state.model, **asdict(result))
         self.refresh()
         return result
 
-    def _base(self) -> Model:
-        """The current model, grown by the arms that it does not know: after a rollback to before they were added."""
-        model, missing = self.snapshot.model, len(self.snapshot.arms) - self.snapshot.model.n_arms
-        return grow(model, missing, self.config.tree.max_leaf) if missing > 0 else model
-
     def roll_back(self, model: str | None = None, pin: bool = False) -> str:
-        """Makes another kept model current, the one before or the one named (which may be the current one).
+        """Makes another kept model current: the one named, or the one that the current one was made from.
 
-        Returns its name. The next refit starts from there; with `pin` there is none until `unpin`.
+        Returns its name. A refit that is running is dropped; the next one starts from there, when new feedback makes it
+        due. With `pin` there is none until `unpin`.
         """
         before = self.snapshot.name
-        state = self.folder.roll_back(model, pin)
+        state = self.folder.roll_back(model, ScheduleStart.of(self.log.counts(), time.time()), pin)
         self.folder.note("rollback", model=state.model, base=before, pinned=pin)
         self.refresh()
         return state.model
@@ -367,13 +370,15 @@ class Bandit:
         """
         with self.folder.model_lock(ADD_LOCK_TIMEOUT):
             self.refresh()
+            claim_log_if_there(self.folder, self.log)  # before arms are added to a copy that is not the log's
             known, state = self.snapshot.arms, self.folder.state()
             fresh = known.add(arms).ids[len(known) :]
             if not fresh:
                 return
-            model = grow(self._base(), len(fresh), self.config.tree.max_leaf, vectors)
+            base = grown_to(self.snapshot.model, len(known), self.config.tree.max_leaf)
+            model = grow(base, len(fresh), self.config.tree.max_leaf, vectors)
             model = replace(model, epoch=state.next_epoch)
-            self.folder.publish(model, state.model, self.config.refit.keep, line_added(fresh, model.epoch))
+            self.folder.publish(model, state, self.config.refit.keep, None, line_added(fresh, model.epoch))
             self.folder.note("arms added", model=model_name(model.epoch), base=state.model, count=len(fresh))
         self.refresh()
 
@@ -387,12 +392,8 @@ class Bandit:
             removed.extend(known.remove(listed).removed[len(known.removed) :])
             return line_removed(removed) if removed else b""
 
+        claim_log_if_there(self.folder, self.log)
         self.folder.extend_catalogue(lines)
         if removed:
             self.folder.note("arms removed", model=self.snapshot.name, count=len(removed))
         self.refresh()
-
-
-def _feature_names(folder: BanditFolder) -> tuple[str, ...] | None:
-    path = folder.path / VOCABULARY
-    return tuple(json.loads(path.read_bytes())) if path.exists() else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -12,7 +13,6 @@ from treetop.arrays import check_float, check_int
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.learners import DEFAULT_STRATEGY, make_learner
 from treetop.learning.refit import Learner
-from treetop.learning.schedule import Epochs
 from treetop.policy.policy import MAX_SLOTS, Policy
 from treetop.policy.strategies import make_strategy
 
@@ -137,7 +137,7 @@ class RefitConfig:
     so many seconds, if there are new rewards (0: never by the clock).
 
     A failed refit is tried again after `retry` seconds, then after twice as many each time, up to `retry_most`. `keep`
-    is the number of models kept on disk.
+    is the number of fitted models kept on disk.
     """
 
     first: int = 1024
@@ -148,29 +148,30 @@ class RefitConfig:
     keep: int = 5
 
     def __post_init__(self) -> None:
-        Epochs.geometric(self.first, check_float("factor", self.factor, 1.01, 1e6))
+        check_int("first", self.first, 1, 2**62)
+        check_float("factor", self.factor, 1.01, 1e6)
         check_float("every", self.every, 0, YEAR)
         check_float("retry", self.retry, 0.01, YEAR)
         check_float("retry_most", self.retry_most, self.retry, YEAR)
         check_int("keep", self.keep, 2, 10_000)
 
     def due(self, then: int, now: int) -> bool:
-        """Whether a refit is due, if the last one saw `then` observed rounds and there are `now`.
+        """Whether a refit is due, if there were `then` observed rounds at the last refit or rollback and `now` with
+        all new ones: those that retention deleted since count, so that a log that stays as large is still learned from.
 
         >>> schedule = RefitConfig(first=100)
         >>> schedule.due(0, 99), schedule.due(100, 119), schedule.due(100, 120)
         (False, False, True)
         """
-        return any(n > then for n in Epochs.geometric(self.first, self.factor).until(now + 1))
+        return now >= self.next_at(then)
 
     def next_at(self, then: int) -> int:
-        """The number of observed rounds at which the next refit is due, if the last one saw `then`.
+        """The `now` at which the next refit is due: `factor` times as many rounds as there were, and `first` at least.
 
         >>> RefitConfig(first=100, factor=2).next_at(0), RefitConfig(first=100, factor=2).next_at(250)
-        (100, 400)
+        (100, 500)
         """
-        reach = max(self.first, then + 1, int(then * self.factor) + 1) + 1
-        return next(n for n in Epochs.geometric(self.first, self.factor).until(reach) if n > then)
+        return max(self.first, math.ceil(then * self.factor), then + 1)
 
     def pause(self, failures: int) -> float:
         """Seconds to wait after so many failures in a row.

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,17 +14,16 @@ import numpy as np
 from treetop.arrays import Matrix, as_rows
 from treetop.bandit.arm_index import ArmIndex, line_added
 from treetop.bandit.catalogue import Catalogue
-from treetop.bandit.config import CONFIG, Config, config_text
-from treetop.bandit.folder import CATALOGUE, CURRENT, LABEL_SAMPLES, MODELS, BanditFolder, FolderState, model_name
+from treetop.bandit.config import CONFIG, Config, TreeConfig, config_text
+from treetop.bandit.folder import CATALOGUE, CURRENT, LABEL_SAMPLES, MODELS, VOCABULARY, BanditFolder, model_name
+from treetop.bandit.state import FolderState, ModelOrigin
 from treetop.bandit.vocabulary import Vocabulary
-from treetop.files import put, sync_folder
+from treetop.files import locked, put, sync_folder
 from treetop.learning.label_samples import LabelSamples, save_label_samples
 from treetop.learning.refit import initial_fit
 from treetop.model.feature_scale import feature_scale
 from treetop.model.model import Model
 from treetop.tree.tree import Tree
-
-VOCABULARY = "vocabulary.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +48,7 @@ def create_folder(
 ) -> None:
     """Writes the folder of a new bandit; the arguments are those of `Bandit.create`.
 
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as place:
     ...     create_folder(Path(place, "tea"), Catalogue(["mint", "rose", "oolong"], vectors=np.eye(3)))
     ...     sorted(path.name for path in Path(place, "tea").glob("[!.]*"))
@@ -80,6 +79,7 @@ def _first_model(
     if (X is None) != (Y is None) or (sources != 1 and not with_labels):
         raise ValueError("a bandit starts from X and Y, from a catalogue's vectors, or from a model: one of the three")
     if model is not None:
+        _check_unused(tree)
         largest = int(np.bincount(model.tree.leaf_of).max())
         if largest > tree.max_leaf:
             raise ValueError(f"the model has a leaf of {largest} arms; max_leaf is {tree.max_leaf}")
@@ -88,6 +88,14 @@ def _first_model(
         return Model.from_vectors(Tree.from_vectors(vectors, tree.max_leaf, tree.branching, tree.seed), vectors)
     build = Tree.from_labels_separated if config.learner.uses_label_samples else Tree.from_labels
     return Model.initial(build(X, Y, tree.max_leaf, tree.branching, tree.seed), X, Y)
+
+
+def _check_unused(tree: TreeConfig) -> None:
+    """A model comes with its tree. Raises ValueError for a setting that would change nothing."""
+    for name in ("branching", "seed"):
+        value, usual = getattr(tree, name), getattr(TreeConfig(), name)
+        if value != usual:
+            raise ValueError(f"{name} is {value}, but the model's tree is built already: leave {name} at {usual}")
 
 
 def _label_samples(model: Model, X: Matrix | None, Y: Matrix | None, config: Config) -> LabelSamples | None:
@@ -100,6 +108,7 @@ def _label_samples(model: Model, X: Matrix | None, Y: Matrix | None, config: Con
 def check_new(folder: Path) -> None:
     """Raises FileExistsError unless the folder is missing or empty.
 
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     check_new(Path(folder))
     ...     check_new(Path(folder, "missing"))
@@ -109,24 +118,39 @@ def check_new(folder: Path) -> None:
 
 
 def _write(folder: Path, contents: Contents) -> None:
-    """Writes everything beside the folder's place, then moves it there in one step."""
+    """Writes everything beside the folder's place, then moves it there in one step.
+
+    What a process that was killed here left has the same name, and is replaced. Raises FolderInUse if another process
+    is at it.
+    """
     check_new(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        put(work / CONFIG, lambda file: file.write(config_text(contents.config).encode()))
-        lines = line_added(contents.arms.ids)
-        put(work / CATALOGUE, lambda file: file.write(lines))
-        if contents.names is not None:
-            put(work / VOCABULARY, lambda file: file.write(json.dumps(contents.names).encode() + b"\n"))
-        if contents.label_samples is not None:
-            save_label_samples(contents.label_samples, work / LABEL_SAMPLES)
-        name = model_name(contents.model.epoch)
-        contents.model.save(work / MODELS / name)
-        BanditFolder(work).note("created", model=name)
-        state = FolderState(name, len(lines), contents.model.epoch + 1)
-        put(work / CURRENT, lambda file: file.write(json.dumps(asdict(state)).encode() + b"\n"))
-        os.replace(work, folder)
-        sync_folder(folder.parent)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    work = folder.with_name(f".{folder.name}.treetop-new")
+    work.mkdir(mode=0o700, exist_ok=True)
+    with locked(work):
+        check_new(folder)
+        try:
+            for left in work.iterdir():
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            _fill(work, contents)
+            os.replace(work, folder)
+        except BaseException:
+            shutil.rmtree(work, ignore_errors=True)
+            raise
+    sync_folder(folder.parent)
+
+
+def _fill(work: Path, contents: Contents) -> None:
+    put(work / CONFIG, lambda file: file.write(config_text(contents.config).encode()))
+    lines = line_added(contents.arms.ids)
+    put(work / CATALOGUE, lambda file: file.write(lines))
+    if contents.names is not None:
+        put(work / VOCABULARY, lambda file: file.write(json.dumps(contents.names).encode() + b"\n"))
+    if contents.label_samples is not None:
+        save_label_samples(contents.label_samples, work / LABEL_SAMPLES)
+    name = model_name(contents.model.epoch)
+    contents.model.save(work / MODELS / name)
+    BanditFolder(work).note("created", model=name)
+    bandit = os.urandom(16).hex()
+    state = FolderState(bandit, name, len(lines), contents.model.epoch + 1, {name: ModelOrigin()})
+    put(work / CURRENT, lambda file: file.write(state.text()))

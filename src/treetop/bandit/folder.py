@@ -13,39 +13,22 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from treetop.arrays import Bools
 from treetop.bandit.arm_index import ArmIndex
-from treetop.errors import ModelFileError, ModelPinned, ModelSuperseded
-from treetop.files import append, cut_unfinished_line, locked, put
+from treetop.bandit.state import FolderState, ScheduleStart
+from treetop.errors import FolderInUse, ModelFileError, ModelSuperseded
+from treetop.files import append, cut_unfinished_line, locked, put, sync_folder
 from treetop.learning.label_samples import LabelSamples, load_label_samples
 from treetop.model.model import Model
 
 CURRENT, CATALOGUE, HISTORY, MODELS, LOG = "current", "catalogue.jsonl", "history.jsonl", "models", "log.sqlite"
-LABEL_SAMPLES = "label_samples"
+LABEL_SAMPLES, VOCABULARY = "label_samples", "vocabulary.json"
 LOCK_TIMEOUT = 60.0  # seconds that another process may take to finish a change
-
-
-@dataclass(frozen=True)
-class FolderState:
-    """The content of `current`. A model's name is its epoch; no name is used twice."""
-
-    model: str
-    catalogue: int  # bytes of catalogue.jsonl that count
-    next_epoch: int  # of the next model
-    refit_observed: int = 0  # rounds with an observed reward that the last refit saw; a rollback does not change it
-    refit_time: float = 0.0
-    pinned: bool = False  # whether the current model stays until it is unpinned, whatever the schedule says
-    format: int = 1
-
-    def check_not_pinned(self) -> None:
-        """Raises ModelPinned if no refit may replace the current model."""
-        if self.pinned:
-            raise ModelPinned(f"model {self.model} is pinned; unpin it first")
 
 
 @dataclass(frozen=True)
@@ -74,22 +57,28 @@ class BanditFolder:
     def state(self) -> FolderState:
         """What serves now. Raises FileNotFoundError or ValueError if this is not a bandit's folder."""
         try:
-            state = FolderState(**json.loads((self.path / CURRENT).read_bytes()))
+            return FolderState.read((self.path / CURRENT).read_bytes())
         except FileNotFoundError:
             raise FileNotFoundError(f"{self.path} is not a bandit's folder: there is no {CURRENT!r} in it") from None
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"{self.path / CURRENT} cannot be read: {error}") from None
-        if state.format != 1:
-            raise ValueError(f"{self.path / CURRENT} has format {state.format}; this software reads 1")
-        return state
 
-    def arm_index(self, state: FolderState) -> ArmIndex:
-        """The arm ids of a state."""
+    def catalogue(self, state: FolderState) -> bytes:
+        """The lines of catalogue.jsonl that count."""
         with (self.path / CATALOGUE).open("rb") as file:
             lines = file.read(state.catalogue)
         if len(lines) != state.catalogue:
             raise ValueError(f"{self.path / CATALOGUE} has {len(lines)} bytes; {state.catalogue} were written")
-        return ArmIndex.read(lines)
+        return lines
+
+    def arm_index(self, state: FolderState) -> ArmIndex:
+        """The arm ids of a state."""
+        return ArmIndex.read(self.catalogue(state))
+
+    def feature_names(self) -> tuple[str, ...] | None:
+        """The names of the features; None if they have none but their numbers."""
+        path = self.path / VOCABULARY
+        return tuple(json.loads(path.read_bytes())) if path.exists() else None
 
     def label_samples(self, model: Model, is_removed: Bools) -> LabelSamples:
         """The labels that the bandit was created from, as samples, without those of removed arms."""
@@ -97,7 +86,7 @@ class BanditFolder:
 
     def models(self) -> list[str]:
         """The models kept, oldest first."""
-        return sorted((path.name for path in (self.path / MODELS).iterdir() if path.name.isdecimal()), key=int)
+        return self.state().names()
 
     def load_model(self, state: FolderState) -> tuple[str, Model, str]:
         """Name and model that are current, and "". If that model cannot be read: the newest that can, and the reason.
@@ -105,7 +94,7 @@ class BanditFolder:
         Raises ModelFileError if no model can be read.
         """
         trouble = ""
-        older = [name for name in reversed(self.models()) if name != state.model]
+        older = [name for name in reversed(state.names()) if name != state.model]
         for name in [state.model, *older]:
             model, why = _try_load(self.model_path(name))
             trouble = trouble or why
@@ -126,73 +115,86 @@ class BanditFolder:
         Raises FolderInUse if another process holds it for longer than `timeout` seconds.
         """
         with locked(self.path / ".refit.lock", timeout):
-            for leftover in (self.path / MODELS).glob(".*"):
-                shutil.rmtree(leftover, ignore_errors=True)
+            self._delete_unlisted_models()
             yield
 
-    def publish(self, model: Model, base: str, keep: int, catalogue: bytes = b"", **changes: Any) -> FolderState:
-        """Saves a model that was made from the model `base`, and makes it current.
+    def clear_leftovers(self) -> None:
+        """Deletes what killed processes left half-written; what another process is writing now stays."""
+        with suppress(FolderInUse, OSError), self.model_lock():
+            pass
+        with suppress(FolderInUse, OSError), locked(self.path / ".lock"):
+            for part in self.path.glob("*.part"):
+                part.unlink()
 
-        `catalogue` are lines to add to catalogue.jsonl, `changes` further fields of the state; `keep` models stay.
-        Raises ModelSuperseded if another model became current meanwhile, ModelPinned if `base` was pinned; a pinned
-        model still takes new arms. Nothing changes if anything fails.
+    def publish(
+        self, model: Model, base: FolderState, keep: int, fitted: ScheduleStart | None, catalogue: bytes = b""
+    ) -> FolderState:
+        """Saves a model that was made from the current one of the state `base`, and makes it current.
+
+        `keep` and `fitted` are as in FolderState.with_model; `catalogue` are lines to add to catalogue.jsonl. Raises
+        ModelSuperseded if another model became current meanwhile, or if there was a rollback, and ModelPinned if `base`
+        was pinned; a pinned model still takes new arms. Nothing changes if anything fails.
         """
         name = model_name(model.epoch)
-        model.save(self.model_path(name))
         try:
+            model.save(self.model_path(name))
             Model.load(self.model_path(name))  # raises if what was written cannot be read
             with self.locked_state() as state:
-                if state.model != base:
-                    raise ModelSuperseded(f"model {state.model} became current while one was made from {base}")
-                if not catalogue:  # new arms change what a pinned model may show, not what it has learned
+                if fitted is not None:  # new arms change what a pinned model may show, not what it has learned
                     state.check_not_pinned()
-                next_epoch = max(state.next_epoch, model.epoch + 1)
-                state = self._write_state(state, catalogue, **changes, model=name, next_epoch=next_epoch)
-        except BaseException:
-            shutil.rmtree(self.model_path(name), ignore_errors=True)
-            raise
-        self._delete_old_models(state, keep)
-        return state
+                if (state.model, state.schedule) != (base.model, base.schedule):
+                    raise ModelSuperseded(f"model {state.model} became current while one was made from {base.model}")
+                return self._write_state(state, state.with_model(name, fitted, keep), catalogue)
+        finally:
+            with suppress(OSError, ValueError):
+                self._delete_unlisted_models()
 
-    def _write_state(self, state: FolderState, catalogue: bytes, **changes: Any) -> FolderState:
-        if not catalogue and not changes:
-            return state
+    def _delete_unlisted_models(self) -> None:
+        """Deletes models that `current`, as it is on the disk, does not list. Only for who holds the model lock.
+
+        Whatever failed before this, it is `current` alone that says what may be deleted. A process that still maps a
+        deleted model keeps its pages.
+        """
+        sync_folder(self.path)
+        kept = self.state().models
+        for path in (self.path / MODELS).iterdir():
+            if path.name not in kept and (path.name.isdecimal() or path.name.startswith(".")):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _write_state(self, old: FolderState, new: FolderState, catalogue: bytes = b"") -> FolderState:
+        """Replaces `current`, after lines were added to catalogue.jsonl."""
         if catalogue:
             path = self.path / CATALOGUE
-            os.truncate(path, state.catalogue)  # lines that a crash left behind do not count
+            os.truncate(path, old.catalogue)  # lines that a crash left behind do not count
             append(path, catalogue)
-        state = replace(state, catalogue=state.catalogue + len(catalogue), **changes)
-        put(self.path / CURRENT, lambda file: file.write(json.dumps(asdict(state)).encode() + b"\n"))
-        return state
+            new = replace(new, catalogue=old.catalogue + len(catalogue))
+        if new != old:
+            put(self.path / CURRENT, lambda file: file.write(new.text()))
+        return new
 
     def extend_catalogue(self, lines: Callable[[ArmIndex], bytes]) -> FolderState:
         """Adds to catalogue.jsonl the lines that `lines` returns for the current arm index; the model stays."""
         with self.locked_state() as state:
-            return self._write_state(state, lines(self.arm_index(state)))
+            return self._write_state(state, state, lines(self.arm_index(state)))
 
-    def roll_back(self, name: str | None = None, pin: bool = False) -> FolderState:
-        """Makes another kept model current: the one before the current one, or the one named. With `pin` it stays."""
+    def roll_back(self, name: str | None, schedule: ScheduleStart, pin: bool = False) -> FolderState:
+        """Makes another kept model current: the one named, or the one that the current one was made from.
+
+        The schedule of refits counts from `schedule` on. With `pin` the model stays until `unpin`.
+        """
         with self.locked_state() as state:
-            kept = self.models()
-            older = [model for model in kept if int(model) < int(state.model)]
-            wanted = name if name is not None else older[-1] if older else None
-            if wanted is None:
+            wanted = state.models[state.model].base if name is None else name
+            if not wanted:
                 raise ValueError(f"there is no model before {state.model}")
-            if wanted not in kept:
-                raise ValueError(f"there is no model {wanted!r}; kept are {', '.join(kept)}")
+            if wanted not in state.models:
+                raise ValueError(f"there is no model {wanted!r}; kept are {', '.join(state.names())}")
             Model.load(self.model_path(wanted))
-            return self._write_state(state, b"", model=wanted, pinned=pin)
+            return self._write_state(state, replace(state, model=wanted, schedule=schedule, pinned=pin))
 
     def unpin(self) -> FolderState:
         """Lets refits replace the current model again."""
         with self.locked_state() as state:
-            return self._write_state(state, b"", pinned=False)
-
-    def _delete_old_models(self, state: FolderState, keep: int) -> None:
-        """Keeps the newest models and the current one. A process that still maps a deleted model keeps its pages."""
-        for name in self.models()[:-keep]:
-            if name != state.model:
-                shutil.rmtree(self.model_path(name), ignore_errors=True)
+            return self._write_state(state, replace(state, pinned=False))
 
     def note(self, kind: str, **facts: Any) -> dict[str, Any]:
         """Adds an entry to history.jsonl and returns it."""

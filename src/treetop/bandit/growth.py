@@ -45,6 +45,17 @@ def grow(model: Model, count: int, max_leaf: int, vectors: Matrix | None = None)
     return places.grown()
 
 
+def grown_to(model: Model, n_arms: int, max_leaf: int) -> Model:
+    """The model with `n_arms` arms: after a rollback to before arms were added, it does not know all of them.
+
+    >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
+    >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
+    >>> grown_to(model, 6, max_leaf=2).n_arms, grown_to(model, 4, max_leaf=2) is model
+    (6, True)
+    """
+    return grow(model, n_arms - model.n_arms, max_leaf) if n_arms > model.n_arms else model
+
+
 @dataclass(eq=False)
 class _Places:
     """The tree while arms are being added to it."""

@@ -8,14 +8,35 @@ from dataclasses import replace
 import numpy as np
 
 from treetop.arrays import Floats, as_rows
+from treetop.bandit.arm_index import ArmIndex
+from treetop.bandit.config import Config
+from treetop.bandit.snapshot import tree_id
 from treetop.errors import InvalidModel, NothingToLearn
 from treetop.learning.refit import Learner, refit
+from treetop.log.base import Log
+from treetop.log.records import Mark, gather
 from treetop.model.feature_scale import raised_scale
 from treetop.model.model import Model
 from treetop.policy.policy import Policy
 from treetop.records import Feedback
 
 VALIDATION_CONTEXTS = 256  # decided by a new model before it serves
+
+
+def logged_feedback(log: Log, until: Mark, base: Model, arms: ArmIndex, config: Config) -> Feedback:
+    """All feedback in a log up to a mark, for the model that follows `base`.
+
+    >>> import tempfile
+    >>> from treetop.bandit.bandit import Bandit
+    >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
+    ...     _ = tea.decide(np.ones(4), k=2)
+    ...     mark, now = tea.log.seal("today"), tea.snapshot
+    ...     logged_feedback(tea.log, mark, now.model, now.arms, tea.config).arms.shape
+    (1, 2)
+    """
+    wait, default = config.rewards.reward_wait, config.rewards.default_reward
+    tree = tree_id(base.tree) if config.learner.name == "paper" else None  # only the paper's learner uses nodes
+    return gather(log.samples(until, wait=wait, default=default, tree=tree), base.n_features, arms.epochs())
 
 
 def next_fit(base: Model, feedback: Feedback, learner: Learner, epoch: int) -> tuple[Model, tuple[str, ...]]:

@@ -143,6 +143,7 @@ class Snapshot:
                 tree=self.tree,
                 policy=policy_json,
                 eligible=arm_filter.name,
+                removals=arm_filter.removals,
             )
 
         return event
@@ -170,8 +171,7 @@ def request_digest(row: Rows, k: int | None, explore: int | None, arm_filter: Ar
     (True, False)
     """
     row = row.given if isinstance(row, ClippedRow) else row
-    kind = arm_filter.name[:1] if len(arm_filter.listed) or arm_filter.name[:1] == "+" else ""
-    head = f"{len(row.index)} {k} {explore} {kind} ".encode()
+    head = f"{len(row.index)} {k} {explore} {arm_filter.name[:1]} ".encode()
     parts = (head, row.index.tobytes(), row.value.tobytes(), arm_filter.listed.tobytes())
     return hashlib.blake2b(b"".join(parts), digest_size=DIGEST_BYTES).digest()
 

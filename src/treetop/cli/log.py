@@ -1,22 +1,29 @@
-"""The commands that move logs, export and import: parse, call, print."""
+"""The commands of logs, export, import and forget: parse, call, print."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-from treetop.bandit.folder import LOG
+from treetop.arrays import check_float
+from treetop.bandit.folder import CURRENT, LOG, BanditFolder
+from treetop.bandit.ownership import check_owner, claim_log
+from treetop.bandit.retention import DAY, RetentionState
+from treetop.cli.folder import Folder, LogAt
 from treetop.cli.options import Json
 from treetop.cli.output import console, errors
 from treetop.errors import LogError
 from treetop.log.open import open_log
+from treetop.log.retention import forget_in_steps
 from treetop.log.transfer import export_log, form, import_log
 
 Where = Annotated[str, typer.Argument(help="A bandit's folder, a log file, or a postgresql:// address.")]
@@ -32,8 +39,7 @@ def export(
     """
     form(file)
     where = _address(log)
-    if isinstance(where, Path) and not where.is_file():
-        raise LogError(f"there is no log {where}")
+    _check_there(where)
     with open_log(where) as opened, _progress(as_json, "exported") as progress:
         n = export_log(opened, file, progress)
     if as_json:
@@ -43,15 +49,28 @@ def export(
 
 
 def import_(
-    log: Where, file: Annotated[Path, typer.Argument(help=f"The file to read: {FILE}")], as_json: Json = False
+    log: Where,
+    file: Annotated[Path, typer.Argument(help=f"The file to read: {FILE}")],
+    new: Annotated[bool, typer.Option("--new", help="Make a log file that is not there yet.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Adds all of an exported file to a log, or nothing of it; what is there already is left as it is.
+
+    Only a file of the same bandit is taken, unless the log is empty and nobody's.
 
     Example: treetop import postgresql://shop@127.0.0.1/shop decisions.parquet
     """
     form(file)
-    with open_log(_address(log)) as opened, _progress(as_json, "imported") as progress:
-        found = import_log(opened, file, progress)
+    where = _address(log)
+    folder = BanditFolder(Path(log)) if (Path(log) / CURRENT).exists() else None
+    if folder is None and not new:
+        _check_there(where, "; --new makes one")
+    with file.open("rb"), open_log(where) as opened, _progress(as_json, "imported") as progress:
+        if folder is None:
+            found = import_log(opened, file, progress)
+        else:
+            claim_log(folder, opened)
+            found = import_log(opened, file, progress, lambda owner: check_owner(folder, owner, str(file)))
     if as_json:
         print(json.dumps(asdict(found)))
     else:
@@ -59,10 +78,87 @@ def import_(
         console.print(words, highlight=False, soft_wrap=True)
 
 
+def forget(
+    folder: Folder,
+    before: Annotated[
+        str | None,
+        typer.Option(help="What was decided before: 2025-01-31 or 2025-01-31T12:00+01:00; UTC if it is bare."),
+    ] = None,
+    days: Annotated[float | None, typer.Option(help="What is older than so many days.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete it; otherwise only say how much it is.")] = False,
+    log: LogAt = None,
+    as_json: Json = False,
+) -> None:
+    """Says how many old decisions a log has, and with --yes deletes them and their rewards. The log may be in use.
+
+    The service does this by itself if keep_days is set. If it refuses to, because the clock jumped or because all
+    decisions look too old, --yes confirms that the clock is right, and the service goes on.
+
+    Example: treetop forget shop --days 90 --yes
+    """
+    until = _moment_before(before, days)
+    where = (folder / LOG) if log is None else _address(log)
+    owner = BanditFolder(folder)
+    owner.state()
+    _check_there(where)
+    with open_log(where) as opened:
+        claim_log(owner, opened)
+        counts, older, newest = opened.counts(), opened.count_before(until), opened.newest_time()
+        refused, deleted = RetentionState.read(opened).refused, 0
+        if yes:
+            with _progress(as_json, "deleted") as progress:
+                for count, pause in forget_in_steps(opened, until):
+                    deleted += count
+                    progress(deleted)
+                    time.sleep(pause)
+            RetentionState(confirmed=time.time()).store(opened)
+            owner.note("decisions forgotten", count=deleted, before=until)
+    facts = {
+        "before": _text(until),
+        "decisions": counts.decisions - counts.forgotten,
+        "newest": None if newest is None else _text(newest),
+        "older": older,
+        "deleted": deleted,
+        "refused": refused or None,
+    }
+    if as_json:
+        print(json.dumps(facts))
+        return
+    words = f"{older:,} of {facts['decisions']:,} decisions are from before {facts['before']}"
+    words += "" if newest is None else f"; the newest is of {facts['newest']}"
+    console.print(words, highlight=False, soft_wrap=True)
+    if refused:
+        console.print(f"The service refused to delete: {refused}.", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"Deleted {deleted:,}." if yes else "Nothing was deleted; --yes does it.", highlight=False)
+
+
+def _moment_before(before: str | None, days: float | None) -> float:
+    """The time before which decisions are old, in seconds since 1970."""
+    if (before is None) == (days is None):
+        raise ValueError("give --before or --days, one of the two")
+    if days is not None:
+        return time.time() - check_float("days", days, 0, 1e6) * DAY
+    assert before is not None
+    try:
+        found = datetime.fromisoformat(before)
+    except ValueError:
+        raise ValueError(f"--before is {before!r}; a date such as 2025-01-31 or 2025-01-31T12:00 is needed") from None
+    return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def _text(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")
+
+
 def _address(log: str) -> str | Path:
     if log.startswith(("postgresql://", "postgres://")):
         return log
     return Path(log) / LOG if Path(log).is_dir() else Path(log)
+
+
+def _check_there(where: str | Path, hint: str = "") -> None:
+    if isinstance(where, Path) and not where.is_file():
+        raise LogError(f"there is no log {where}{hint}")
 
 
 @contextmanager

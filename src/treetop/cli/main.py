@@ -30,6 +30,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "replay": folder.replay,
     "export": log.export,
     "import": log.import_,
+    "forget": log.forget,
     "demo": demo,
     "simulate": simulate,
     "tune": tune,

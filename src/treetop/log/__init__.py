@@ -2,8 +2,8 @@
 
 Decisions and rewards, durable before a request is answered, in SQLite or PostgreSQL. Reading order: records (what a log
 holds), base (the interface), open (which log an address means), group (one commit for many writers), connection (what
-is needed of a database), schema (its tables), pack (arrays as bytes), write (what one transaction writes), sql (the log
-in SQL), sqlite and postgres (the two databases), sample (rounds for the learner), entries and transfer (export and
-import), series (figures for the dashboard). Imports `records` and `arrays`; knows nothing of models, policies or
-learners.
+is needed of a database), schema (its tables), pack (arrays as bytes), write (what one transaction writes), retention
+(what is deleted), ownership (whose log it is), sql (the log in SQL), sqlite and postgres (the two databases), sample
+(rounds for the learner), entries and transfer (export and import), series (figures for the dashboard). Imports
+`records` and `arrays`; knows nothing of models, policies or learners.
 """

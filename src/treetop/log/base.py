@@ -18,12 +18,14 @@ from treetop.log.records import (
     LogSummary,
     Mark,
     Outcome,
+    Owner,
     Restored,
     Reward,
     StoredEvent,
 )
 
 NO_SETS: Mapping[str, Ints] = {}
+FORGET_STEP = 200  # decisions deleted in one transaction, which other writers wait for
 
 
 class Log(ABC):
@@ -32,6 +34,19 @@ class Log(ABC):
     A write is durable when it returns or when its future is done. A write that raises `LogError` may or may not be in
     the log: write it again, the ids make that safe.
     """
+
+    where: str  # the path or address, without a password
+
+    @abstractmethod
+    def owner(self) -> Owner | None:
+        """The bandit that the log belongs to; None before its first use by one."""
+
+    @abstractmethod
+    def claim(self, new: Owner, checked: Owner | None) -> bool:
+        """Makes `new` the owner if the owner is still the one that was `checked`; returns whether it was.
+
+        Raises ForeignLog if there are decisions in the log and it belongs to nobody.
+        """
 
     @abstractmethod
     def submit_append(
@@ -100,11 +115,20 @@ class Log(ABC):
         """How much is in the log. The writers keep the counts, so this is cheap."""
 
     @abstractmethod
-    def forget(self, before: float) -> int:
-        """Deletes decisions older than a time, with their rewards and the eligible sets that are not used any more.
+    def forget(self, before: float, limit: int = FORGET_STEP) -> int:
+        """Deletes decisions older than a time, the oldest first and at most `limit`, in one transaction.
 
-        Returns how many. Marks stay, but samples up to them then have less; the deleted ids can be used again.
+        Their rewards go with them, and the eligible sets that are not used any more. Returns how many decisions. Marks
+        stay, but samples up to them then have less; the deleted ids can be used again.
         """
+
+    @abstractmethod
+    def count_before(self, before: float) -> int:
+        """How many decisions are older than a time."""
+
+    @abstractmethod
+    def newest_time(self, before: float = math.inf) -> float | None:
+        """The time of the newest decision older than a time; None if there is none."""
 
     @abstractmethod
     def keep(self, name: str, data: bytes) -> None:
@@ -126,9 +150,9 @@ class Log(ABC):
     def restore(self, summary: LogSummary, chunks: Iterable[list[Entry]]) -> Restored:
         """Writes all entries of another log, or none.
 
-        An empty log becomes equal to the other, with its marks and counts. Otherwise the entries are added behind those
-        of this log, and the other log's marks are left out. Raises ValueError for a decision or a reward that
-        contradicts this log.
+        An empty log becomes equal to the other, with its marks, counts and owner. Otherwise the entries are added
+        behind those of this log, and the other log's marks are left out. Raises ForeignLog if they are of another
+        bandit, and ValueError for a decision or a reward that contradicts this log.
         """
 
     @abstractmethod

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from treetop.log.connection import Connection
+from treetop.log.ownership import joined_owner, read_owner, store_owner
 from treetop.log.pack import pack_context, pack_slots, unpack_set
 from treetop.log.records import Entry, Event, LogSummary, Mark, Restored, StoredEvent
 from treetop.log.write import (
@@ -78,7 +79,8 @@ def _with_set(connection: Connection, entry: Entry, sent: set[str]) -> Entry:
 
 def restore(connection: Connection, state: State, summary: LogSummary, chunks: Iterable[list[Entry]]) -> Restored:
     """Writes the entries of another log behind those of this one; see `Log.restore`."""
-    empty = state.position == 0
+    empty, old = state.position == 0, read_owner(connection)
+    owner = joined_owner(old, summary.owner, empty, connection.where)
     restoring = _Restoring(connection, state, shift=state.position, until=summary.counts.position)
     for chunk in chunks:
         restoring.add(chunk)
@@ -86,6 +88,8 @@ def restore(connection: Connection, state: State, summary: LogSummary, chunks: I
         state.position += summary.counts.position
     if empty:
         _take_over(connection, state, summary)
+    if owner is not None:
+        store_owner(connection, old, owner)
     return Restored(restoring.decisions, restoring.rewards, restoring.known)
 
 
@@ -97,10 +101,11 @@ def _take_over(connection: Connection, state: State, summary: LogSummary) -> Non
             f"{there} decisions and {state.rewards} rewards came from a log that says it has had "
             f"{summary.counts.decisions} and {summary.counts.rewards}"
         )
-    pending = state.pending
+    pending, observed = state.pending, state.observed
     for field in fields(summary.counts):
         setattr(state, field.name, getattr(summary.counts, field.name))
     state.forgotten, state.pending = summary.counts.decisions - there, pending
+    state.observed, state.forgotten_observed = observed, summary.counts.observed_ever - observed
     if summary.marks:
         columns = ("name", "position", "time")
         connection.bulk("treetop_marks", columns, [(m.name, m.position, m.time) for m in summary.marks])
@@ -171,6 +176,7 @@ class _Restoring:
             event.request,
             number,
             event.eligible,
+            event.removals,
             pack_context(event),
             pack_slots(event),
         )

@@ -54,7 +54,7 @@ def unpack_event(
     context: bytes,
     slots: bytes,
     settings: tuple[int, str, str, str],
-    eligible: str,
+    arms: tuple[str, int],
 ) -> Event:
     pairs, s = np.frombuffer(context, PAIR), np.frombuffer(slots, SLOT)
     epoch, model, tree, policy = settings
@@ -73,7 +73,8 @@ def unpack_event(
         model=model,
         tree=tree,
         policy=policy,
-        eligible=eligible,
+        eligible=arms[0],
+        removals=arms[1],
     )
 
 

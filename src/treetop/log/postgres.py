@@ -36,6 +36,7 @@ KINDS = MappingProxyType(
         "request": "bytea",
         "settings": "int8",
         "eligible": "text",
+        "removals": "int8",
         "context": "bytea",
         "slots": "bytea",
         "decision": "int8",
@@ -51,6 +52,8 @@ KINDS = MappingProxyType(
         "tree": "text",
         "policy": "text",
         "data": "bytea",
+        "bandit": "text",
+        "size": "int8",
     }
 )
 

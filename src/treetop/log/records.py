@@ -9,7 +9,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from treetop.arrays import Bools, Float32s, Floats, Int64s, Ints, Rows, check_float
+from treetop.arrays import Bools, Float32s, Floats, Int64s, Ints, Rows, check_float, check_int
 from treetop.records import Decision, Feedback
 
 REQUEST_BYTES = 16  # length of a request's digest
@@ -31,8 +31,8 @@ class Event(Decision):
 
     `time` is in seconds since 1970. `request` is a digest of the request: the same event id with another request is a
     conflict. `index` and `value` are the context, as a sparse row. `model` is the name of the saved model that decided,
-    `tree` the id of the tree that the nodes belong to, `policy` its settings as JSON. `eligible` is the name of the
-    eligible set, empty for all arms.
+    `tree` the id of the tree that the nodes belong to, `policy` its settings as JSON. `eligible` is the name of the set
+    of arms that the request listed, empty if it listed none; `removals` is how many arms had been removed.
     """
 
     time: float
@@ -43,6 +43,7 @@ class Event(Decision):
     tree: str
     policy: str
     eligible: str = ""
+    removals: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,9 @@ class Mark:
 
 @dataclass(frozen=True)
 class Counts:
-    """How much was ever logged; `forgotten` decisions of it were deleted by retention.
+    """How much was ever logged; `forgotten` decisions of it, `forgotten_observed` with a reward, were deleted.
 
-    `observed` decisions have a reward; `pending` slots of the remaining decisions have none; `late` rewards arrived
+    Of the decisions that are left, `observed` have a reward; `pending` of their slots have none. `late` rewards arrived
     after a mark, for a decision before it. `position` is that of the newest entry.
     """
 
@@ -111,14 +112,52 @@ class Counts:
     pending: int = 0
     late: int = 0
     forgotten: int = 0
+    forgotten_observed: int = 0
+
+    @property
+    def observed_ever(self) -> int:
+        """Decisions that have or had a reward: never falls.
+
+        >>> Counts(observed=7, forgotten_observed=3).observed_ever
+        10
+        """
+        return self.observed + self.forgotten_observed
+
+
+@dataclass(frozen=True, order=True)
+class Stage:
+    """A stage of a bandit's catalogue, which only grows: how many bytes of it counted, and a digest of these."""
+
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose log it is: the bandit's id, and the stages of its catalogue that the log has seen, oldest first."""
+
+    bandit: str
+    lineage: tuple[Stage, ...]
+
+    def __post_init__(self) -> None:
+        sizes = [stage.size for stage in self.lineage]
+        if not self.bandit or not self.bandit.isalnum() or not sizes or sizes != sorted({*sizes}):
+            raise ValueError(f"{self.bandit!r} with catalogues of {sizes} bytes is no owner of a log")
+        for stage in self.lineage:
+            bytes.fromhex(stage.digest)
+
+    @property
+    def newest(self) -> Stage:
+        return self.lineage[-1]
 
 
 @dataclass(frozen=True)
 class LogSummary:
-    """The counts and marks of a log at one moment: all of it but its entries."""
+    """The counts, marks and owner of a log at one moment: all of it but its entries."""
 
     counts: Counts
     marks: tuple[Mark, ...]
+    owner: Owner | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,6 +277,7 @@ def check_event(event: Event) -> None:
         if "\0" in getattr(event, name):
             raise ValueError(f"{name} of event {event.event_id!r} holds a zero character")
     check_float("time", event.time, -1e15, 1e15)
+    check_int("removals", event.removals, 0)
 
 
 def check_id(event_id: str) -> None:

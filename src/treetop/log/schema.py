@@ -5,22 +5,25 @@ from __future__ import annotations
 from treetop.errors import LogError
 from treetop.log.connection import Connection
 
-VERSION = 3  # 1 and 2 were of development versions
+VERSION = 4  # 1 to 3 were of development versions
 # One counter gives positions to decisions, rewards and marks, in the order of their commits. It is in the one row of
 # treetop_state: writers of PostgreSQL take turns by locking that row, writers of SQLite by its own lock.
 TABLES = """
 CREATE TABLE treetop_state (
     position {int} NOT NULL, decisions {int} NOT NULL, slots {int} NOT NULL, rewards {int} NOT NULL,
     observed {int} NOT NULL, pending {int} NOT NULL, late {int} NOT NULL, forgotten {int} NOT NULL,
-    sealed {int} NOT NULL);
-INSERT INTO treetop_state VALUES (0, 0, 0, 0, 0, 0, 0, 0, 0);
+    forgotten_observed {int} NOT NULL, sealed {int} NOT NULL);
+INSERT INTO treetop_state VALUES (0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+CREATE TABLE treetop_owner (bandit TEXT NOT NULL);
+CREATE TABLE treetop_lineage (size {int} PRIMARY KEY, digest {bytes} NOT NULL);
 CREATE TABLE treetop_settings (
     id {int} PRIMARY KEY, digest {bytes} NOT NULL UNIQUE, epoch {int} NOT NULL, model TEXT NOT NULL,
     tree TEXT NOT NULL, policy TEXT NOT NULL);
 CREATE TABLE treetop_eligible (fingerprint TEXT PRIMARY KEY, arms {bytes} NOT NULL);
 CREATE TABLE treetop_decisions (
     position {int} PRIMARY KEY, event_id TEXT NOT NULL UNIQUE, time {real} NOT NULL, request {bytes} NOT NULL,
-    settings {int} NOT NULL, eligible TEXT NOT NULL, context {bytes} NOT NULL, slots {bytes} NOT NULL);
+    settings {int} NOT NULL, eligible TEXT NOT NULL, removals {int} NOT NULL, context {bytes} NOT NULL,
+    slots {bytes} NOT NULL);
 CREATE INDEX treetop_decisions_time ON treetop_decisions (time);
 CREATE INDEX treetop_decisions_eligible ON treetop_decisions (eligible) WHERE eligible <> '';
 CREATE TABLE treetop_rewards (

@@ -11,15 +11,14 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from treetop.arrays import Ints, check_float, check_int
 from treetop.errors import EventConflict, LogError
 from treetop.log import write
-from treetop.log.base import NO_SETS, Log
+from treetop.log.base import FORGET_STEP, NO_SETS, Log
 from treetop.log.connection import Connection
 from treetop.log.entries import MAX_POSITION, all_entries, read_entries, read_marks, restore
 from treetop.log.group import Group
+from treetop.log.ownership import claim, read_owner
 from treetop.log.pack import unpack_set
 from treetop.log.records import (
     Counts,
@@ -29,15 +28,16 @@ from treetop.log.records import (
     LogSummary,
     Mark,
     Outcome,
+    Owner,
     Restored,
     Reward,
     StoredEvent,
 )
+from treetop.log.retention import forget
 from treetop.log.sample import View
 from treetop.log.schema import make_tables
 
 IDLE_CONNECTIONS = 4  # reading connections kept for the next reader
-FORGET_BATCH = 2000  # decisions deleted in one transaction, so that other writers get their turn
 
 
 class SqlLog(Log):
@@ -78,14 +78,25 @@ class SqlLog(Log):
         mark: Mark = self.alone(lambda connection, state: write.seal(connection, state, name, time.time()))
         return mark
 
-    def forget(self, before: float) -> int:
-        before = check_float("before", before, -np.inf)
-        total = 0
-        while found := self.alone(lambda connection, state: write.forget(connection, state, before, FORGET_BATCH)):
-            total += found
-        if total:
-            self.alone(write.forget_sets)
-        return total
+    def owner(self) -> Owner | None:
+        with self.reading() as connection:
+            return read_owner(connection)
+
+    def claim(self, new: Owner, checked: Owner | None) -> bool:
+        return bool(self.alone(lambda connection, state: claim(connection, state, new, checked)))
+
+    def forget(self, before: float, limit: int = FORGET_STEP) -> int:
+        before, limit = check_float("before", before, -math.inf), check_int("limit", limit, 1)
+        return int(self.alone(lambda connection, state: forget(connection, state, before, limit)))
+
+    def count_before(self, before: float) -> int:
+        with self.reading() as connection:
+            return int(connection.rows("SELECT count(*) FROM treetop_decisions WHERE time < ?", before)[0][0])
+
+    def newest_time(self, before: float = math.inf) -> float | None:
+        with self.reading() as connection:
+            rows = connection.rows("SELECT max(time) FROM treetop_decisions WHERE time < ?", before)
+        return None if rows[0][0] is None else float(rows[0][0])
 
     def close(self) -> None:
         if not self._closed:
@@ -187,7 +198,8 @@ class SqlLog(Log):
 
     def summary(self) -> LogSummary:
         with self.reading() as connection:
-            return LogSummary(write.read_state(connection, alone=False).counts(), tuple(read_marks(connection)))
+            counts = write.read_state(connection, alone=False).counts()
+            return LogSummary(counts, tuple(read_marks(connection)), read_owner(connection))
 
     def entries(self, summary: LogSummary, size: int = 1024) -> Iterator[list[Entry]]:
         return all_entries(self.reading, summary.counts.position, check_int("size", size, 1))

@@ -1,12 +1,14 @@
 """Export and import of logs, as JSON lines or Parquet (by pyarrow). A file holds everything that a log holds.
 
-A record is one decision with its context, slots and rewards, in the order of the log. Counts and marks are in the first
-line of a .jsonl file or in the metadata of a .parquet file; the last line of a .jsonl file has the number of records.
+A record is one decision with its context, slots and rewards, in the order of the log. Counts, marks and owner are in
+the first line of a .jsonl file or in the metadata of a .parquet file; the last line of a .jsonl file has the number of
+records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,12 +17,12 @@ import numpy as np
 
 from treetop.arrays import INT32_MAX, Float32s, Floats, Int64s, as_float32s, as_indices, check_float, check_int
 from treetop.log.base import Log
-from treetop.log.records import Counts, Entry, Event, LogSummary, Mark, Restored, StoredEvent, check_event
+from treetop.log.records import Counts, Entry, Event, LogSummary, Mark, Owner, Restored, StoredEvent, check_event
 
-FORMAT, VERSION = "treetop-log", 1
-END = b'{"end":'  # how the last line starts
+FORMAT, VERSION = "treetop-log", 2
 CHUNK = 1024  # records
 Progress = Callable[[int], None]
+Check = Callable[[Owner | None], object]
 
 
 class Head(msgspec.Struct, forbid_unknown_fields=True):
@@ -30,6 +32,13 @@ class Head(msgspec.Struct, forbid_unknown_fields=True):
     version: int
     counts: Counts
     marks: list[Mark]
+    owner: Owner | None = None
+
+
+class Tail(msgspec.Struct, forbid_unknown_fields=True):
+    """The last line of a .jsonl file: how many records come before it."""
+
+    end: int
 
 
 class Record(msgspec.Struct, forbid_unknown_fields=True):
@@ -44,6 +53,7 @@ class Record(msgspec.Struct, forbid_unknown_fields=True):
     tree: str
     policy: str
     eligible: str
+    removals: int
     eligible_arms: list[int] | None
     index: list[int]
     value: list[float]
@@ -57,11 +67,14 @@ class Record(msgspec.Struct, forbid_unknown_fields=True):
     reward_positions: list[int | None]
 
 
+RECORDS = msgspec.json.Decoder(Record)
+
+
 def export_log(log: Log, path: Path, progress: Progress = lambda n: None) -> int:
     """Writes a log to a .jsonl or .parquet file, which appears when it is complete; returns the number of decisions."""
     write = {".jsonl": _write_lines, ".parquet": _write_parquet}[form(path)]
     summary = log.summary()
-    head = Head(FORMAT, VERSION, summary.counts, list(summary.marks))
+    head = Head(FORMAT, VERSION, summary.counts, list(summary.marks), summary.owner)
     part = path.with_name(path.name + ".part")
     try:
         with part.open("wb") as file:
@@ -72,15 +85,18 @@ def export_log(log: Log, path: Path, progress: Progress = lambda n: None) -> int
     return n
 
 
-def import_log(log: Log, path: Path, progress: Progress = lambda n: None) -> Restored:
-    """Adds all of a file to a log, or nothing of it."""
+def import_log(
+    log: Log, path: Path, progress: Progress = lambda n: None, check: Check = lambda owner: None
+) -> Restored:
+    """Adds all of a file to a log, or nothing of it. `check` may refuse it for the bandit that it is of."""
     read = {".jsonl": _read_lines, ".parquet": _read_parquet}[form(path)]
     with path.open("rb") as file:
         head, records = read(file, path)
         if head.format != FORMAT or head.version != VERSION:
             raise ValueError(f"{path} is {head.format} {head.version}; {FORMAT} {VERSION} is needed")
+        check(head.owner)
         chunks = _counted(_chunks(records, path), progress)
-        return log.restore(LogSummary(head.counts, tuple(head.marks)), chunks)
+        return log.restore(LogSummary(head.counts, tuple(head.marks), head.owner), chunks)
 
 
 def form(path: Path) -> str:
@@ -124,6 +140,7 @@ def _record(entry: Entry) -> Record:
         e.tree,
         e.policy,
         e.eligible,
+        e.removals,
         None if entry.arms is None else entry.arms.tolist(),
         e.index.tolist(),
         e.value.tolist(),
@@ -165,6 +182,7 @@ def _entry(r: Record) -> Entry:
         tree=r.tree,
         policy=r.policy,
         eligible=r.eligible,
+        removals=r.removals,
     )
     check_event(event)
     sets = None if r.eligible_arms is None else as_indices(r.eligible_arms, INT32_MAX, "eligible arm")
@@ -202,7 +220,7 @@ def _write_lines(file: BinaryIO, head: Head, chunks: Iterable[list[Entry]]) -> i
     for chunk in chunks:
         file.write(b"".join(msgspec.json.encode(_record(entry)) + b"\n" for entry in chunk))
         n += len(chunk)
-    file.write(END + b"%d}\n" % n)
+    file.write(msgspec.json.encode(Tail(n)) + b"\n")
     return n
 
 
@@ -215,17 +233,26 @@ def _read_lines(file: BinaryIO, path: Path) -> tuple[Head, Iterator[Record]]:
 
 
 def _line_records(file: BinaryIO, path: Path) -> Iterator[Record]:
-    decoder = msgspec.json.Decoder(Record)
     for n, line in enumerate(file):
-        if line.startswith(END):
-            if line != END + b"%d}\n" % n:
-                raise ValueError(f"{path} has {n} records; its last line is {line.decode(errors='replace').strip()}")
-            return
-        try:
-            yield decoder.decode(line)
-        except msgspec.DecodeError as error:
-            raise ValueError(f"{path}, record {n + 1}: {error}") from None
+        found = _parsed(line, f"{path}, record {n + 1}")
+        if isinstance(found, Record):
+            yield found
+            continue
+        if found.end != n:
+            raise ValueError(f"{path} has {n} records; its last line says {found.end}")
+        if any(line.strip() for line in file):
+            raise ValueError(f"{path} goes on after the line that says how many records it has")
+        return
     raise ValueError(f"{path} is cut off: its last line does not say how many records it has")
+
+
+def _parsed(line: bytes, where: str) -> Record | Tail:
+    try:
+        return RECORDS.decode(line)
+    except msgspec.DecodeError as error:
+        with suppress(msgspec.DecodeError):
+            return msgspec.json.decode(line, type=Tail)
+        raise ValueError(f"{where}: {error}") from None
 
 
 def _write_parquet(file: BinaryIO, head: Head, chunks: Iterable[list[Entry]]) -> int:
@@ -274,6 +301,7 @@ def _parquet_schema(arrow: Any, metadata: dict[str, bytes]) -> Any:
         "tree": text,
         "policy": text,
         "eligible": text,
+        "removals": whole_,
         "eligible_arms": ids,
         "index": ids,
         "value": arrow.list_(single),

@@ -1,4 +1,4 @@
-"""What one transaction writes: decisions, rewards and marks, and what retention deletes.
+"""What one transaction writes: decisions, rewards and marks.
 
 Every function takes a connection that holds the log's write lock, and the state, which it changes and its caller
 stores.
@@ -18,9 +18,9 @@ from treetop.log.connection import Connection
 from treetop.log.pack import SLOT, pack_context, pack_set, pack_slots, shown_arms, unpack_event
 from treetop.log.records import Counts, Event, Mark, Outcome, Reward, Status, check_event, check_id
 
-DECISION = ("position", "event_id", "time", "request", "settings", "eligible", "context", "slots")
+DECISION = ("position", "event_id", "time", "request", "settings", "eligible", "removals", "context", "slots")
 REWARD = ("decision", "slot", "value", "time", "position")
-EVENT = "d.event_id, d.time, d.request, d.context, d.slots, s.epoch, s.model, s.tree, s.policy, d.eligible"
+EVENT = "d.event_id, d.time, d.request, d.context, d.slots, d.eligible, d.removals, s.epoch, s.model, s.tree, s.policy"
 FROM_DECISIONS = "FROM treetop_decisions d JOIN treetop_settings s ON s.id = d.settings"
 
 
@@ -36,6 +36,7 @@ class State:
     pending: int
     late: int
     forgotten: int
+    forgotten_observed: int
     sealed: int
 
     def next(self) -> int:
@@ -114,7 +115,6 @@ def append(
     """Writes the decisions whose ids are new. `known` has the numbers of settings; new ones are added to it."""
     if not jobs:
         return []
-    store_sets(connection, {name: arms for job in jobs for name, arms in job.sets.items()})
     first: dict[str, Event] = {}
     rows: dict[str, tuple[Any, ...]] = {}
     for job in jobs:
@@ -129,10 +129,13 @@ def append(
                     event.request,
                     number,
                     event.eligible,
+                    event.removals,
                     *packed,
                 )
     written = connection.insert("treetop_decisions", DECISION, list(rows.values()), known="event_id")
     before = _known_before(connection, rows) if written < len(rows) else {}
+    listed = {event.eligible for name, event in first.items() if event.eligible and name not in before}
+    store_sets(connection, {name: arms for job in jobs for name, arms in job.sets.items() if name in listed})
     count_decisions(state, [row[-1] for name, row in rows.items() if name not in before])
     first |= before
     return [[_answer(event, first[event.event_id]) for event in job.events] for job in jobs]
@@ -153,8 +156,8 @@ def _known_before(connection: Connection, rows: Mapping[str, tuple[Any, ...]]) -
 
 def event_of(row: Sequence[Any]) -> Event:
     """An event from the columns named in EVENT."""
-    event_id, time, request, context, slots, *settings, eligible = row
-    return unpack_event(event_id, time, request, context, slots, tuple(settings), eligible)
+    event_id, time, request, context, slots, eligible, removals, *settings = row
+    return unpack_event(event_id, time, request, context, slots, tuple(settings), (eligible, removals))
 
 
 def count_decisions(state: State, packed_slots: Sequence[bytes]) -> None:
@@ -288,26 +291,6 @@ def seal(connection: Connection, state: State, name: str, time: float) -> Mark:
 def find_mark(connection: Connection, name: str) -> Mark | None:
     rows = connection.rows("SELECT name, position, time FROM treetop_marks WHERE name = ?", name)
     return Mark(*rows[0]) if rows else None
-
-
-def forget(connection: Connection, state: State, before: float, limit: int) -> int:
-    """Deletes up to `limit` decisions older than `before` with their rewards; returns how many."""
-    sql = "SELECT position, slots FROM treetop_decisions WHERE time < ? ORDER BY time LIMIT ?"
-    found = connection.rows(sql, before, limit)
-    positions = connection.several([row[0] for row in found])
-    rewards = connection.run(f"DELETE FROM treetop_rewards WHERE decision {connection.among}", positions)
-    connection.run(f"DELETE FROM treetop_decisions WHERE position {connection.among}", positions)
-    state.pending -= sum(len(row[1]) for row in found) // SLOT.itemsize - rewards
-    state.forgotten += len(found)
-    return len(found)
-
-
-def forget_sets(connection: Connection, state: State) -> int:
-    """Deletes the eligible sets that no decision names."""
-    return connection.run(
-        "DELETE FROM treetop_eligible WHERE NOT EXISTS "
-        "(SELECT 1 FROM treetop_decisions d WHERE d.eligible = treetop_eligible.fingerprint AND d.eligible <> '')"
-    )
 
 
 def keep(connection: Connection, name: str, data: bytes) -> None:

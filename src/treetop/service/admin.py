@@ -12,6 +12,7 @@ import numpy as np
 from starlette.types import Scope
 
 from treetop.bandit.arm_filter import ArmFilter, logged_filter
+from treetop.bandit.retention import RetentionState
 from treetop.bandit.snapshot import Snapshot
 from treetop.errors import Problem
 from treetop.log.records import Event
@@ -120,12 +121,14 @@ async def model(service: Service, scope: Scope) -> schema.ModelAnswer:
 
 def _model(service: Service) -> schema.ModelAnswer:
     bandit, refits = service.bandit, service.refits.state()
-    snapshot, state = bandit.snapshot, bandit.folder.state()
+    snapshot, state, counts = bandit.snapshot, bandit.folder.state(), service.counts()
     model, arms = snapshot.model, snapshot.arms
     refit = schema.RefitStatus(
         running=refits.running,
-        observed=service.counts().observed,
+        observed=counts.observed,
         seen=state.refit_observed,
+        new=state.schedule.new(counts),
+        due=bandit.config.refit.next_at(state.schedule.observed) - state.schedule.observed,
         last=state.refit_time or None,
         failures=refits.in_a_row,
         error=refits.error,
@@ -144,6 +147,7 @@ def _model(service: Service) -> schema.ModelAnswer:
         pinned=state.pinned,
         refit=refit,
         trouble=snapshot.trouble or None,
+        retention=RetentionState.read(bandit.log).refused or None,
     )
 
 

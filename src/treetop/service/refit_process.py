@@ -1,4 +1,7 @@
-"""One refit as a process: `python -m treetop.service.refit_process DIR`. Prints its result as JSON, or an error."""
+"""One refit as a process: `python -m treetop.service.refit_process DIR [TIME]`. Prints its result as JSON, or an error.
+
+TIME is what the schedule counted from when the refit was due.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ CODES: list[tuple[type[Exception], int]] = [
 ]
 
 
-def main(folder: str) -> int:
+def main(folder: str, counted_from: str = "") -> int:
     try:
         os.nice(5)  # decisions have priority
         with Bandit.open(folder, os.environ.get(LOG_VARIABLE) or None) as bandit:
-            print(json.dumps(asdict(bandit.refit())))
+            print(json.dumps(asdict(bandit.refit(float(counted_from) if counted_from else None))))
         return 0
     except Exception as error:
         print(f"{type(error).__name__}: {error}".replace("\n", " "), file=sys.stderr)
@@ -32,4 +35,4 @@ def main(folder: str) -> int:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which ends its own refit
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

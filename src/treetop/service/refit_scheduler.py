@@ -1,7 +1,7 @@
 """Starts refits, each in a process of its own: by the schedule, by the clock, or when a request asks for one.
 
 A failed refit is tried again after a pause. Of several workers, the one that holds the folder's schedule lock keeps the
-schedule. The refit process itself makes the new model current; every worker then loads it.
+schedule, and deletes old decisions. The refit process itself makes the new model current; every worker then loads it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.folder import HISTORY
+from treetop.bandit.state import FolderState
 from treetop.errors import FolderInUse
 from treetop.files import locked
 from treetop.service import logs
+from treetop.service.retention import Retention
 
 CHECK_INTERVAL = 0.5  # seconds between two checks of the schedule
-FORGET_INTERVAL = 3600.0  # seconds between two deletions of old decisions
 LOCK_RETRY = 2.0  # seconds between two attempts to take the schedule lock
 ERROR_PAUSE = 5.0  # seconds to wait after a check that failed
 LOG_VARIABLE = "TREETOP_LOG"
@@ -61,7 +62,7 @@ class RefitScheduler:
         self._state = RefitState()
         self._process: asyncio.subprocess.Process | None = None
         self._runs: set[asyncio.Task[RefitEnd]] = set()
-        self._forgotten_at = time.monotonic()
+        self._retention = Retention(bandit)
         self._started = time.time()
         self.keeps_schedule = False  # true in one of several workers
         self._local: tuple[int, float, str | None] = NO_FAILURES  # failures in a row, when, why: those of this worker
@@ -98,8 +99,8 @@ class RefitScheduler:
             raise FolderInUse("a refit is running already")
         return self._start("asked for")
 
-    def _start(self, why: str) -> asyncio.Task[RefitEnd]:
-        task = asyncio.create_task(self._refit(why))
+    def _start(self, why: str, counted_from: float | None = None) -> asyncio.Task[RefitEnd]:
+        task = asyncio.create_task(self._refit(why, counted_from))
         self._runs.add(task)
         task.add_done_callback(self._runs.discard)
         return task
@@ -110,13 +111,16 @@ class RefitScheduler:
             while not self._take_lock(held):
                 await asyncio.sleep(LOCK_RETRY)
             self.keeps_schedule = True
-            while True:
-                try:
-                    await self._check()
-                except Exception:  # the log may be gone or the disk full: the schedule goes on when they are back
-                    logs.log_error("the schedule could not be checked")
-                    await asyncio.sleep(ERROR_PAUSE)
-                await asyncio.sleep(CHECK_INTERVAL)
+            await asyncio.gather(self._keep_schedule(), self._retention.run())
+
+    async def _keep_schedule(self) -> None:
+        while True:
+            try:
+                await self._check()
+            except Exception:  # the log may be gone or the disk full: the schedule goes on when they are back
+                logs.log_error("the schedule could not be checked")
+                await asyncio.sleep(ERROR_PAUSE)
+            await asyncio.sleep(CHECK_INTERVAL)
 
     def _take_lock(self, held: ExitStack) -> bool:
         try:
@@ -126,33 +130,31 @@ class RefitScheduler:
         return True
 
     async def _check(self) -> None:
-        if not self._runs and (why := await asyncio.to_thread(self._due)):
-            self._start(why)
-        days = self.bandit.config.rewards.keep_days
-        if days and time.monotonic() - self._forgotten_at > FORGET_INTERVAL:
-            self._forgotten_at = time.monotonic()
-            count = await asyncio.to_thread(self.bandit.log.forget, time.time() - days * 86400)
-            logs.log_event("forgot old decisions", count=count, days=days)
+        if self._runs:
+            return
+        folder = await asyncio.to_thread(self.bandit.folder.state)
+        if why := await asyncio.to_thread(self._due, folder):
+            self._start(why, folder.schedule.time)
 
-    def _due(self) -> str:
+    def _due(self, folder: FolderState) -> str:
         """Why a refit should start now; empty if it should not."""
         config, state, now = self.bandit.config.refit, self.state(), time.time()
         if state.running or (state.in_a_row and now < state.failed_at + config.pause(state.in_a_row)):
             return ""
-        folder = self.bandit.folder.state()
         if folder.pinned:
             return ""
-        observed = self.bandit.log.counts().observed
-        if config.due(folder.refit_observed, observed):
+        schedule = folder.schedule
+        new = schedule.new(self.bandit.log.counts())
+        if config.due(schedule.observed, schedule.observed + new):
             return "schedule"
-        by_clock = config.every > 0 and now >= max(folder.refit_time, self._started) + config.every
-        return "clock" if by_clock and observed > folder.refit_observed else ""
+        by_clock = config.every > 0 and now >= max(schedule.time, self._started) + config.every
+        return "clock" if by_clock and new else ""
 
-    async def _refit(self, why: str) -> RefitEnd:
+    async def _refit(self, why: str, counted_from: float | None) -> RefitEnd:
         logs.log_event("refit begins", why=why)
         start = time.time()
         try:
-            code, out, err = await self._run_process()
+            code, out, err = await self._run_process(counted_from)
         except OSError as error:  # out of memory or processes
             code, out, err = FAILED, b"", str(error).encode()
         if code == 0:
@@ -165,7 +167,7 @@ class RefitScheduler:
             return RefitEnd(code, _last_line(err))
         return RefitEnd(code, await asyncio.to_thread(self._failed, code, _last_line(err), time.time() - start))
 
-    async def _run_process(self) -> tuple[int | None, bytes, bytes]:
+    async def _run_process(self, counted_from: float | None) -> tuple[int | None, bytes, bytes]:
         environment = {**os.environ, **({LOG_VARIABLE: self._log} if self._log else {})}
         environment.pop("PROMETHEUS_MULTIPROC_DIR", None)
         self._process = await asyncio.create_subprocess_exec(
@@ -173,6 +175,7 @@ class RefitScheduler:
             "-m",
             "treetop.service.refit_process",
             str(self.bandit.folder.path),
+            *([] if counted_from is None else [repr(counted_from)]),
             env=environment,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,

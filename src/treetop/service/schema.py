@@ -178,19 +178,24 @@ class ExplainAnswer(Struct):
 
 
 class RefitStatus(Struct):
-    """`observed` rounds have a reward now; the last refit, at the time `last`, saw `seen` of them."""
+    """`observed` rounds in the log have a reward; the last refit, at the time `last`, saw `seen` of them.
+
+    `new` were observed since the last refit or rollback; at `due` the next refit begins.
+    """
 
     running: bool
     observed: int
     seen: int
+    new: int
+    due: int
     last: float | None
     failures: int
     error: str | None
 
 
 class ModelAnswer(Struct):
-    """The model that serves. `pinned` models are not replaced by refits; `trouble` says why, if this is not the
-    current one."""
+    """The model that serves. `pinned` models are not replaced by refits; `trouble` says why, if this is not the current
+    one; `retention` why old decisions are not deleted."""
 
     model: str
     epoch: int
@@ -205,6 +210,7 @@ class ModelAnswer(Struct):
     pinned: bool
     refit: RefitStatus
     trouble: str | None
+    retention: str | None
 
 
 class RefitRequest(Strict):

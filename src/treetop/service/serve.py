@@ -13,6 +13,7 @@ from typing import NoReturn
 from treetop.arrays import check_int
 from treetop.bandit.config import CONFIG, read_config
 from treetop.bandit.folder import LOG, BanditFolder
+from treetop.bandit.ownership import claim_log
 from treetop.log.open import open_log
 from treetop.service import logs, supervisor
 from treetop.service.refit_scheduler import LOG_VARIABLE
@@ -67,7 +68,8 @@ def start(
     logs.set_up()
     if where := log or os.environ.get(LOG_VARIABLE):
         logs.hide(where)
-    open_log(where or folder / LOG).close()  # a wrong password ends the start here
+    with open_log(where or folder / LOG) as opened:  # a wrong password or another bandit's log ends the start here
+        claim_log(BanditFolder(folder), opened)
     if tokens is not None:
         os.environ["TREETOP_TOKENS_FILE"] = str(tokens.resolve())
     if log is not None:

@@ -14,6 +14,7 @@ from treetop import _core
 from treetop.arrays import Ints
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.config import LimitConfig
+from treetop.bandit.retention import RetentionState
 from treetop.bandit.snapshot import Snapshot
 from treetop.errors import EventConflict
 from treetop.log.records import Counts, Event, Outcome, Reward
@@ -164,10 +165,17 @@ class Service:
             counts = self.counts()
             yield "treetop_decisions_total", "Decisions in the log, ever.", counts.decisions
             yield "treetop_rewards_total", "Rewards in the log, ever.", counts.rewards
-            yield "treetop_observed_total", "Decisions with an observed reward, ever.", counts.observed
+            yield "treetop_observed_total", "Decisions with an observed reward, ever.", counts.observed_ever
+            yield "treetop_forgotten_total", "Decisions that retention deleted.", counts.forgotten
             yield (
                 "treetop_late_rewards_total",
                 "Rewards that arrived after a refit had read their decision.",
                 counts.late,
             )
             yield "treetop_pending_slots", "Slots without a reward.", counts.pending
+            refused = bool(RetentionState.read(self.bandit.log).refused)
+            yield (
+                "treetop_retention_refused",
+                "1 while old decisions are not deleted; treetop forget says why.",
+                refused,
+            )

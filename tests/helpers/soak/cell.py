@@ -25,7 +25,8 @@ from helpers.soak.plan import LIMITS, Plan, create_bandit, visits_of
 from helpers.soak.service import REFIT, TOKEN, Answer, Caller, NoAnswer, Service
 from helpers.soak.watch import Watch
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.folder import BanditFolder, FolderState
+from treetop.bandit.folder import BanditFolder
+from treetop.bandit.state import FolderState
 from treetop.data.datasets import load
 
 MAX_GAP = 10.0  # seconds without an answer of /healthz, if no process was ended

@@ -34,8 +34,8 @@ class Live(Struct):
     pinned: bool
     k: int
     explore: int
-    refit_seen: int  # observed rounds that the last refit saw
-    refit_due: int  # observed rounds at which the next one is due
+    refit_from: int  # rounds that had ever been observed at the last refit or rollback
+    refit_due: int  # new ones at which the next refit is due
     refit_running: bool
     refit_failures: int  # in a row
     refit_error: str

@@ -37,11 +37,10 @@ def _next(board: Board) -> str:
         return f"<p>{text} A refit is running.</p>"
     if board.logged is None:
         return f"<p>{text}</p>"
-    seen, due, observed = live.refit_seen, live.refit_due, board.logged.counts.observed
+    due, new = live.refit_due, max(0, board.logged.counts.observed_ever - live.refit_from)
     return (
-        f"<p>{text} <span class='soft'>The next refit is due at {due:,} decisions with a reward; there are "
-        f"{observed:,}.</span> <progress max='{max(1, due - seen)}' value='{max(0, observed - seen)}' "
-        "aria-label='Until the next refit'></progress></p>"
+        f"<p>{text} <span class='soft'>The next refit is due after {due:,} new decisions with a reward; there are "
+        f"{new:,}.</span> <progress max='{due}' value='{new}' aria-label='Until the next refit'></progress></p>"
     )
 
 

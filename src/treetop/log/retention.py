@@ -1,0 +1,53 @@
+"""What retention deletes: old decisions with their rewards, in steps that leave other writers most of the time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from treetop.log.base import Log
+from treetop.log.connection import Connection
+from treetop.log.pack import SLOT
+from treetop.log.write import State
+
+SHARE = 0.1  # of the log's time that deleting may take
+
+
+def forget(connection: Connection, state: State, before: float, limit: int) -> int:
+    """Deletes up to `limit` decisions older than `before`, with their rewards and the sets that no other names."""
+    sql = "SELECT position, slots, eligible FROM treetop_decisions WHERE time < ? ORDER BY time LIMIT ?"
+    found = connection.rows(sql, before, limit)
+    if not found:
+        return 0
+    positions = connection.several([row[0] for row in found])
+    sql = f"SELECT count(DISTINCT decision) FROM treetop_rewards WHERE decision {connection.among}"
+    observed = connection.rows(sql, positions)[0][0]
+    rewards = connection.run(f"DELETE FROM treetop_rewards WHERE decision {connection.among}", positions)
+    connection.run(f"DELETE FROM treetop_decisions WHERE position {connection.among}", positions)
+    if sets := {row[2] for row in found} - {""}:
+        connection.run(
+            f"DELETE FROM treetop_eligible WHERE fingerprint {connection.among} AND NOT EXISTS "
+            "(SELECT 1 FROM treetop_decisions d WHERE d.eligible = treetop_eligible.fingerprint AND d.eligible <> '')",
+            connection.several(sorted(sets)),
+        )
+    state.pending -= sum(len(row[1]) for row in found) // SLOT.itemsize - rewards
+    state.forgotten += len(found)
+    state.observed -= observed
+    state.forgotten_observed += observed
+    return len(found)
+
+
+def forget_in_steps(log: Log, before: float) -> Iterator[tuple[int, float]]:
+    """Deletes what is older than `before`, a step at a time; yields how many it deleted and the seconds to wait then.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from treetop.log.open import open_log
+    >>> with TemporaryDirectory() as folder, open_log(f"{folder}/log.sqlite") as log:
+    ...     list(forget_in_steps(log, 1e9))
+    []
+    """
+    while True:
+        start = time.perf_counter()
+        if not (count := log.forget(before)):
+            return
+        yield count, (1 / SHARE - 1) * (time.perf_counter() - start)
