@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import select
 import socket
 import time
 from pathlib import Path
@@ -172,6 +173,17 @@ def test_too_many_at_a_time_and_bodies_that_do_not_come(tight: Running) -> None:
         assert b"408" in one.recv(1000).split(b"\r\n")[0]
         one.close()
     assert tight.post("/v1/decide", {"features": {"f1": 1.0}}).status == 200
+
+
+def test_a_body_that_trickles_is_not_waited_for(tight: Running) -> None:
+    with slow(tight.port, 1500) as one:
+
+        def ended() -> bool:
+            one.sendall(b" ")
+            return bool(select.select([one], [], [], 0.05)[0])
+
+        tight.wait_for(ended)
+        assert b"408" in one.recv(1000).split(b"\r\n")[0]
 
 
 def test_bodies_that_are_too_much_together_wait(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from helpers.playing import Load, X, Y, goes_on_until_mended, play, processes
 from helpers.postgres import free_port, new_schema
-from helpers.running import COMMAND, PLAIN, running, small_bandit
+from helpers.running import COMMAND, PLAIN, named, running, small_bandit
 
 from treetop.bandit.bandit import Bandit
 from treetop.service.supervisor import LONGEST_PAUSE, METRICS, Worker
@@ -66,6 +66,26 @@ def test_a_model_file_that_is_cut_while_it_serves(refitted: Path) -> None:
         assert str(broken) in service.said("an older model serves")[0]["why"]
 
 
+def test_the_only_model_is_cut_while_it_serves(folder: Path) -> None:
+    """What the file held is made again from the others."""
+    broken = folder / "models" / "000000" / "serving.bin"
+    whole = broken.read_bytes()
+    with running(folder) as service:
+        before = service.post("/v1/decide", {"features": named(X, 0), "event_id": "a"}).json
+        os.truncate(broken, 0)
+        (line,) = service.wait_for(lambda: service.said("the model serves without its layout file"))
+        assert str(broken) in line["why"]
+        assert service.post("/v1/decide", {"features": named(X, 0), "event_id": "b"}).json["epoch"] == 0
+        assert service.post("/v1/decide", {"features": named(X, 0), "event_id": "a"}).json == before
+        assert broken.name in service.get("/v1/model").json["trouble"]
+        os.kill(service.workers()[0], signal.SIGKILL)
+        service.wait_for(lambda: len(service.said("ready")) == 2)  # a new worker can begin with it too
+        assert service.post("/v1/decide", {"features": named(X, 0), "event_id": "c"}).status == 200
+        broken.write_bytes(whole)
+        service.wait_for(lambda: service.get("/v1/model").json["trouble"] is None)
+        assert [line["signal"] for line in service.said("a worker ended")] == ["SIGKILL"]
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_model_file_that_is_cut_under_load(refitted: Path, workers: int) -> None:
     """Whether a decision or the service finds the damage first: the last good model serves, and nothing is lost."""
@@ -120,11 +140,11 @@ def test_a_log_that_cannot_be_opened_ends_the_start(folder: Path, server: Any, w
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_worker_that_cannot_start_ends_the_start(folder: Path, workers: str) -> None:
     """What only a worker finds out, here that no model can be read, ends the service too, without a stack trace."""
-    os.truncate(folder / "models" / "000000" / "serving.bin", 10)
+    os.truncate(folder / "models" / "000000" / "leaf_of.npy", 10)
     ended = start(folder, "--workers", workers)
     assert ended.returncode == 2
     assert "no model of" in ended.stderr
-    assert "serving.bin: 10 bytes" in ended.stderr
+    assert "leaf_of.npy: 10 bytes" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

@@ -76,8 +76,8 @@ class Bandit:
         self.folder, self.config, self.log = folder, config, log
         self._loading = threading.Lock()
         self._signature, self._state = folder.signature(), folder.state()
-        self._files = folder.model_signature(self._state.model)
         name, model, trouble = folder.load_model(self._state)
+        self._files = folder.model_signature(name)
         self.vocabulary = Vocabulary(model.n_features, folder.feature_names(), config.features.strict_features)
         self.snapshot = self._snapshot(name, model, folder.arm_index(self._state), trouble)
 
@@ -173,12 +173,11 @@ class Bandit:
             if signature == self._signature and not self.snapshot.trouble and not damaged:
                 return False
             state, old = self.folder.state(), self.snapshot
-            files = self.folder.model_signature(state.model)
             if state.catalogue != self._state.catalogue:
                 claim_log_if_there(self.folder, self.log)
             new = self._load(state, damaged)
             self.snapshot = new  # one assignment: a decision uses the old one or the new one
-            self._signature, self._state, self._files = signature, state, files
+            self._signature, self._state, self._files = signature, state, self.folder.model_signature(new.name)
             return new.name != old.name or new.arms is not old.arms
 
     def _load(self, state: FolderState, damaged: bool) -> Snapshot:
@@ -188,7 +187,7 @@ class Bandit:
         if old.name == state.model and not old.trouble and not damaged:
             return replace(old, arms=arms).prepare()
         name, model, trouble = self.folder.load_model(state)
-        if trouble and name == old.name:
+        if trouble and name == old.name and not damaged:
             model = old.model
         return self._snapshot(name, model, arms, trouble)
 

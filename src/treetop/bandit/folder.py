@@ -91,12 +91,12 @@ class BanditFolder:
     def load_model(self, state: FolderState) -> tuple[str, Model, str]:
         """Name and model that are current, and "". If that model cannot be read: the newest that can, and the reason.
 
-        Raises ModelFileError if no model can be read.
+        If none can, the current one is made from its arrays alone. Raises ModelFileError if that is not possible.
         """
         trouble = ""
         older = [name for name in reversed(state.names()) if name != state.model]
-        for name in [state.model, *older]:
-            model, why = _try_load(self.model_path(name))
+        for name, layout in [(state.model, True), *((name, True) for name in older), (state.model, False)]:
+            model, why = _try_load(self.model_path(name), layout)
             trouble = trouble or why
             if model is not None:
                 return name, model, trouble
@@ -221,9 +221,9 @@ class BanditFolder:
         return [json.loads(line) for line in reversed(lines[-count:])]
 
 
-def _try_load(path: Path) -> tuple[Model | None, str]:
+def _try_load(path: Path, layout: bool) -> tuple[Model | None, str]:
     try:
-        return Model.load(path), ""
+        return Model.load(path, layout=layout), ""
     except (ModelFileError, OSError) as error:
         return None, str(error)
 

@@ -238,23 +238,24 @@ class Model:
         }
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Model:
+    def load(cls, folder: str | os.PathLike[str], *, layout: bool = True) -> Model:
         """Opens a saved model: sizes, checksums and indices are checked, arrays and layout stay memory-mapped.
 
-        Several processes that load one folder share its memory.
+        Several processes that load one folder share its memory. With `layout=False` the layout is not read but made
+        again by the first decision, in memory of its own: for a folder in which that file is damaged.
         """
         source = Path(folder)
         for _ in range(100):
             before = identity(source)
             try:
-                return cls._open(source, model_manifest(source))
+                return cls._open(source, model_manifest(source), layout)
             except ModelFileError:
                 if identity(source) == before:
                     raise  # otherwise a newer model took its place while this one was being read
         raise ModelFileError(f"{source}: replaced again and again while it was being read")
 
     @classmethod
-    def _open(cls, source: Path, manifest: dict[str, Any]) -> Model:
+    def _open(cls, source: Path, manifest: dict[str, Any], with_layout: bool) -> Model:
         try:
             arrays = {
                 name: read_array(source / f"{name}.npy", facts, (FILES | OPTIONAL)[name])
@@ -280,7 +281,7 @@ class Model:
             )
             for array in arrays.values():
                 forget_pages(array)
-            if (layout := map_layout(source, manifest)) is not None:
+            if with_layout and (layout := map_layout(source, manifest)) is not None:
                 model.__dict__["layout"] = layout
                 _ = model.engine  # which checks the layout
             return model

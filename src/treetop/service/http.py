@@ -157,18 +157,18 @@ class Endpoint:
     async def _handle_body(self, receive: Receive, length: bytes) -> Any:
         """Reads the whole body and calls the handler with it. Raises a Problem if the body is too large, does not
         arrive in time, or is too much beside those of other requests."""
-        held = 0
+        held, until = 0, time.monotonic() + self.service.limits.seconds
         try:
             if length:
                 held = self._hold(held, int(length) if length.isdigit() else self.largest + 1)
-            message = await self._next(receive)
+            message = await self._next(receive, until)
             body: bytes = message.get("body", b"")
             if len(body) > held:
                 held = self._hold(held, len(body))
             if message.get("more_body", False):
                 parts, size = [body], len(body)
                 while message.get("more_body", False):
-                    message = await self._next(receive)
+                    message = await self._next(receive, until)
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
                     if size > held:
@@ -191,7 +191,7 @@ class Endpoint:
         service.body_bytes = others + size
         return size
 
-    async def _next(self, receive: Receive) -> Any:
+    async def _next(self, receive: Receive, until: float) -> Any:
         """The next part of the body. Most have arrived with the head; then this takes no turn of the event loop."""
         coroutine: Any = receive()
         try:
@@ -199,17 +199,17 @@ class Endpoint:
         except StopIteration as done:
             message = done.value
         else:
-            message = await self._wait_for(StartedCoroutine(coroutine, first))
+            message = await self._wait_for(StartedCoroutine(coroutine, first), until)
         if message["type"] == "http.disconnect":
             raise ClientGone
         return message
 
-    async def _wait_for(self, coroutine: StartedCoroutine) -> Any:
-        """Waits with a deadline, which `Service` enforces by cancelling this task."""
+    async def _wait_for(self, coroutine: StartedCoroutine, until: float) -> Any:
+        """Waits until a deadline, which `Service` enforces by cancelling this task."""
         waiting = self.service.waiting
         task = asyncio.current_task()
         assert task is not None
-        waiting[task] = time.monotonic() + self.service.limits.seconds
+        waiting[task] = until
         try:
             return await coroutine
         except asyncio.CancelledError:

@@ -59,7 +59,7 @@ class Service:
         snapshot = self.bandit.snapshot
         logs.log_event("ready", model=snapshot.name, epoch=snapshot.model.epoch, arms=snapshot.model.n_arms)
         if snapshot.trouble:
-            logs.log_event("an older model serves", logging.ERROR, model=snapshot.name, why=snapshot.trouble)
+            self._log_trouble(snapshot)
 
     async def stop(self) -> None:
         """Ends the background tasks and closes the bandit. All accepted requests have been answered by now."""
@@ -107,8 +107,15 @@ class Service:
                 before=before.name,
             )
         if snapshot.trouble and snapshot.trouble != before.trouble:
-            logs.log_event("an older model serves", logging.ERROR, model=snapshot.name, why=snapshot.trouble)
+            self._log_trouble(snapshot)
         return changed
+
+    def _log_trouble(self, snapshot: Snapshot) -> None:
+        if snapshot.name == self.bandit.folder.state().model:
+            event = "the model serves without its layout file"
+        else:
+            event = "an older model serves"
+        logs.log_event(event, logging.ERROR, model=snapshot.name, why=snapshot.trouble)
 
     async def refreshed_since(self, before: Snapshot) -> bool:
         """Refreshes; returns whether the snapshot is another one now, loaded here or meanwhile by another task."""

@@ -115,7 +115,8 @@ class Supervisor:
                 if code == CANNOT_START and worker.deaths == 0:  # it has said why
                     return 2
                 pid, pause = worker.process.pid, worker.died(now)
-                say("a worker ended", "error", worker=pid, code=code, signal=signal_name(code), restart_in=pause)
+                level = "error" if code else "info"  # a worker may be asked to end: another one reads the tokens again
+                say("a worker ended", level, worker=pid, code=code, signal=signal_name(code), restart_in=pause)
             if worker.process is None and now >= worker.due and not self.signals:
                 worker.process, worker.started = self._start(), now
         return 0
