@@ -6,6 +6,8 @@ import asyncio
 import json
 import math
 import os
+import shutil
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,27 +20,31 @@ from helpers.running import Running, named, running, small_bandit
 
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.bandit import Bandit
-from treetop.errors import FolderInUse
+from treetop.errors import FolderInUse, Problem
 from treetop.files import locked
 from treetop.log.arm_counts import ARM
 from treetop.log.base import Log
+from treetop.log.series_file import load_series
 from treetop.log.timeline import Stretch
 from treetop.log.visit_totals import OTHERS, VisitTotals
 from treetop.service.app import create
 from treetop.service.dashboard import board as boards
 from treetop.service.dashboard import charts, requests, views
+from treetop.service.dashboard import process as processes
 from treetop.service.dashboard.arms import PAGE, ArmTable, Names
 from treetop.service.dashboard.board import Boards
 from treetop.service.dashboard.latency import percentile, percentiles
-from treetop.service.dashboard.messages import LOCK, Live
+from treetop.service.dashboard.messages import LOCK, Answer, Ask, Live, receive, send
+from treetop.service.dashboard.process import Process
 from treetop.service.dashboard.query import Query
+from treetop.service.dashboard.relay import Relay
 from treetop.service.dashboard.requests import Recorder, RequestSeries
 from treetop.service.metrics import SECONDS, Metrics
 from treetop.service.service import Service
 from treetop.service.tokens import Tokens
 
 X, Y = topics()
-LIVE = Live("shop", "000000", 0, "", False, 4, 2, 0, 100, False, 0, "", False)
+LIVE = Live("shop", "000000", 0, "", False, 0, 100, False, 0, "", False)
 READS = ("samples", "recent", "events_at", "kept", "keep", "event", "entries")
 
 
@@ -174,9 +180,6 @@ def dashboards(service: Running) -> list[int]:
 
 
 def test_a_stranger_on_this_machine_gets_no_page(bandit: Bandit) -> None:
-    from treetop.service.dashboard.messages import Answer, Ask, receive, send
-    from treetop.service.dashboard.process import Process
-
     async def talk() -> None:
         process = Process(bandit.folder.path, None)
         server = await asyncio.start_server(process._connected, "127.0.0.1", 0)
@@ -196,6 +199,41 @@ def test_a_stranger_on_this_machine_gets_no_page(bandit: Bandit) -> None:
         server.close()
 
     asyncio.run(talk())
+
+
+def test_a_minute_without_visits_ends_it_and_the_totals_are_saved(
+    bandit: Bandit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "IDLE", 0.3)
+    folder, (parent, held) = bandit.folder.path, os.pipe()
+
+    async def run() -> None:
+        await Process(folder, None).run(folder / LOCK, parent)
+
+    asyncio.run(run())
+    assert load_series(bandit.log, folder / boards.TOTALS).position == bandit.log.counts().position
+    monkeypatch.setattr(processes, "IDLE", 60.0)
+    os.close(held)  # the worker that started it is gone
+    asyncio.run(run())
+    os.close(parent)
+
+
+def test_a_process_that_cannot_start_is_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask_twice() -> None:
+        relay = Relay(tmp_path, None)
+        for _ in range(2):
+            with pytest.raises(Problem, match="ended with code 1"):
+                await relay.ask("page", {}, False, LIVE)
+
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    asyncio.run(ask_twice())
+
+
+def test_a_decision_of_many_slots_is_cut_short(bandit: Bandit, made: Boards) -> None:
+    bandit.decide(named(X, 0), k=40)
+    html = views.updates(made.board(LIVE, Query()))
+    assert "and 28 more" in html
+    assert "and 26 more" in html  # of those taken for their scores, in words
 
 
 def test_percentiles_are_those_of_the_numbers(tmp_path: Path) -> None:
@@ -258,7 +296,7 @@ def test_clipped_values_are_shown_once_the_service_counts_them(made: Boards, tmp
     path.write_text(json.dumps(line) + "\n")
     html = views.updates(made.board(LIVE, Query()))
     assert "id='unknown-features'>7<" in html
-    assert "clipped-features" not in html
+    assert "clipped-features" not in html  # the line is of a worker that does not count them
     assert "<td>4</td><td>0</td><td class=bad>1</td>" in html
     with path.open("a") as file:
         file.write(json.dumps({**line, "clipped": 5}) + "\n")

@@ -127,7 +127,6 @@ def test_the_numbers_are_the_logs(busy: Running, tab: Tab) -> None:
     assert tab.number("#visits") == counts.decisions == 231
     assert tab.number("#rewards") == counts.rewards == known.sum()
     assert tab.number("#pending") == counts.pending
-    assert tab.number("#late") == counts.late
     assert tab.number("#reward-per-visit") == pytest.approx(np.nansum(all_["rewards"]) / 231, abs=0.0006)
     assert explored.sum() > 20
     assert tab.number("#explored-share") == pytest.approx(100 * explored.sum() / real.sum(), abs=0.06)

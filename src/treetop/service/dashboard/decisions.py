@@ -11,6 +11,7 @@ from treetop.service import schema
 from treetop.service.dashboard import words
 from treetop.service.dashboard.board import Board
 from treetop.service.dashboard.text import moment
+from treetop.service.dashboard.words import SHOWN
 
 
 def decision(board: Board, stored: StoredEvent) -> str:
@@ -19,8 +20,10 @@ def decision(board: Board, stored: StoredEvent) -> str:
     explored = is_explored(event.explored, event.propensities)
     slots = "".join(
         _slot(name(int(arm)), bool(how), float(reward))
-        for arm, how, reward in zip(event.arms, explored, stored.rewards, strict=True)
+        for arm, how, reward in zip(event.arms[:SHOWN], explored, stored.rewards, strict=False)
     )
+    if len(event) > SHOWN:
+        slots += f"<li class='open'>and {len(event) - SHOWN:,} more</li>"
     return (
         f"<li data-event='{escape(event.event_id)}'><div class='line'><code>{escape(event.event_id)}</code>"
         f"<span class='soft'>{moment(event.time)} · model {escape(event.model)}</span></div>"

@@ -32,8 +32,6 @@ class Live(Struct):
     n_seen: int
     trouble: str
     pinned: bool
-    k: int
-    explore: int
     refit_from: int  # rounds that had ever been observed at the last refit or rollback
     refit_due: int  # new ones at which the next refit is due
     refit_running: bool

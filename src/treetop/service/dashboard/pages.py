@@ -61,8 +61,11 @@ class Dashboard:
         """A handler that answers with what the dashboard's process makes."""
 
         async def handler(request: Request, scopes: frozenset[str]) -> Response:
+            query = Query.parse(request.query_params).parameters()  # raises for what is not understood
+            if "done" in request.query_params:
+                query["done"] = ""
             live = await asyncio.to_thread(self._live)
-            answer = await self.relay.ask(part, dict(request.query_params), "admin" in scopes, live)
+            answer = await self.relay.ask(part, query, "admin" in scopes, live)
             return HTMLResponse(answer.html, answer.status)
 
         return handler
@@ -70,17 +73,15 @@ class Dashboard:
     def _live(self) -> Live:
         self.recorder.visited()
         bandit, refits = self.service.bandit, self.service.refits.state()
-        snapshot, state, config = bandit.snapshot, bandit.folder.state(), bandit.config
+        snapshot, state = bandit.snapshot, bandit.folder.state()
         return Live(
             folder=bandit.folder.path.resolve().name,
             model=snapshot.name,
             n_seen=snapshot.model.n_seen,
             trouble=snapshot.trouble,
             pinned=state.pinned,
-            k=config.policy.k,
-            explore=config.policy.explore,
             refit_from=state.schedule.ever,
-            refit_due=config.refit.next_at(state.schedule.observed) - state.schedule.observed,
+            refit_due=bandit.config.refit.next_at(state.schedule.observed) - state.schedule.observed,
             refit_running=refits.running,
             refit_failures=refits.in_a_row,
             refit_error=refits.error or "",

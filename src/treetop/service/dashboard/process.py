@@ -53,18 +53,19 @@ class Process:
         self._shared: dict[bytes, tuple[float, Answer]] = {}
         self._stopping = asyncio.Event()
 
-    async def run(self, lock: Path) -> None:
-        """Serves until nobody asks any more."""
+    async def run(self, lock: Path, parent: int) -> None:
+        """Serves until nobody asks any more, or `parent` closes: nothing is ever written to it."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._stopping.set)
-        loop.add_reader(sys.stdin.fileno(), self._stopping.set)  # nothing is ever written to it: it was closed
+        loop.add_reader(parent, self._stopping.set)
         server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
         lock.write_bytes(msgspec.json.encode(Address(server.sockets[0].getsockname()[1], self.secret)))
         counting = asyncio.create_task(self._count())
         while not self._stopping.is_set() and time.monotonic() - self._asked < IDLE:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), 1.0)
+                await asyncio.wait_for(self._stopping.wait(), min(1.0, IDLE))
+        loop.remove_reader(parent)
         server.close()
         counting.cancel()
         await asyncio.gather(counting, return_exceptions=True)
@@ -146,7 +147,7 @@ def main(folder: str) -> int:
 
 
 async def _run(folder: Path, log: str | None) -> None:
-    await Process(folder, log).run(folder / LOCK)
+    await Process(folder, log).run(folder / LOCK, sys.stdin.fileno())
 
 
 if __name__ == "__main__":

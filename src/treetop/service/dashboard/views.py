@@ -18,6 +18,7 @@ from treetop.service.dashboard.latency import percentiles
 from treetop.service.dashboard.layout import document
 from treetop.service.dashboard.models import models
 from treetop.service.dashboard.query import ALL, CUSTOM, RANGES
+from treetop.service.dashboard.requests import RequestTotals
 from treetop.service.dashboard.text import NONE, OOB, amount, hidden, mean, milliseconds, share
 
 EVERY = "2s"
@@ -105,7 +106,7 @@ def _tile(name: str, title: str, value: str, note: str) -> str:
 def _tiles(board: Board) -> str:
     if board.logged is None:
         return f"<dl id='tiles' {OOB}></dl>"
-    counts, cells = board.logged.counts, board.logged.total.cells()
+    cells = board.logged.total.cells()
     visits, reward = sum(c.visits for c in cells), sum(sum(c.reward) for c in cells)
     slots, explored = sum(sum(c.slots) for c in cells), sum(c.slots[1] for c in cells)
     observed, drawn = sum(sum(c.observed) for c in cells), sum(c.drawn for c in cells)
@@ -115,8 +116,9 @@ def _tiles(board: Board) -> str:
     refused, broken = charts.failed(total, "4"), charts.failed(total, "5")
     tiles = [
         _tile("reward-per-visit", "Reward per visit", mean(reward, visits), f"{amount(reward)} in all"),
-        _tile("visits", "Visits", f"{visits:,}", f"{counts.decisions:,} ever"),
+        _tile("visits", "Visits", f"{visits:,}", f"{slots:,} slots"),
         _tile("rewards", "Rewards", f"{observed:,}", f"for {share(observed, slots)} of the slots"),
+        _tile("pending", "Rewards pending", f"{slots - observed:,}", "slots without one"),
         _tile("explored-share", "Slots explored", share(explored, slots), f"of {share(drawn, slots)} drawn"),
         _tile("latency", "Decision, median", p50, f"<span>90 % {p90}</span> <span>99 % {p99}</span>"),
         _tile(
@@ -125,10 +127,15 @@ def _tiles(board: Board) -> str:
             share(broken, asked),
             f"<span>{broken:,} failed</span> <span>{refused:,} refused</span>",
         ),
-        _tile("pending", "Rewards pending", f"{counts.pending:,}", "slots of all time without one"),
-        _tile("late", "Rewards late", f"{counts.late:,}", "ever, after a refit had read the decision"),
+        _tile("unknown-features", "Unknown features", f"{total.features.get('unknown', 0):,}", _clipped(total)),
     ]
     return f"<dl id='tiles' {OOB}>{''.join(tiles)}</dl>"
+
+
+def _clipped(total: RequestTotals) -> str:
+    """How many values were clipped, if the service counts them."""
+    found = total.features.get("clipped")
+    return "ignored" if found is None else f"ignored; <span id='clipped-features'>{found:,}</span> values clipped"
 
 
 def _chart(name: str, title: str, note: str, wide: bool = False) -> str:
@@ -171,17 +178,11 @@ def _routes(board: Board) -> str:
     total = board.request_total
     routes = sorted({route for route, _ in total.requests})
     rows = "".join(_route(board, route) for route in routes)
-    odd = "".join(
-        f"<div><dt>{title}</dt><dd id='{name}-features'>{total.features[name]:,}</dd></div>"
-        for name, title in (("unknown", "Unknown features"), ("clipped", "Clipped values"))
-        if name in total.features
-    )
     heads = "<th>Route</th><th>Requests</th><th>Refused</th><th>Failed</th>"
     body = rows or "<tr><td class='soft'>none in this range</td></tr>"
     return (
         f"<figure class='card' id='routes' {OOB}><figcaption><h3>Requests by route</h3></figcaption>"
-        f"<table class='numbers'><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
-        f"<dl class='pair'>{odd}</dl></figure>"
+        f"<table class='numbers'><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></figure>"
     )
 
 

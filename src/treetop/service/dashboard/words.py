@@ -15,6 +15,7 @@ STRATEGY = {
     "greedy": "greedy",
     "cost-aware": "cost-aware exploration",
 }
+SHOWN = 12  # slots of a decision that are listed
 Name = Callable[[int], str]  # an arm's id by its index
 
 
@@ -77,4 +78,6 @@ def listed(parts: Sequence[str]) -> str:
     >>> listed(["a", "b", "c"])
     'a, b and c'
     """
+    if len(parts) > SHOWN:
+        parts = [*parts[:SHOWN], f"{len(parts) - SHOWN:,} more"]
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
