@@ -20,7 +20,6 @@ from treetop.arrays import Floats, Int64s, as_rows
 from treetop.cli.main import app
 from treetop.data.datasets import Stream, load
 from treetop.experiments.execute import execute
-from treetop.experiments.full_information import full_information
 from treetop.experiments.settings import Plan, Settings
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.pooled import Pooled
@@ -275,13 +274,6 @@ def test_arms_are_not_shown_before_they_appear() -> None:
     late = np.flatnonzero(new.late)
     assert not np.isin(played.history.arms[:1000], late).any()
     assert np.isin(played.history.arms[1000:], late).any()
-
-
-def test_full_information_beats_chance_and_is_refused_where_it_is_too_wide() -> None:
-    data = load(SMALL)
-    assert full_information(data, k=5)["mean_reward"] > 5 * 10 / 300
-    with pytest.raises(ValueError, match="at most 10000 features"):
-        full_information(load("synthetic:arms=50,features=20000,rows=100,init=50"))
 
 
 def test_simulate_shows_both_learners_and_the_ceiling() -> None:

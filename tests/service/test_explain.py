@@ -4,7 +4,9 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +17,8 @@ from treetop.bandit import config
 from treetop.bandit.bandit import Bandit
 from treetop.errors import Problem
 from treetop.model.model import Model
-from treetop.service import older_models
-from treetop.service.older_models import WAITING, OlderModels
+from treetop.service import explanations
+from treetop.service.explanations import WAITING, Explanations
 
 X, Y = topics()
 
@@ -47,10 +49,6 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def name(snapshot: Any) -> str:
-    return str(snapshot.name)
-
-
 def test_only_arms_that_could_be_shown_are_counted_below_a_node(shop: Running) -> None:
     even = [f"a{i}" for i in range(0, 60, 2)]
 
@@ -67,64 +65,83 @@ def test_only_arms_that_could_be_shown_are_counted_below_a_node(shop: Running) -
     assert counted(event_id="even") == 30
 
 
+def asked(thread: Explanations, *names: str) -> list[str]:
+    """The names of the snapshots of models that are asked for at once."""
+
+    async def ask() -> list[str]:
+        found = await asyncio.gather(*(thread.run(partial(thread.snapshot_of, name)) for name in names))
+        return [snapshot.name for snapshot in found]
+
+    return asyncio.run(ask())
+
+
 def test_an_older_model_is_loaded_once_for_all_who_ask(bandit: Bandit, loads: list[str]) -> None:
-    older = OlderModels(bandit)
-
-    async def ask(*names: str) -> list[str]:
-        return await asyncio.gather(*(older.use(one, name) for one in names))
-
-    assert asyncio.run(ask(*["000001"] * (1 + WAITING))) == ["000001"] * (1 + WAITING)
+    thread = Explanations(bandit)
+    assert asked(thread, *["000001"] * (1 + WAITING)) == ["000001"] * (1 + WAITING)
     assert loads == ["000001"]
-    assert asyncio.run(ask("000002", "000002", "000001")) == ["000002", "000002", "000001"]
-    assert loads == ["000001", "000002", "000001"]
-    older.close()
+    assert asked(thread, "000002", "000003", "000002", "000001") == ["000002", "000003", "000002", "000001"]
+    assert loads == ["000001", "000002", "000001"]  # 000003 serves
+    thread.close()
 
 
 def test_when_too_many_wait_the_others_are_told_to_come_back(bandit: Bandit) -> None:
-    older, free = OlderModels(bandit), threading.Event()
-
-    def work(snapshot: Any) -> str:
-        assert free.wait(60)
-        return name(snapshot)
+    thread, free = Explanations(bandit), threading.Event()
 
     async def ask() -> list[Any]:
-        calls = [asyncio.create_task(older.use("000001", work)) for _ in range(32)]
-        refused = (await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION))[0]
+        calls = [asyncio.create_task(thread.run(lambda: free.wait(60))) for _ in range(32)]
+        refused, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
         assert refused
         free.set()
         return await asyncio.gather(*calls, return_exceptions=True)
 
     found = asyncio.run(ask())
-    assert [answer for answer in found if isinstance(answer, str)] == ["000001"] * (1 + WAITING)
+    assert [answer for answer in found if not isinstance(answer, Problem)] == [True] * (1 + WAITING)
     refused = [answer for answer in found if isinstance(answer, Problem)]
     assert len(refused) == 31 - WAITING
     assert {(problem.status, problem.code) for problem in refused} == {(429, "busy")}
     assert refused[0].headers == [(b"retry-after", b"1")]
-    older.close()
+    thread.close()
+
+
+def test_the_thread_rests_after_a_call(bandit: Bandit, monkeypatch: pytest.MonkeyPatch) -> None:
+    thread, slept, now = Explanations(bandit), list[float](), [100.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], thread_time=lambda: now[0], sleep=slept.append)
+    monkeypatch.setattr(explanations, "time", clock)
+
+    def work() -> None:
+        now[0] += 2.0
+
+    async def ask() -> None:
+        for _ in range(2):
+            await thread.run(work)
+
+    asyncio.run(ask())
+    assert slept == [0.0, 2.0 * explanations.REST]
+    thread.close()
 
 
 def test_a_model_that_nobody_uses_is_let_go(bandit: Bandit, loads: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    older = OlderModels(bandit)
-    asyncio.run(older.use("000001", name))
-    older.expire()
-    asyncio.run(older.use("000001", name))
+    thread = Explanations(bandit)
+    asked(thread, "000001")
+    thread.expire()
+    asked(thread, "000001")
     assert loads == ["000001"]
-    monkeypatch.setattr(older_models, "KEPT_FOR", 0.0)
-    older.expire()
-    asyncio.run(older.use("000001", name))
+    monkeypatch.setattr(explanations, "KEPT_FOR", 0.0)
+    thread.expire()
+    asked(thread, "000001")
     assert loads == ["000001", "000001"]
-    older.close()
+    thread.close()
 
 
-@pytest.mark.parametrize("wrong", ["gone", "damaged"])
-def test_a_model_that_cannot_be_read_is_said_to_be_gone(bandit: Bandit, wrong: str) -> None:
-    older = OlderModels(bandit)
-    if wrong == "damaged":
-        (bandit.folder.model_path("000001") / "leaf_of.npy").write_bytes(b"")
-    with pytest.raises(Problem, match=r"model 00000\d decided it and is not kept any more") as caught:
-        asyncio.run(older.use("000001" if wrong == "damaged" else "000009", name))
+@pytest.mark.parametrize(("model", "damaged"), [("000009", False), ("000001", True)], ids=["gone", "damaged"])
+def test_a_model_that_cannot_be_read_is_said_to_be_gone(bandit: Bandit, model: str, damaged: bool) -> None:
+    thread = Explanations(bandit)
+    if damaged:
+        (bandit.folder.model_path(model) / "leaf_of.npy").write_bytes(b"")
+    with pytest.raises(Problem, match=f"model {model} decided it and is not kept any more") as caught:
+        asked(thread, model)
     assert (caught.value.status, caught.value.code) == (409, "model_not_kept")
-    older.close()
+    thread.close()
 
 
 def test_many_who_ask_for_events_of_older_models(bandit: Bandit) -> None:

@@ -27,7 +27,7 @@ from treetop.cli.progress import bars
 from treetop.data.datasets import load
 from treetop.experiments import tuning
 from treetop.experiments.execute import execute
-from treetop.experiments.full_information import full_information
+from treetop.experiments.full_information import check_ceiling, full_information
 from treetop.experiments.settings import Plan, Settings, strategies_for
 from treetop.report import pictures
 from treetop.report.tables import runs_table
@@ -121,6 +121,8 @@ def simulate(
     )
     plan = Plan(data, settings, tuple(stream.seed))
     dataset = load(data, data_dir=stream.data_dir)
+    if world.ceiling:
+        check_ceiling(dataset, max(p.k))
     with bars(output.as_json) as bar:
         records = execute(output.out, plan, bar, dataset=dataset, building=bar.building)
     facts = records[0].dataset

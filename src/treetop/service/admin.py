@@ -15,10 +15,9 @@ from treetop.bandit.arm_filter import ArmFilter, logged_filter
 from treetop.bandit.retention import RetentionState
 from treetop.bandit.snapshot import Snapshot
 from treetop.errors import Problem
-from treetop.log.records import Event
 from treetop.records import Explanation
 from treetop.service import logs, schema
-from treetop.service.decide import check_arm_count, context_row, event_text, load_arms_of, with_new_arms
+from treetop.service.decide import check_arm_count, context_row, event_text, has_new_arms, load_arms_of, with_new_arms
 from treetop.service.http import Raw
 from treetop.service.refit_scheduler import BUSY, NOTHING, SUPERSEDED
 from treetop.service.service import Service
@@ -64,30 +63,23 @@ async def explain(service: Service, request: schema.ExplainRequest) -> schema.Ex
     if request.event_id is not None and (request.eligible is not None or request.exclude is not None):
         raise ValueError("an event has its own eligible arms; eligible and exclude go with features")
     check_arm_count(service, request.eligible, request.exclude)
-    if request.event_id is None:
-        return await with_new_arms(service, lambda: _explain_context(service, request), in_thread=True)
-    stored = await asyncio.to_thread(service.bandit.event, event_text(request.event_id))
-    await load_arms_of(service, stored.event)
-    snapshot = service.bandit.snapshot
-    if stored.event.model == snapshot.name:
-        return await asyncio.to_thread(_explain_event, service, snapshot, stored.event, request.top)
-    return await service.older_models.use(
-        stored.event.model, lambda older: _explain_event(service, older, stored.event, request.top)
-    )
+    return await with_new_arms(service, lambda: _explain(service, request), service.explanations.run)
 
 
-def _explain_context(service: Service, request: schema.ExplainRequest) -> schema.ExplainAnswer:
-    assert request.features is not None
-    snapshot = service.bandit.snapshot
-    arm_filter = snapshot.arm_filter(request.eligible, request.exclude)
-    view = snapshot.explain(snapshot.bounded(context_row(service, request.features)), arm_filter)
-    return _explanation(snapshot, view, arm_filter, request.top)
-
-
-def _explain_event(service: Service, snapshot: Snapshot, event: Event, top: int) -> schema.ExplainAnswer:
-    """An event by the snapshot whose model decided it."""
-    arm_filter = logged_filter(event, snapshot.model.tree, snapshot.arms, service.bandit.log.eligible_set)
-    return _explanation(snapshot, snapshot.explain_logged(event, arm_filter), arm_filter, top)
+def _explain(service: Service, request: schema.ExplainRequest) -> schema.ExplainAnswer:
+    bandit = service.bandit
+    if request.features is not None:
+        snapshot = bandit.snapshot
+        arm_filter = snapshot.arm_filter(request.eligible, request.exclude)
+        view = snapshot.explain(snapshot.bounded(context_row(service, request.features)), arm_filter)
+        return _explanation(snapshot, view, arm_filter, request.top)
+    assert request.event_id is not None
+    event = bandit.event(event_text(request.event_id)).event
+    if has_new_arms(service, event):
+        bandit.refresh()
+    snapshot = service.explanations.snapshot_of(event.model)
+    arm_filter = logged_filter(event, snapshot.model.tree, snapshot.arms, bandit.log.eligible_set)
+    return _explanation(snapshot, snapshot.explain_logged(event, arm_filter), arm_filter, request.top)
 
 
 def _explanation(snapshot: Snapshot, view: Explanation, arm_filter: ArmFilter, top: int) -> schema.ExplainAnswer:

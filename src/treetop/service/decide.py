@@ -114,28 +114,32 @@ def check_arm_count(service: Service, *lists: Sequence[Any] | None) -> None:
         raise Problem(422, "too_many_arms", f"{listed} arms are listed; at most {largest} are accepted")
 
 
-async def with_new_arms(service: Service, work: Callable[[], A], in_thread: bool = False) -> A:
-    """Runs `work`. If it raises UnknownArm and another worker has just added arms, loads them and runs it again."""
-    run: Callable[[], Awaitable[A]] = (lambda: asyncio.to_thread(work)) if in_thread else (lambda: _run(work))
+async def run_here(work: Callable[[], A]) -> A:
+    return work()
+
+
+async def with_new_arms(
+    service: Service, work: Callable[[], A], run: Callable[[Callable[[], A]], Awaitable[A]] = run_here
+) -> A:
+    """Runs `work` by `run`. If it raises UnknownArm and another worker has just added arms, loads them and runs it
+    again."""
     before = service.bandit.snapshot
     try:
-        return await run()
+        return await run(work)
     except UnknownArm:
         if await service.refreshed_since(before):
-            return await run()
+            return await run(work)
         raise
-
-
-async def _run(work: Callable[[], A]) -> A:
-    return work()
 
 
 async def decide(service: Service, request: schema.DecideRequest) -> ServedDecision:
     if request.eligible is None and request.exclude is None:
         prepared = prepare(service, request)
     else:
-        in_thread = len(request.eligible or ()) + len(request.exclude or ()) > INLINE_ARMS
-        prepared = await with_new_arms(service, lambda: prepare(service, request), in_thread)
+        many = len(request.eligible or ()) + len(request.exclude or ()) > INLINE_ARMS
+        prepared = await with_new_arms(
+            service, lambda: prepare(service, request), asyncio.to_thread if many else run_here
+        )
     try:
         finish = prepared.begin(service, service.ahead)
     except CANNOT_DECIDE as error:
@@ -170,9 +174,14 @@ async def _served(service: Service, event: Event) -> ServedDecision:
     return service.bandit.served(event)
 
 
+def has_new_arms(service: Service, event: Event) -> bool:
+    """Whether an event, decided by another worker, shows arms that this worker does not know yet."""
+    return len(event.arms) > 0 and int(event.arms.max()) >= len(service.bandit.snapshot.arms)
+
+
 async def load_arms_of(service: Service, event: Event) -> None:
-    """Loads new arms if the event, decided by another worker, shows arms that this worker does not know yet."""
-    if len(event.arms) and int(event.arms.max()) >= len(service.bandit.snapshot.arms):
+    """Loads the arms of an event that this worker does not know yet."""
+    if has_new_arms(service, event):
         await service.refresh()
 
 

@@ -19,8 +19,8 @@ from treetop.bandit.snapshot import Snapshot
 from treetop.errors import EventConflict
 from treetop.log.records import Counts, Event, Outcome, Reward
 from treetop.service import logs
+from treetop.service.explanations import Explanations
 from treetop.service.metrics import Metrics
-from treetop.service.older_models import OlderModels
 from treetop.service.readiness import Readiness
 from treetop.service.refit_scheduler import RefitScheduler
 from treetop.service.tokens import Guesses, Tokens
@@ -45,7 +45,7 @@ class Service:
         self.body_bytes = 0  # of all requests whose body is being read or worked on
         self.waiting: dict[asyncio.Task[Any], float] = {}  # deadlines of the tasks that read a body
         self.started = time.time()
-        self.readiness, self.older_models = Readiness(bandit), OlderModels(bandit)
+        self.readiness, self.explanations = Readiness(bandit), Explanations(bandit)
         self._appends: WriteBatcher[Event, Event | EventConflict] = WriteBatcher(
             self._submit_append, self.readiness.noted
         )
@@ -67,7 +67,7 @@ class Service:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.refits.stop()
-        self.older_models.close()
+        self.explanations.close()
         await asyncio.to_thread(self.bandit.close)
         logs.log_event("stopped")
 
@@ -137,7 +137,7 @@ class Service:
                     logs.log_error("the current model cannot be loaded; the old one serves on")
                 failed = str(error)
             self._end_slow_bodies()
-            self.older_models.expire()
+            self.explanations.expire()
             await asyncio.sleep(pause)
 
     def _end_slow_bodies(self) -> None:
