@@ -179,6 +179,8 @@ class Cell:
         return self.wait_for(lambda: len(self.ledger.answers) > before + 20, 60.0)
 
     def _result(self, seconds: float, memory: dict[str, Any], grown: list[str]) -> dict[str, Any]:
+        self.disk.free([])  # if a fault could not be undone
+        self.start_server()
         self._end_and_start_once_more()
         audit = self.audit(REPLAYS)
         findings = [*self.findings, *self.ledger.contradictions, *self.tally.findings, *grown]
