@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,13 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="where to write everything that was found")
     words = parser.parse_args()
     cells = [cell for cell in CELLS if not words.only or f"{cell[0]}-{cell[1]}" in words.only]
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that everything is cleaned up
     results = []
-    for store, workers in cells:
-        seconds = words.minutes * 60 / len(cells)
-        plan = Plan(store, workers, seconds, words.seed, tuple(words.fault), words.data)
+    for number, (store, workers) in enumerate(CELLS):
+        if (store, workers) not in cells:
+            continue
+        seconds, seed = words.minutes * 60 / len(cells), words.seed * len(CELLS) + number
+        plan = Plan(store, workers, seconds, seed, tuple(words.fault), words.data)
         results.append(Cell(plan, say).run())
         print_cell(results[-1])
     findings = [f"{result['cell']}: {found}" for result in results for found in result["findings"]]

@@ -164,6 +164,8 @@ class Cell:
         return self.wait_for(lambda: len(self.ledger.answers) > before + 20, 60.0)
 
     def _result(self, seconds: float, memory: dict[str, Any], grown: list[str]) -> dict[str, Any]:
+        self.disk.free([])  # if a fault could not be undone
+        self.start_server()
         self._end_and_start_once_more()
         audit = self.audit(REPLAYS)
         findings = [*self.findings, *self.ledger.contradictions, *self.tally.findings, *grown]
@@ -263,8 +265,10 @@ class Cell:
         self.wait_for(lambda: self.service.pids(REFIT), 5.0)
         return self.service.pids(REFIT)
 
-    def try_to_decide(self) -> Answer | None:
-        return self.decide_as_client(self.random.choice(self.load.visits).features)
+    def decide_status(self) -> int:
+        """The status of a decision of now; 0 if there was no answer."""
+        answer = self.decide_as_client(self.random.choice(self.load.visits).features)
+        return 0 if answer is None else answer.status
 
     def decide_as_client(self, features: dict[str, float]) -> Answer | None:
         """A decision that stands in the ledger if it is acknowledged, with a reward for its first arm."""

@@ -98,15 +98,16 @@ def model_truncated(cell: Cell) -> None:
 
 @fault()
 def disk_full(cell: Cell) -> None:
+    """Decisions are refused once the space that the log has already is used up."""
     pids = cell.service.pids()
-    cell.disk.fill(pids, cell.folder / "log.sqlite")
     try:
-        cell.pause(4.0, 10.0)
-        answer, ready = cell.try_to_decide(), cell.service.asked("/readyz")
-        if answer is not None and ready is not None:
-            cell.note(decide=answer.status, readyz=ready.status)
-            if answer.status == 503 and ready.status == 200:
-                cell.find("failed: with a full disk decisions are refused and /readyz says ready")
+        cell.disk.fill(pids, cell.folder / "log.sqlite")
+        refused = cell.wait_for(lambda: cell.decide_status() == 503, 30.0)
+        cell.pause(1.0, 4.0)
+        again, ready = cell.decide_status(), cell.service.asked("/readyz")
+        cell.note(refused=refused, decide=again, readyz=None if ready is None else ready.status)
+        if again == 503 and ready is not None and ready.status == 200 and cell.decide_status() == 503:
+            cell.find("failed: with a full disk decisions are refused and /readyz says ready")
     finally:
         cell.disk.free([*pids, *cell.service.pids()])
     cell.start_server()  # a database may have given up
