@@ -43,6 +43,7 @@ PUBLIC = [
     "FlatModel",
     "FlatPolicy",
     "FolderInUse",
+    "ForeignLog",
     "Greedy",
     "History",
     "IGW",

@@ -202,6 +202,8 @@ def spoiled(change: Callable[[dict[str, Any]], object]) -> Callable[[list[str]],
         (spoiled(lambda r: r.update(eligible="new")), "'new', which has not come"),
         (spoiled(lambda r: r.update(time=1e300)), "time is 1e\\+300"),
         (spoiled(lambda r: r.pop("epoch")), "missing required field `epoch`"),
+        (spoiled(lambda r: r.update(removals=-1)), "removals is -1"),
+        (lambda lines: [lines[0].replace('"observed":40', '"observed":39'), *lines[1:]], "rewards for 40 of them came"),
     ],
 )
 def test_a_bad_file_is_refused_whole(

@@ -95,11 +95,11 @@ def restore(connection: Connection, state: State, summary: LogSummary, chunks: I
 
 def _take_over(connection: Connection, state: State, summary: LogSummary) -> None:
     """Copies counts and marks into an empty log; decisions that were counted but not sent had been forgotten."""
-    there = state.decisions
-    if there > summary.counts.decisions or state.rewards > summary.counts.rewards:
+    there, ever = state.decisions, summary.counts
+    if there > ever.decisions or state.rewards > ever.rewards or state.observed > ever.observed_ever:
         raise ValueError(
-            f"{there} decisions and {state.rewards} rewards came from a log that says it has had "
-            f"{summary.counts.decisions} and {summary.counts.rewards}"
+            f"{there} decisions and {state.rewards} rewards for {state.observed} of them came from a log that says it "
+            f"has had {ever.decisions} and {ever.rewards} for {ever.observed_ever}"
         )
     pending, observed = state.pending, state.observed
     for field in fields(summary.counts):

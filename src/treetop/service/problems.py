@@ -9,6 +9,7 @@ from treetop.errors import (
     EventConflict,
     FeatureOutlier,
     FolderInUse,
+    ForeignLog,
     LogError,
     ModelPinned,
     NoEligibleArm,
@@ -46,6 +47,7 @@ CODES: dict[type[Exception], tuple[int, str]] = {
     FeatureOutlier: (422, "outlier"),
     NothingToLearn: (409, "nothing_to_learn"),
     FolderInUse: (409, "busy"),
+    ForeignLog: (409, "foreign_log"),
     ModelPinned: (409, "pinned"),
 }
 
