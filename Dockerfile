@@ -4,7 +4,7 @@
 #   docker run --rm -v shop:/data treetop init shop debian
 #   docker run -p 8700:8700 -v shop:/data -e TREETOP_TOKEN=... --stop-timeout 60 treetop
 #
-# Other settings of `serve` are options behind the image's name, in place of those of CMD, or variables TREETOP_...
+# Every other setting of `serve` has a variable too: docker run --rm treetop serve --help.
 # packaging/check_dockerfile.py runs every step of this file in clean roots, without an engine.
 
 FROM python:3.12-slim-bookworm AS builder
@@ -23,6 +23,8 @@ FROM python:3.12-slim-bookworm
 RUN useradd --system --uid 10001 --create-home --home-dir /data treetop
 COPY --from=builder /opt/treetop /opt/treetop
 ENV PATH=/opt/treetop/bin:/usr/local/bin:/usr/bin:/bin
+ENV TREETOP_FOLDER=/data/shop
+ENV TREETOP_HOST=0.0.0.0
 USER 10001
 WORKDIR /data
 VOLUME /data
@@ -31,4 +33,4 @@ EXPOSE 8700
 HEALTHCHECK --interval=10s --timeout=5s --start-period=2m \
     CMD ["python", "-c", "import os, urllib.request; urllib.request.urlopen(f\"http://127.0.0.1:{os.environ.get('TREETOP_PORT') or 8700}/healthz\", timeout=4)"]
 ENTRYPOINT ["treetop"]
-CMD ["serve", "shop", "--host", "0.0.0.0"]
+CMD ["serve"]

@@ -91,6 +91,7 @@ def build(folder: Path, python: Path, mirror: str) -> Stage:
         if Path(file).exists():
             shutil.copy(file, clean / file.lstrip("/"))
     put_python(python, clean / "usr" / "local")
+    quiet(["chroot", str(clean), "ldconfig"])
     stages: dict[str, Stage] = {}
     stage: Stage | None = None
     for word, rest in instructions((ROOT / "Dockerfile").read_text()):
