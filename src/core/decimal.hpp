@@ -1,31 +1,24 @@
-// std::from_chars for float and double, also where the library has it for integers only.
+// The float32 nearest to a decimal number: std::from_chars, also where the library has it for integers only, and with 0
+// for what is smaller than the smallest.
 #pragma once
+
+#include <locale.h>
 
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <string>
 #include <system_error>
-#include <type_traits>
 
 #include "machine.hpp"
 
-#ifndef TREETOP_FROM_CHARS
-#include <locale.h>
 #if defined(__APPLE__)
 #include <xlocale.h>
-#endif
 #endif
 
 namespace treetop {
 
-#ifdef TREETOP_FROM_CHARS
-template <class Number>
-std::from_chars_result parse_decimal(const char* at, const char* end, Number& number) {
-    return std::from_chars(at, end, number);
-}
-#else
-// The end of the decimal number that begins here: -1.5e-3, .5, inf, nan; `at` if there is none.
+// The end of the number that begins here: -1.5e-3, .5, inf, nan; `at` if there is none.
 inline const char* decimal_end(const char* at, const char* end) {
     const auto digits = [end](const char* from) {
         while (from != end && *from >= '0' && *from <= '9') ++from;
@@ -37,7 +30,6 @@ inline const char* decimal_end(const char* at, const char* end) {
         return true;
     };
     const char* const first = at != end && *at == '-' ? at + 1 : at;
-    if (spells(first, "infinity")) return first + 8;
     if (spells(first, "inf") || spells(first, "nan")) return first + 3;
     const char* stop = digits(first);
     bool any = stop != first;
@@ -55,23 +47,18 @@ inline const char* decimal_end(const char* at, const char* end) {
     return stop;
 }
 
-// By the C library's strtod in the locale that has a point. Numbers too small are 0.
-template <class Number>
-std::from_chars_result parse_decimal(const char* at, const char* end, Number& number) {
-    static const locale_t plain = newlocale(LC_ALL_MASK, "C", nullptr);
+inline std::from_chars_result parse_decimal(const char* at, const char* end, float& number) {
+#ifdef TREETOP_FROM_CHARS
+    if (const auto parsed = std::from_chars(at, end, number); parsed.ec != std::errc::result_out_of_range)
+        return parsed;
+#endif
+    static const locale_t with_a_point = newlocale(LC_ALL_MASK, "C", nullptr);
     const char* const stop = decimal_end(at, end);
     if (stop == at) return {at, std::errc::invalid_argument};
     const std::string word(at, stop);
-    Number found;
-    if constexpr (std::is_same_v<Number, float>)
-        found = strtof_l(word.c_str(), nullptr, plain);
-    else
-        found = strtod_l(word.c_str(), nullptr, plain);
-    const bool spelled = word.find_first_of("nN") != std::string::npos;  // inf or nan
-    if (std::isinf(found) && !spelled) return {stop, std::errc::result_out_of_range};
-    number = found;
-    return {stop, std::errc()};
+    number = strtof_l(word.c_str(), nullptr, with_a_point);
+    const bool beyond = std::isinf(number) && word.find_first_of("nN") == std::string::npos;
+    return {stop, beyond ? std::errc::result_out_of_range : std::errc()};
 }
-#endif
 
 }  // namespace treetop

@@ -174,15 +174,10 @@ private:
     // The float32 nearest to the decimal number; smaller than the smallest is 0.
     Place parse_value(Place at, const Place end, const Place pair, float& value) const {
         if (at != end && *at == '+' && at + 1 != end && at[1] != '-') ++at;
-        auto [stop, error] = parse_decimal(at, end, value);
+        const auto [stop, error] = parse_decimal(at, end, value);
         if (error == std::errc::invalid_argument) refuse_pair(pair, end);
-        if (error == std::errc::result_out_of_range) {
-            double wide = std::numeric_limits<double>::infinity();
-            stop = parse_decimal(at, end, wide).ptr;
-            if (std::abs(wide) > max_float)
-                fail("the value of " + quoted(pair, end) + " is beyond the range of float32");
-            value = static_cast<float>(wide);
-        }
+        if (error == std::errc::result_out_of_range)
+            fail("the value of " + quoted(pair, end) + " is beyond the range of float32");
         if (!std::isfinite(value)) fail("the value of " + quoted(pair, end) + " is not finite");
         return stop;
     }

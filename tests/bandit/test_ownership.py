@@ -173,7 +173,7 @@ def test_an_export_is_taken_by_its_own_bandit_only(
     folder: Path, place: str, tmp_path: Path, request: pytest.FixtureRequest, form: str
 ) -> None:
     if form == "parquet":
-        pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'treetop[parquet]')")
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'treetop-bandits[parquet]')")
     file = tmp_path / f"log.{form}"
     with Bandit.open(folder, place) as bandit:
         bandit.decide(X[0], event_id="x")

@@ -192,6 +192,12 @@ def test_a_value_is_the_nearest_float32(word: str) -> None:
         assert not np.isfinite(neighbour) or error <= abs(Fraction(float(neighbour)) - exact)
 
 
+@pytest.mark.parametrize("word", ["1e-46", "1e-400", "-1e-400", "0.1e-99999999999999"])
+def test_a_value_smaller_than_the_smallest_is_zero(word: str) -> None:
+    (found,) = whole_text(SPARSE, f"1 1\n0:{word}")[2]
+    assert found == 0
+
+
 def test_a_value_is_rounded_once() -> None:
     """As a double this lies halfway between two floats, and the even one is not the nearest."""
     halfway = Fraction(1) + Fraction(1, 2**24)
