@@ -63,7 +63,6 @@ def run_page(page: Path, folder: Path, replacements: dict[str, str]) -> tuple[in
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     replacements = {port: str(free_port()) for port in PORTS}
-    replacements["serve shop &"] = f"serve shop --port {replacements['8700']} &"
     text = page.read_text()
     if missing := [tool for tool in TOOLS if tool in text and shutil.which(tool) is None]:
         pytest.skip(f"{missing[0]} is not installed")
