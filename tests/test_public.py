@@ -38,6 +38,7 @@ PUBLIC = [
     "EventConflict",
     "Explanation",
     "FeatureConfig",
+    "FeatureOutlier",
     "Feedback",
     "Fitted",
     "FlatModel",

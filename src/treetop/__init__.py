@@ -28,6 +28,7 @@ from treetop.effort import Effort
 from treetop.errors import (
     ArmNotShown,
     EventConflict,
+    FeatureOutlier,
     FolderInUse,
     ForeignLog,
     InvalidModel,
@@ -91,6 +92,7 @@ __all__ = [
     "EventConflict",
     "Explanation",
     "FeatureConfig",
+    "FeatureOutlier",
     "Feedback",
     "Fitted",
     "FlatModel",

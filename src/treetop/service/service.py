@@ -67,7 +67,7 @@ class Service:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.refits.stop()
-        self.explanations.close()
+        await asyncio.to_thread(self.explanations.close)
         await asyncio.to_thread(self.bandit.close)
         logs.log_event("stopped")
 
