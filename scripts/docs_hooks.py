@@ -96,15 +96,17 @@ def _command(name: str, command: Any) -> str:
     parts = [f"## treetop {name}", _plain(about), f"```text\n{usage}\n```"]
     if example:
         parts.append(f"For example `{example.strip()}`.")
-    rows = [f"| `{p.name.upper()}` | {_plain(p.help)} | |" for p in arguments]
+    rows = [f"| {_names(p)} | {_plain(p.help)} | |" for p in arguments]
     rows += [f"| {_names(p)} | {_plain(p.help)} | {_default(p)} |" for p in options]
     parts.append("\n".join(["| | | default |", "|---|---|---|", *rows]))
     return "\n\n".join(parts)
 
 
-def _names(option: Any) -> str:
-    names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
-    return f"{names} (`{option.envvar}`)" if option.envvar else names
+def _names(parameter: Any) -> str:
+    is_argument = parameter.param_type_name == "argument"
+    given = [parameter.name.upper()] if is_argument else [*parameter.opts, *parameter.secondary_opts]
+    names = ", ".join(f"`{name}`" for name in given)
+    return f"{names} (`{parameter.envvar}`)" if parameter.envvar else names
 
 
 def _default(option: Any) -> str:
