@@ -98,11 +98,11 @@ def test_readiness_without_requests(folder: Path) -> None:
     """Nobody decides: readiness finds out by itself that the disk is full, and that it is not any more."""
     with running(folder) as service:
         assert service.get("/readyz").json == {"status": "ready"}
-        limit_files(service.process.pid, 1)
+        limit_files(service.workers()[-1], 1)
         refusal = service.wait_for(lambda: unready(service))
         assert (refusal.status, refusal.code, refusal.headers["retry-after"]) == (503, "log_unavailable", "1")
         assert refused(service)
-        limit_files(service.process.pid, resource.RLIM_INFINITY)
+        limit_files(service.workers()[-1], resource.RLIM_INFINITY)
         service.wait_for(lambda: not unready(service))
         assert refused(service) is None
         assert service.said("ready again")

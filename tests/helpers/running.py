@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,9 +98,12 @@ class Running:
         return self.ask("GET", path)
 
     def said(self, event: str = "") -> list[dict[str, Any]]:
-        """The lines of the service's log, those of one kind or all."""
-        lines = [json.loads(line) for line in self.lines.read_text().splitlines() if line.startswith("{")]
-        return [line for line in lines if event in ("", line["event"])]
+        """The lines of the service's log, those of one kind or all; not those that a full disk has cut short."""
+        lines = []
+        for line in self.lines.read_text().splitlines():
+            with suppress(json.JSONDecodeError):
+                lines.append(json.loads(line))
+        return [line for line in lines if isinstance(line, dict) and event in ("", line["event"])]
 
     def wait_for(self, condition: Any, seconds: float = 60.0) -> Any:
         until = time.monotonic() + seconds

@@ -18,7 +18,7 @@ class Bandit:
 
     def __init__(self) -> None:
         self.kept = ["000000"]
-        self.folder = SimpleNamespace(models=lambda: self.kept, path="shop")
+        self.folder = SimpleNamespace(has_model=lambda: bool(self.kept), path="shop")
         self.log = SimpleNamespace(keep=self.keep)
         self.writes, self.running, self.most = 0, 0, 0
         self.fails: Exception | None = None

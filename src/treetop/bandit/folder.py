@@ -88,6 +88,10 @@ class BanditFolder:
         """The models kept, oldest first."""
         return self.state().names()
 
+    def has_model(self) -> bool:
+        """Whether any of the models kept is there."""
+        return any(self.model_path(name).is_dir() for name in self.models())
+
     def load_model(self, state: FolderState) -> tuple[str, Model, str]:
         """Name and model that are current, and "". If that model cannot be read: the newest that can, and the reason.
 

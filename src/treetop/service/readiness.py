@@ -73,5 +73,5 @@ class Readiness:
             logs.log_event("ready again" if self._problem is None else "not ready", level, why=why)
 
     def _check_folder(self) -> None:
-        if not self._bandit.folder.models():
+        if not self._bandit.folder.has_model():
             raise FileNotFoundError(f"there is no model in {self._bandit.folder.path}")
