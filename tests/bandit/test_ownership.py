@@ -55,7 +55,11 @@ def test_a_log_belongs_to_the_first_bandit_that_uses_it(folder: Path, place: str
         assert one.log.counts().decisions == 1
     with Bandit.open(folder, place) as again:
         assert again.event("x").event.event_id == "x"
-    assert shell("replay", str(other), "x", "--log", place).returncode == 2
+    for command in (["replay", str(other), "x"], ["serve", str(other), "--port", "0", "--workers", "2"]):
+        ended = shell(*command, "--log", place)
+        assert ended.returncode == 2
+        assert "belongs to bandit" in ended.stderr
+        assert "Traceback" not in ended.stderr
 
 
 def test_a_log_that_is_nobodys_is_taken_only_if_it_is_empty(folder: Path, place: str) -> None:
