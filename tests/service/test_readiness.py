@@ -89,9 +89,21 @@ def test_a_decision_that_could_not_be_written_counts_until_a_write_succeeds() ->
         bandit.fails = LogError("disk full")
         found.append(await later(ready))
         bandit.fails = None
+        found.append(await later(ready))  # what is written here fits, but a decision has just been refused
+        ready._refused_at -= readiness.REFUSED_FOR
         return [*found, await later(ready), await code(ready)]
 
-    assert played(bandit, play) == ["ready", "log_unavailable", "log_unavailable", "ready", "ready"]
+    assert played(bandit, play) == ["ready", *["log_unavailable"] * 3, "ready", "ready"]
+
+
+def test_a_decision_that_is_written_ends_the_refusal() -> None:
+    async def play(ready: Readiness) -> list[str]:
+        ready.noted(LogError("disk full"))
+        found = [await code(ready)]
+        ready.noted(None)
+        return [*found, await code(ready)]
+
+    assert played(Bandit(), play) == ["log_unavailable", "ready"]
 
 
 def test_a_log_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """Whether a decision could be made and written now: what /readyz answers.
 
 A decision that was written a moment ago is proof enough. Otherwise the log is written to, by the thread that writes
-decisions and with more bytes than most of them have: a disk may have room for a few bytes, and not for a decision.
+decisions and with more bytes than most of them have: a disk may have room for a few bytes, and not for a decision. A
+database may have room for that and still not for a decision, so one that was refused counts for a while.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from treetop.service.problems import later
 PROBE, PROBE_BYTES = "readiness", 32_768  # what is written: its name in the log, and how much
 VALID_FOR = 1.0  # seconds that an answer is good for, however many ask
 TIMEOUT = 2.0  # seconds that the log has to answer
+REFUSED_FOR = 5.0  # seconds that a refused decision counts, unless one is written meanwhile
 NO_LOG = "log_unavailable", "the log cannot be written at the moment"
 NO_ANSWER = "log_unavailable", f"the log has not answered for {TIMEOUT:g} s"
 NO_MODEL = "no_model", "there is no model in the bandit's folder"
@@ -32,6 +34,7 @@ class Readiness:
         self._problem: tuple[str, str] | None = None  # code and message of what the last look found
         self._refused = False  # whether decisions could not be written since then
         self._written = self._began = -VALID_FOR  # when decisions were last written, when the last look began
+        self._refused_at = -REFUSED_FOR
         self._look: asyncio.Task[None] | None = None
 
     def noted(self, error: BaseException | None) -> None:
@@ -39,6 +42,8 @@ class Readiness:
         self._refused = error is not None
         if error is None:
             self._written = time.monotonic()
+        else:
+            self._refused_at = time.monotonic()
 
     async def check(self) -> None:
         """Raises a Problem that says why no decision could be made and written now."""
@@ -60,7 +65,7 @@ class Readiness:
             await asyncio.to_thread(self._check_folder)
             if self._refused or time.monotonic() - self._written >= VALID_FOR:
                 await asyncio.to_thread(self._bandit.log.keep, PROBE, os.urandom(PROBE_BYTES))
-                self._refused = False
+                self._refused &= time.monotonic() - self._refused_at < REFUSED_FOR
             self._problem = None
         except LogError as error:
             self._problem, why = NO_LOG, str(error)

@@ -248,7 +248,7 @@ class Cell:
     def events_of_old_models(self) -> list[str]:
         """Recent events that another model than the current one decided, which is still kept; any if there are none."""
         kept = {int(name) for name in BanditFolder(self.folder).models()} - {int(self.state().model)}
-        recent = list(self.ledger.answers.items())[-5000:]
+        recent = list(dict(self.ledger.answers).items())[-5000:]  # a copy first: others write meanwhile
         return [event for event, raw in recent if DECODE(raw).epoch in kept] or [event for event, _ in recent]
 
     def status_of(self, caller: Caller, path: str, body: Any = None) -> int:

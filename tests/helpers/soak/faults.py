@@ -220,7 +220,9 @@ def retention(cell: Cell) -> None:
     cell.audit()
     keep = time.time() - began + FORGET_MARGIN
     cell.ledger.forgotten_before = began
-    old = sum(sent < time.time() - keep for event, sent in cell.ledger.sent.items() if event in cell.ledger.answers)
+    old = sum(
+        sent < time.time() - keep for event, sent in dict(cell.ledger.sent).items() if event in cell.ledger.answers
+    )
     config, before = cell.folder / "config.toml", cell.forgotten()
     whole = config.read_text()
     cell.service.terminate()
