@@ -5,7 +5,7 @@
       UnknownArm, UnknownFeature, UnknownEvent            names that nothing stands for
       ArmNotShown, NoEligibleArm, FeatureOutlier          requests that cannot be met
       EventConflict, RewardConflict                       something else is stored under that id
-      NothingToLearn, InvalidModel, ModelSuperseded       why a refit published nothing
+      NothingToLearn, InvalidModel, ModelSuperseded, ModelPinned: why a refit published nothing
       ServiceError, ServiceUnreachable                    what a client of the service meets
       Problem, ClientGone                                 inside the service: an answer that is not 200, a closed door
       BenchError: PeerError, Disagreement, ChildError, RequestRefused

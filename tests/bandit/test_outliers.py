@@ -276,5 +276,6 @@ def test_a_service_refuses_but_knows_what_it_has_decided(tmp_path: Path) -> None
         requests = [{"features": SPELLINGS[0], "event_id": name} for name in ("before", "after")]
         results = service.post("/v1/decide/batch", {"requests": requests}).json["results"]
         assert [result["status"] for result in results] == [200, 422]
+        assert count(service) > 0
         again = service.post("/v1/decide", requests[0]).json
         assert [slot["arm"] for slot in again["slots"]] == served.arms

@@ -134,3 +134,13 @@ def test_a_folder_without_a_model() -> None:
         return [*found, await later(ready)]
 
     assert played(bandit, play) == ["no_model", "ready"]
+
+
+def test_a_folder_whose_state_cannot_be_read() -> None:
+    bandit = Bandit()
+
+    def has_model() -> bool:
+        raise ValueError("shop/current: not JSON")
+
+    bandit.folder.has_model = has_model
+    assert played(bandit, code) == "no_model"

@@ -118,6 +118,7 @@ def test_guesses_are_told_to_wait_and_right_tokens_are_answered(folder: Path) ->
     with running(folder, environment={"TREETOP_TOKEN": token}) as service:
         for _ in range(FREE_GUESSES + 5):  # without a token nobody guesses
             assert service.get("/v1/model").status == 401
+        assert service.ask("GET", "/v1/model", headers={"authorization": f"Bearer {token}"}).status == 200
         assert {guess(i).status for i in range(FREE_GUESSES)} == {401}
         waits = []
         for i in range(3):
@@ -133,6 +134,15 @@ def test_guesses_are_told_to_wait_and_right_tokens_are_answered(folder: Path) ->
         assert service.ask("POST", "/dashboard/login", f"token={token}".encode(), page).status == 303
         (line,) = service.said("tokens are being guessed")
         assert line["address"] == "127.0.0.1"
+
+
+def test_what_is_guessed_too_fast_is_not_even_compared(folder: Path) -> None:
+    token = "everything" * 2
+    with running(folder, environment={"TREETOP_TOKEN": token}) as service:
+        for i in range(FREE_GUESSES + 1):
+            service.ask("GET", "/v1/model", headers={"authorization": f"Bearer wrong-{i}"})
+        lucky = service.ask("GET", "/v1/model", headers={"authorization": f"Bearer {token}"})
+        assert (lucky.status, lucky.code) == (429, "too_many")
 
 
 def test_only_so_many_addresses_are_remembered() -> None:

@@ -26,7 +26,7 @@ def save_series(series: LogSeries, path: Path) -> None:
     """Replaces the file. It is not synced: if it is lost, everything is counted again."""
     visits, arms = list(series.visits), list(series.arms)
     tables = [stretch.sums.table() for stretch in arms]
-    part = path.with_name(path.name + ".part")
+    part = path.with_name(path.name + ".new")  # not .part: who opens the folder clears those away
     with part.open("wb") as file:
         np.savez_compressed(
             file,

@@ -8,6 +8,7 @@ has not been busy for the longest makes room. All of it happens beside requests,
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, cast
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -110,7 +111,8 @@ class Protocol(HttpToolsProtocol):
     def end(self) -> None:
         """Closes our side only: a request that is on its way meets the end of the stream instead of a reset."""
         self.ended, self.since = True, self.loop.time()
-        self.transport.write_eof()
+        with suppress(OSError):  # the other side may be gone
+            self.transport.write_eof()
 
 
 class Connections(ServerState):

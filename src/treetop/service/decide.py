@@ -88,7 +88,12 @@ class PreparedRequest:
 
     def begin(self, service: Service, ahead: _core.Ahead | None = None) -> Callable[[], Event]:
         """Starts to decide; the function returned gives the event."""
-        request, row = self.request, self.snapshot.bounded(self.row)
+        request = self.request
+        try:
+            row = self.snapshot.bounded(self.row)
+        except FeatureOutlier:
+            service.metrics.clipped.inc()
+            raise
         if isinstance(row, ClippedRow):
             service.metrics.clipped.inc(row.clipped)
         return self.snapshot.begin(row, self.event_id, request.k, request.explore, self.arm_filter, ahead)

@@ -145,10 +145,8 @@ class Endpoint:
             if not is_local_name(host):
                 raise Problem(403, "forbidden", "without tokens, requests must name this machine, as localhost does")
             return
-        scopes = tokens.scopes(credentials)
+        scopes = scopes_of(self.service, scope, credentials)
         if scopes is None:
-            if credentials:
-                check_guesses(self.service, scope)
             challenge = [(b"www-authenticate", b"Bearer" if self.route.startswith("/v1/") else b"Basic realm=treetop")]
             raise Problem(401, "unauthorized", "a token is needed: Authorization: Bearer TOKEN", challenge)
         if self.scope not in scopes:
@@ -220,8 +218,15 @@ class Endpoint:
             waiting.pop(task, None)
 
 
-def check_guesses(service: Service, scope: Scope) -> None:
-    """Notes a wrong token. Raises a Problem if too many have come from the same address."""
-    address = scope["client"][0] if scope.get("client") else ""
-    if wait := service.guesses.wrong(address, time.monotonic()):
+def scopes_of(service: Service, scope: Scope, credentials: bytes) -> frozenset[str] | None:
+    """What an Authorization header allows; None without one or for a wrong one. Raises a Problem if too many wrong
+    ones have come from the same address."""
+    if not credentials:
+        return None
+    address, now, guesses = scope["client"][0] if scope.get("client") else "", time.monotonic(), service.guesses
+    scopes = None if guesses.must_wait(address, credentials, now) else service.tokens.scopes(credentials)
+    if scopes is not None:
+        guesses.right(address, credentials)
+    elif wait := guesses.wrong(address, now):
         raise later(429, "too_many", "too many wrong tokens have come from your address", wait)
+    return scopes

@@ -55,7 +55,7 @@ class Metrics:
         )
         self.clipped = Counter(
             "treetop_clipped_features",
-            "Values far outside what their feature has shown, clipped.",
+            "Values far outside what their feature has shown, clipped or refused.",
             registry=self.counted,
         )
         self.registry.register(CurrentValues(values))

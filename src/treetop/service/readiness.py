@@ -69,7 +69,7 @@ class Readiness:
             self._problem = None
         except LogError as error:
             self._problem, why = NO_LOG, str(error)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self._problem, why = NO_MODEL, str(error)
         finally:
             self._look = None

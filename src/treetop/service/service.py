@@ -160,7 +160,8 @@ class Service:
             "1 if an older model serves because the current one cannot be read.",
             bool(snapshot.trouble),
         )
-        yield "treetop_model_pinned", "1 while the model is pinned.", self.bandit.folder.state().pinned
+        with contextlib.suppress(OSError, ValueError):  # `current` cannot be read
+            yield "treetop_model_pinned", "1 while the model is pinned.", self.bandit.folder.state().pinned
         yield "treetop_arms", "Arms that can be shown.", snapshot.model.n_arms - len(snapshot.arms.removed)
         yield "treetop_requests_in_flight", "Requests being answered by this worker.", self.in_flight
         yield "treetop_refits_total", "Refits that succeeded.", state.done

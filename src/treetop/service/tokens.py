@@ -78,17 +78,35 @@ class Tokens:
 class Guesses:
     """Wrong tokens by the address that they came from. Each address has some of them free, and more as time goes by.
 
-    Right tokens are answered whatever else comes from their address, which may be a proxy's.
+    An address that has used them up waits, and meanwhile nothing that it sends is compared with the tokens, so that it
+    learns nothing. Only what has been right from there before is still answered: the address may be a proxy's.
 
     >>> guesses = Guesses()
     >>> [guesses.wrong("10.0.0.1", now=0.0) for _ in range(FREE_GUESSES + 2)][-3:]
     [0, 10, 20]
     >>> guesses.wrong("10.0.0.1", now=20.0), guesses.wrong("10.0.0.2", now=20.0)
     (10, 0)
+    >>> guesses.right("10.0.0.1", b"Bearer of-the-shop")
+    >>> guesses.must_wait("10.0.0.1", b"Bearer of-the-shop", 20.0), guesses.must_wait("10.0.0.1", b"Bearer x", 20.0)
+    (False, True)
     """
 
     def __init__(self) -> None:
         self._addresses: OrderedDict[str, tuple[float, float]] = OrderedDict()  # wrong tokens, and when the last came
+        self._right: set[int] = set()  # hashes of addresses with what was right from there
+
+    def right(self, address: str, credentials: bytes) -> None:
+        """Notes what was right."""
+        if len(self._right) >= ADDRESSES:
+            self._right.clear()
+        self._right.add(hash((address, credentials)))
+
+    def must_wait(self, address: str, credentials: bytes, now: float) -> bool:
+        """Whether these credentials are not to be looked at now."""
+        if address not in self._addresses or hash((address, credentials)) in self._right:
+            return False
+        count, last = self._addresses[address]
+        return count - (now - last) / GUESS_SECONDS > FREE_GUESSES
 
     def wrong(self, address: str, now: float) -> int:
         """Notes a wrong token; returns the seconds until the next one is free, or 0 if this one was."""

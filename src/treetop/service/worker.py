@@ -146,12 +146,17 @@ def run(
     limits = bandit.config.limits
     server = Server(config, Connections(most_connections(limits.connections), limits.head_seconds), parent)
     _core.keep_lock(True)
-    with _rare_collections():
-        if sys.version_info >= (3, 11):
-            with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-                runner.run(_serve(server, listening, parent))
-        else:
-            asyncio.run(_serve(server, listening, parent))
+    try:
+        with _rare_collections():
+            if sys.version_info >= (3, 11):
+                with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+                    runner.run(_serve(server, listening, parent))
+            else:
+                asyncio.run(_serve(server, listening, parent))
+    except (OSError, ValueError) as error:
+        if server.started:  # it could start, so another one can: the service must go on
+            raise RuntimeError("the worker failed while it served") from error
+        raise
     if not server.started:
         raise OSError("the service could not start; its log says why")
 

@@ -133,9 +133,13 @@ def _tiles(board: Board) -> str:
 
 
 def _clipped(total: RequestTotals) -> str:
-    """How many values were clipped, if the service counts them."""
+    """How many values were clipped or refused, if the service counts them."""
     found = total.features.get("clipped")
-    return "ignored" if found is None else f"ignored; <span id='clipped-features'>{found:,}</span> values clipped"
+    return (
+        "ignored"
+        if found is None
+        else f"ignored; <span id='clipped-features'>{found:,}</span> values clipped or refused"
+    )
 
 
 def _chart(name: str, title: str, note: str, wide: bool = False) -> str:

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from treetop.errors import Problem
 from treetop.service import logs
 from treetop.service.dashboard import layout
-from treetop.service.http import check_guesses
+from treetop.service.http import scopes_of
 from treetop.service.problems import as_problem, later
 from treetop.service.service import Service
 from treetop.service.tokens import SCOPES, is_local_name
@@ -85,17 +85,12 @@ class Pages:
                 raise Problem(403, "forbidden", "without tokens, requests must name this machine, as localhost does")
             return frozenset(SCOPES)
         if given := headers.get("authorization"):
-            scopes = tokens.scopes(given.encode("latin-1"))
-            if scopes is None:
-                check_guesses(self.service, request.scope)
-            return scopes
+            return scopes_of(self.service, request.scope, given.encode("latin-1"))
         return tokens.in_session(request.cookies.get(COOKIE, ""), time.time())
 
     async def log_in(self, request: Request, scopes: frozenset[str]) -> Response:
         token = (await self.form(request)).get("token", "").strip()
-        allowed = self.service.tokens.scopes(b"Bearer " + token.encode())
-        if allowed is None:
-            check_guesses(self.service, request.scope)
+        allowed = scopes_of(self.service, request.scope, b"Bearer " + token.encode())
         if allowed is None or "read" not in allowed:
             why = "This token is not known here." if allowed is None else "This token does not allow reading."
             return HTMLResponse(layout.login(why), 403)
