@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -96,7 +97,7 @@ class Service:
     async def refresh(self) -> bool:
         """Loads the current model and arms in a thread; returns whether anything changed."""
         before = self.bandit.snapshot
-        changed = await asyncio.to_thread(self.bandit.refresh)
+        changed = await asyncio.to_thread(self._load_current)
         snapshot = self.bandit.snapshot
         if changed:
             logs.log_event(
@@ -116,6 +117,14 @@ class Service:
         else:
             event = "an older model serves"
         logs.log_event(event, logging.ERROR, model=snapshot.name, why=snapshot.trouble)
+
+    def _load_current(self) -> bool:
+        """`Bandit.refresh`, and lets go of models that only failed requests still refer to, by their tracebacks:
+        collections are rare in a worker, and each model maps a dozen files."""
+        changed = self.bandit.refresh()
+        if changed:
+            gc.collect()
+        return changed
 
     async def refreshed_since(self, before: Snapshot) -> bool:
         """Refreshes; returns whether the snapshot is another one now, loaded here or meanwhile by another task."""
