@@ -1,6 +1,6 @@
 """Every part of treetop's learner switched off, all others on: `python benchmarks/ablate.py DATA ... [--out FILE]`.
 
-Each row of the table is played as `treetop simulate DATA --learner treetop` would, but for one setting, with cost-aware
+Each row of the table is played as `treetop simulate DATA --learner treetop` would, but for one setting, with budgeted
 exploration and greedy; the last row is the paper's, with IGW and greedy. Cells are means over seeds. `--only` and
 `--scenario` choose rows and streams that change; `--first-epoch` and `--factor` say when rows refit that do not say it
 themselves. The file of `--out` keeps every run, and a run that is in it is not played again.
@@ -36,7 +36,7 @@ class Row:
     name: str
     words: str
     settings: dict[str, Any] = field(default_factory=dict)
-    strategies: tuple[str, str] = ("cost-aware", "greedy")
+    strategies: tuple[str, str] = ("budgeted", "greedy")
     scenarios: tuple[str, ...] = SCENARIOS  # in which it is not the same as everything on
 
 
@@ -57,7 +57,6 @@ ROWS = (
     off("steps", "every sample counts at once", growth=1.0),
     Row("doubling", "refits at every doubling from 4,096", {"first_epoch": 4096, "factor": 2.0}),
     off("moves", "arms whose rewards are found stay separate", move_arms=False),
-    off("new", "new arms as those without labels", ("new-arms",), new_arms_alike=False),
     Row(
         "paper",
         "the paper's X-IGW",

@@ -21,16 +21,18 @@ Cell = dict[str, Any]
 
 @dataclass(frozen=True)
 class Cells:
-    """The file and what is in it; every new cell is written at once, with commit and seconds."""
+    """The file and what is in it; every new cell is written at once, with commit and seconds. No path keeps nothing."""
 
-    path: Path
+    path: Path | None
     commands: list[str]
     cells: list[Cell]
     commit: str = field(default_factory=commit)  # of the code that runs, whatever is committed meanwhile
 
     @classmethod
-    def opened(cls, path: Path, argv: Sequence[str]) -> Cells:
+    def opened(cls, path: Path | None, argv: Sequence[str]) -> Cells:
         """With the cells that earlier calls left; refuses a file that is something else before anything is played."""
+        if path is None:
+            return cls(None, [spoken(argv)], [])
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             return cls(path, [spoken(argv)], [])
@@ -43,8 +45,8 @@ class Cells:
     def found(self, **facts: Any) -> list[Cell]:
         return [cell for cell in self.cells if all(cell.get(name) == value for name, value in facts.items())]
 
-    def play(self, facts: Cell, measure: Callable[[], Cell]) -> None:
-        """Measures the cell with these facts, unless it is there."""
+    def play(self, facts: Cell, measure: Callable[[], Cell], title: str = "") -> None:
+        """Measures the cell with these facts, unless it is there, and prints a line: the title, or else the facts."""
         if self.found(**facts):
             return
         began = time.perf_counter()
@@ -52,12 +54,19 @@ class Cells:
         self.cells.append(
             {**facts, **measured, "seconds": round(time.perf_counter() - began, 1), "commit": self.commit}
         )
-        self._write()
-        print(" ".join(f"{value}" for value in facts.values()), f"{measured['mean_reward']:.4f}", flush=True)
+        self.write()
+        words = title or " ".join(f"{value}" for value in facts.values())
+        print(words, f"{measured['mean_reward']:.4f}", flush=True)
 
-    def _write(self) -> None:
-        """One line a cell; in one step, so that a kill leaves the old file or the new one."""
-        head = f'{{"commands": {json.dumps(self.commands)},\n"machine": {json.dumps(machine())},\n"cells": [\n'
+    def write(self, **more: Any) -> None:
+        """One line a cell; in one step, so that a kill leaves the old file or the new one. `more` is kept beside them
+        until the next cell.
+        """
+        if self.path is None:
+            return
+        about = {"commands": self.commands, "machine": machine(), **more}
+        head = "".join(f"{json.dumps(name)}: {json.dumps(value)},\n" for name, value in about.items())
+        head = f'{{{head}"cells": [\n'
         lines = ",\n".join(json.dumps(cell) for cell in self.cells)
         fresh = self.path.with_suffix(".new")
         fresh.write_text(f"{head}{lines}\n]}}\n")

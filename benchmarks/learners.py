@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from treetop import CostAware, Feedback, LabelSamples, Linear, Model, Policy, Pooled, load, refit, run
+from treetop import Budgeted, Feedback, LabelSamples, Linear, Model, Policy, Pooled, load, refit, run
 from treetop.arrays import Rows
 from treetop.experiments.settings import EPOCHS
 from treetop.learning.routes import RouteCache
@@ -97,16 +97,16 @@ def measure(data: str, init: int | None, horizon: int | None, seed: int, afresh:
         Timed(Linear()),
     )
     initial = better.learner.learn(separate, Feedback.none(first.n_features, 5))
-    cost_aware, igw = Policy(strategy=CostAware()), Policy()
+    budgeted, igw = Policy(strategy=Budgeted()), Policy()
     often, seldom = (Epochs.geometric(*EPOCHS[name]) for name in ("treetop", "paper"))
-    treetop = run(stream, initial, cost_aware, seed=seed, learning=Learning(better, often))
+    treetop = run(stream, initial, budgeted, seed=seed, learning=Learning(better, often))
     faithful = run(stream, first, igw, seed=seed, learning=Learning(paper, seldom))
     assert better.twin is not None
     pairs = list(zip(better.taken, better.beside.taken, strict=True))
     ratios = [a / b for (_, _, a), (_, _, b) in pairs]
     samples = sum(n for _, n, _ in better.taken)
     per_sample = better.total() / (samples + len(pairs) * len(known.arm)) / (better.beside.total() / samples)
-    times = decisions({"paper": (igw, better.twin), "treetop": (cost_aware, treetop.model)}, stream.X)
+    times = decisions({"paper": (igw, better.twin), "treetop": (budgeted, treetop.model)}, stream.X)
     return {
         "data": dataset.name,
         "arms": dataset.n_arms,

@@ -1,7 +1,7 @@
 """Shapes that nothing was tuned on: `python benchmarks/shapes.py [NAME ...] [--seeds N] [--out FILE]`.
 
 Made-up sets of 6,000 to 120,000 arms with short and long contexts, flat and heavy-tailed popularity, each played with
-default settings: the paper's X-IGW, treetop's learner with cost-aware exploration and greedy, and the same without the
+default settings: the paper's X-IGW, treetop's learner with budgeted exploration and greedy, and the same without the
 labels of the initialisation set. Some of them change half-way as well. The file of `--out` keeps every run, and a run
 that is in it is not played again.
 """
@@ -54,11 +54,11 @@ SHAPES = UNSEEN | SEEN
 CHANGING = ("6k short heavy", "20k short flat", "6k long heavy", "15k short heavy")
 PLAYERS = {
     "X-IGW": Settings("igw"),
-    "cold cost-aware": Settings("cost-aware", learner="treetop", label_samples=False),
-    "cost-aware": Settings("cost-aware", learner="treetop"),
+    "cold budgeted": Settings("budgeted", learner="treetop", label_samples=False),
+    "budgeted": Settings("budgeted", learner="treetop"),
     "greedy": Settings("greedy", learner="treetop"),
 }
-COMPARED = ("cost-aware", "greedy")  # where the stream changes
+COMPARED = ("budgeted", "greedy")  # where the stream changes
 
 
 def players(scenario: str) -> dict[str, Settings]:
@@ -84,8 +84,8 @@ def _measured(record: RunRecord) -> Cell:
 
 
 def report(cells: Cells, shapes: Mapping[str, str]) -> str:
-    """A row a shape and what happens in it: what everybody earned, and how cost-aware compares."""
-    heads = ["shape", *PLAYERS, "cost-aware over X-IGW", "cost-aware over greedy", "its standard error"]
+    """A row a shape and what happens in it: what everybody earned, and how budgeted compares."""
+    heads = ["shape", *PLAYERS, "budgeted over X-IGW", "budgeted over greedy", "its standard error"]
     lines = []
     for shape, scenario in product(shapes, SCENARIOS):
         if found := cells.found(shape=shape, data=shapes[shape], scenario=scenario):
@@ -102,24 +102,24 @@ def _mean(found: Sequence[Cell]) -> float | None:
 
 def _compared(found: Sequence[Cell], earned: Mapping[str, float | None]) -> list[str]:
     """Per cent over X-IGW and over greedy, and the standard error of the latter, paired block by block."""
-    cost_aware, igw, greedy = (earned[name] for name in ("cost-aware", "X-IGW", "greedy"))
-    over_igw = f"{cost_aware / igw - 1:+.0%}" if cost_aware and igw else ""
-    if not (cost_aware and greedy):
+    budgeted, igw, greedy = (earned[name] for name in ("budgeted", "X-IGW", "greedy"))
+    over_igw = f"{budgeted / igw - 1:+.0%}" if budgeted and igw else ""
+    if not (budgeted and greedy):
         return [over_igw, "", ""]
     gaps = _gaps(found)
     error = 100 * gaps.std(ddof=1) * math.sqrt(len(gaps)) / _rounds(found) / greedy if len(gaps) > 1 else math.nan
-    return [over_igw, f"{100 * (cost_aware / greedy - 1):+.2f} %", f"{error:.2f} %"]
+    return [over_igw, f"{100 * (budgeted / greedy - 1):+.2f} %", f"{error:.2f} %"]
 
 
 def _gaps(found: Sequence[Cell]) -> Floats:
-    """CostAware less greedy in every block of every seed that both have played."""
+    """Budgeted less greedy in every block of every seed that both have played."""
     blocks = {(cell["player"], cell["seed"]): np.array(cell["blocks"]) for cell in found}
-    pairs = [(blocks[key], blocks["greedy", key[1]]) for key in blocks if key[0] == "cost-aware"]
+    pairs = [(blocks[key], blocks["greedy", key[1]]) for key in blocks if key[0] == "budgeted"]
     return np.concatenate([mine - other for mine, other in pairs])
 
 
 def _rounds(found: Sequence[Cell]) -> int:
-    return sum(int(cell["rounds"]) for cell in found if cell["player"] == "cost-aware")
+    return sum(int(cell["rounds"]) for cell in found if cell["player"] == "budgeted")
 
 
 def main() -> None:

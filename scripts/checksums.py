@@ -13,7 +13,7 @@ import scipy.sparse as sp
 import treetop
 
 ROWS, FEATURES, ARMS, FILLED = 600, 400, 900, 20
-STRATEGIES = (treetop.IGW(C=1.0), treetop.Boltzmann(1.0), treetop.EpsilonGreedy(0.1), treetop.CostAware())
+STRATEGIES = (treetop.IGW(C=1.0), treetop.Boltzmann(1.0), treetop.EpsilonGreedy(0.1), treetop.Budgeted(budget=0.1))
 LEARNERS = {"squared": treetop.Linear(), "absolute": treetop.Linear(loss="absolute"), "pooled": treetop.Pooled()}
 
 

@@ -7,6 +7,8 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <variant>
+#include <vector>
 
 #include "eligible.hpp"
 #include "explore.hpp"
@@ -17,10 +19,29 @@ namespace treetop {
 
 constexpr std::int64_t max_slots = 65536, max_int = std::numeric_limits<std::int32_t>::max();
 
-inline Strategy strategy_of(std::int32_t kind, double rate) {
+using Rate = std::variant<double, std::vector<double>>;  // a strategy's one parameter, or those of its budget
+
+inline Budget budget_of(const std::vector<double>& given) {
+    if (given.size() != 7) throw std::invalid_argument("a budget has 7 numbers, not " + std::to_string(given.size()));
+    const Budget b{given[0], given[1], given[2], given[3], given[4], given[5], given[6]};
+    within("budget", b.share, 0.0, 1.0);
+    within("evaluation_share", b.evaluation_share, 0.0, 1.0);
+    within("evaluation_floor", b.evaluation_floor, 0.0, 1.0);
+    within("new_arms_budget", b.new_arms, 0.0, 1.0);
+    within("new_arm_trials", b.new_arm_trials, 0.0, 1e9);
+    within("paying_budget", b.paying, 0.0, 1.0);
+    within("largest_chance", b.most, 0.0, 1.0);
+    return b;
+}
+
+inline Strategy strategy_of(std::int32_t kind, const Rate& rate) {
     within("strategy", kind, 0, 4);
-    const Strategy strategy{static_cast<Kind>(kind), rate};
-    within("rate", rate, 0.0, strategy.kind == Kind::epsilon ? 1.0 : 1e300);
+    const auto* one = std::get_if<double>(&rate);
+    Strategy strategy{static_cast<Kind>(kind), one ? *one : 0.0};
+    if ((one == nullptr) != (strategy.kind == Kind::budgeted))
+        throw std::invalid_argument("strategy " + std::to_string(kind) + " takes " + (one ? "a list" : "one number"));
+    within("rate", strategy.rate, 0.0, strategy.kind == Kind::epsilon ? 1.0 : 1e300);
+    if (!one) strategy.budget = budget_of(std::get<std::vector<double>>(rate));
     return strategy;
 }
 

@@ -57,7 +57,7 @@ private:
 // One decision, for a context that is right as it is; None for any other.
 nb::object decide_one(const Engine& engine, nb::handle start, nb::handle index, nb::handle value, std::int64_t columns,
                       std::int64_t key, std::int64_t k, std::int64_t explore, std::int64_t beam, double beta,
-                      std::int32_t strategy, double rate, const Mask* mask) {
+                      std::int32_t strategy, const Rate& rate, const Mask* mask) {
     One one(key, k, explore, beam, beta, strategy, rate, mask);
     if (!engine.prepare(one, start, index, value, columns)) return nb::none();
     {
@@ -70,7 +70,7 @@ nb::object decide_one(const Engine& engine, nb::handle start, nb::handle index, 
 // The same, begun by another thread.
 nb::object begin_one(const Engine& engine, Ahead& ahead, nb::handle start, nb::handle index, nb::handle value,
                      std::int64_t columns, std::int64_t key, std::int64_t k, std::int64_t explore, std::int64_t beam,
-                     double beta, std::int32_t strategy, double rate, const Mask* mask) {
+                     double beta, std::int32_t strategy, const Rate& rate, const Mask* mask) {
     auto one = std::make_unique<One>(key, k, explore, beam, beta, strategy, rate, mask);
     if (!engine.prepare(*one, start, index, value, columns)) return nb::none();
     return nb::cast(new Begun(ahead, engine, mask, std::move(one)), nb::rv_policy::take_ownership);
@@ -80,7 +80,7 @@ nb::object begin_one(const Engine& engine, Ahead& ahead, nb::handle start, nb::h
 
 #define ONE                                                                                              \
     "tuple[NDArray[numpy.int32], NDArray[numpy.float64], NDArray[numpy.float32], NDArray[numpy.bool_], " \
-    "NDArray[numpy.int32]]"
+    "NDArray[numpy.int32], NDArray[numpy.float32]]"
 
 void treetop::bind_engine(nb::module_& m) {
     nb::class_<Ahead>(m, "Ahead", "A thread that works ahead of whoever waits for results.").def(nb::init<>());
@@ -104,30 +104,36 @@ void treetop::bind_engine(nb::module_& m) {
             },
             "The serving layout as it is written to a file; memory of the engine.")
         .def("set_pooled", &Engine::set_pooled, "means"_a.noconvert(), "node_mean"_a, "leaf_factor"_a,
-             "sample_count"_a.noconvert(), "trial_value"_a.noconvert(),
-             "What scores start from; to be called before the engine is shared.")
+             "sample_count"_a.noconvert(), "trial_value"_a.noconvert(), "new_trials"_a.noconvert(), "exploration_net"_a,
+             "weights"_a, "What scores start from; to be called before the engine is shared.")
+        .def_prop_ro("n_components", &Engine::n_components,
+                     "How many terms a score is the sum of; 0 where the model gives none.")
         .def("routes", &Engine::routes, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
-             "arms"_a.noconvert(), "k"_a, "threads"_a, "Log routing scores of the leaves of given arms.")
+             "arms"_a.noconvert(), "k"_a, "threads"_a, "Log routing scores of given arms.")
         .def("decide", &Engine::decide, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
              "keys"_a.noconvert(), "k"_a, "explore"_a, "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "eligible_kind"_a,
              "positions"_a.noconvert(), "position_start"_a.noconvert(), "threads"_a, "mask"_a = nb::none(),
-             "Decisions for rows of contexts: arms, propensities, scores, explored, nodes.")
+             "Decisions for rows of contexts: arms, propensities, scores, explored, nodes, components.")
         .def("decide_one", &decide_one, "start"_a, "index"_a, "value"_a, "columns"_a, "key"_a, "k"_a, "explore"_a,
              "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "mask"_a = nb::none(),
              nb::sig("def decide_one(self, start: object, index: object, value: object, columns: int, key: int, "
-                     "k: int, explore: int, beam: int, beta: float, strategy: int, rate: float, "
+                     "k: int, explore: int, beam: int, beta: float, strategy: int, rate: float | Sequence[float], "
                      "mask: Mask | None = None) -> " ONE " | None"),
-             "One decision for a context that is right as it is: arms, propensities, scores, explored, nodes; else "
-             "None.")
-        .def("begin_one", &begin_one, "ahead"_a, "start"_a, "index"_a, "value"_a, "columns"_a, "key"_a, "k"_a,
-             "explore"_a, "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "mask"_a = nb::none(),
-             nb::sig("def begin_one(self, ahead: Ahead, start: object, index: object, value: object, columns: int, "
-                     "key: int, k: int, explore: int, beam: int, beta: float, strategy: int, rate: float, "
-                     "mask: Mask | None = None) -> Begun | None"),
-             "`decide_one` begun by another thread.")
+             "One decision for a context that is right as it is: arms, propensities, scores, explored, nodes, "
+             "components; else None.")
+        .def(
+            "begin_one", &begin_one, "ahead"_a, "start"_a, "index"_a, "value"_a, "columns"_a, "key"_a, "k"_a,
+            "explore"_a, "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "mask"_a = nb::none(),
+            nb::sig(
+                "def begin_one(self, ahead: Ahead, start: object, index: object, value: object, columns: int, "
+                "key: int, k: int, explore: int, beam: int, beta: float, strategy: int, rate: float | Sequence[float], "
+                "mask: Mask | None = None) -> Begun | None"),
+            "`decide_one` begun by another thread.")
         .def("search", &Engine::search, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "wanted"_a,
              "beam"_a, "beta"_a, "eligible_kind"_a, "positions"_a.noconvert(), "mask"_a = nb::none(), "threads"_a = 1,
-             "Effective arms of contexts: where each row begins; is_node, id, log route, score, exploration value.")
+             "new_arm_trials"_a = 0.0,
+             "Effective arms of contexts: where each row begins; is_node, id, log route, score, exploration value, "
+             "components, new share.")
         .def("lines", &Engine::lines, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "wanted"_a,
              "beam"_a, "The numbers of the layout's cache lines that a beam search for one context reads, each once.")
         .def("touch", &Engine::touch, "numbers"_a.noconvert(),

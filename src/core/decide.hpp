@@ -30,13 +30,17 @@ struct Slots {
     std::vector<double> propensities;
     std::vector<float> scores;
     std::vector<std::uint8_t> explored;
+    std::size_t C;                  // components of a score
+    std::vector<float> components;  // C a slot
 
-    Slots(std::size_t rows, std::size_t k)
+    Slots(std::size_t rows, std::size_t k, std::size_t C_ = 0)
         : arms(rows * k, -1),
           nodes(rows * k, -1),
           propensities(rows * k, 0),
           scores(rows * k, 0),
-          explored(rows * k, 0) {}
+          explored(rows * k, 0),
+          C(C_),
+          components(rows * k * C_, 0) {}
 };
 
 class Decider {
@@ -82,7 +86,7 @@ public:
         const auto& candidates = search(x, ask.width, static_cast<std::size_t>(ask.k), eligible);
         search_.time(nullptr);
         if (reached) (*reached)[1] = std::chrono::steady_clock::now();
-        const auto& chosen = explore_(candidates, ask.k, ask.explore, ask.strategy, key);
+        const auto& chosen = explore(candidates, ask, eligible, key);
         for (std::size_t s = 0; s < chosen.size(); ++s) {
             const Candidate& candidate = candidates[chosen[s].candidate];
             const std::size_t at = row * static_cast<std::size_t>(ask.k) + s;
@@ -90,12 +94,31 @@ public:
             out.scores[at] = candidate.score;
             out.explored[at] = chosen[s].explored;
             out.propensities[at] = chosen[s].probability;
+            std::copy_n(candidate.parts.begin(), out.C,
+                        out.components.begin() + static_cast<std::ptrdiff_t>(at * out.C));
             if (!candidate.node) continue;
             const std::uint64_t own = derive(key, ~static_cast<std::uint64_t>(s));
             out.nodes[at] = candidate.id;
             out.arms[at] = arm_below(candidate.id, eligible, own);
             out.propensities[at] /= arms_below(candidate.id, eligible);
         }
+    }
+
+    // Which part of the eligible arms of each candidate are new: added, and shown fewer than `trials` times. Empty if
+    // no arm is.
+    const std::vector<float>& new_share(std::span<const Candidate> candidates, double trials,
+                                        const Eligible& eligible) {
+        const auto& added = model_.pooled.added;
+        new_share_.clear();
+        if (trials_ != trials) {
+            fresh_.clear();
+            for (const Added& arm : added)
+                if (arm.trials < trials) fresh_.push_back(arm.position);
+            trials_ = trials;
+        }
+        if (fresh_.empty()) return new_share_;
+        for (const Candidate& candidate : candidates) new_share_.push_back(new_share(candidate, eligible));
+        return new_share_;
     }
 
     // How many eligible arms are below a node.
@@ -111,9 +134,34 @@ public:
     }
 
 private:
+    const std::vector<Choice>& explore(std::span<const Candidate> candidates, const Ask& ask, const Eligible& eligible,
+                                       std::uint64_t key) {
+        if (ask.strategy.kind != Kind::budgeted) return explore_(candidates, ask.k, ask.explore, ask.strategy, key);
+        Strategy strategy = ask.strategy;
+        Budget& budget = strategy.budget;
+        if (budget.share + model_.pooled.exploration_net < 0) budget.paying = 0;
+        const auto& fresh = new_share(candidates, budget.new_arms > 0 ? budget.new_arm_trials : 0, eligible);
+        return explore_(candidates, ask.k, ask.explore, strategy, key, fresh);
+    }
+
+    float new_share(const Candidate& candidate, const Eligible& eligible) const {
+        const auto first = [&](std::int32_t p) { return std::lower_bound(fresh_.begin(), fresh_.end(), p); };
+        if (!candidate.node) {
+            const std::int32_t position = model_.tree.position_of[candidate.id];
+            const auto found = first(position);
+            return found != fresh_.end() && *found == position ? 1.0f : 0.0f;
+        }
+        const auto begin = first(model_.tree.begin[candidate.id]), end = first(model_.tree.end[candidate.id]);
+        const auto n = std::count_if(begin, end, [&](std::int32_t p) { return eligible.count(p, p + 1) > 0; });
+        return n == 0 ? 0.0f : static_cast<float>(n) / static_cast<float>(arms_below(candidate.id, eligible));
+    }
+
     const Model& model_;
     Searcher search_;
     Explorer explore_;
+    double trials_ = -1;
+    std::vector<std::int32_t> fresh_;  // positions of new arms, with fewer than `trials_` trials
+    std::vector<float> new_share_;
     std::vector<std::int32_t> index_;
     std::vector<float> value_;
 };

@@ -1,10 +1,14 @@
 // A model ready to decide as Python calls it: arrays in, arrays out. Names and signatures are in bind_engine.cpp.
 #pragma once
 
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -34,12 +38,12 @@ struct One {
     std::unique_ptr<Slots> slots;
 
     One(std::int64_t key_, std::int64_t k, std::int64_t explore, std::int64_t beam, double beta, std::int32_t strategy,
-        double rate, const Mask* mask)
+        const Rate& rate, const Mask* mask)
         : ask{k, explore, width_of(beam, beta), strategy_of(strategy, rate)},
           allowed{0, {}, {}, mask},
           key(static_cast<std::uint64_t>(key_)) {}
 
-    // arms, propensities, scores, explored, nodes
+    // arms, propensities, scores, explored, nodes, components
     nb::object packed() {
         const auto filled = static_cast<std::size_t>(std::ranges::count_if(slots->arms, [](auto a) { return a >= 0; }));
         Slots& out = *slots;
@@ -48,7 +52,8 @@ struct One {
                               Out<double>(out.propensities.data(), {filled}, owner),
                               Out<float>(out.scores.data(), {filled}, owner),
                               Out<bool>(reinterpret_cast<bool*>(out.explored.data()), {filled}, owner),
-                              Out<std::int32_t>(out.nodes.data(), {filled}, owner));
+                              Out<std::int32_t>(out.nodes.data(), {filled}, owner),
+                              Out2<float>(out.components.data(), {filled, out.C}, owner));
     }
 };
 
@@ -79,12 +84,23 @@ public:
 
     // To be called before the engine is shared: what treetop's learner adds to scores.
     void set_pooled(In<float> means, double node_mean, double leaf_factor, In<std::int32_t> sample_count,
-                    In<float> trial_value) {
-        model_.pooled =
-            make_pooled_state(model_.tree, view(means), node_mean, leaf_factor, view(sample_count), view(trial_value));
+                    In<float> trial_value, In<std::int32_t> new_trials, double exploration_net,
+                    const std::array<double, 2>& weights) {
+        model_.pooled = make_pooled_state(model_.tree, view(means), node_mean, leaf_factor, view(sample_count),
+                                          view(trial_value), view(new_trials));
+        model_.pooled.exploration_net = exploration_net;
+        for (std::size_t c = 0; c < weights.size(); ++c) {
+            if (!std::isfinite(weights[c]))
+                throw std::invalid_argument("the weight of component " + std::to_string(c) + " is " +
+                                            std::to_string(weights[c]));
+            model_.pooled.weights[c] = static_cast<float>(weights[c]);
+        }
     }
 
-    // (n, k) log routing scores of the leaves of given arms; NaN where there is no arm (-1).
+    // How many terms a score is the sum of; 0 where the model gives none.
+    std::size_t n_components() const { return model_.pooled.components(); }
+
+    // (n, k) log routing scores of given arms; NaN where there is no arm (-1).
     auto routes(In<std::int64_t> start, In<std::int32_t> index, In<float> value, In<std::int32_t> arms, std::int64_t k,
                 int threads) const {
         const Rows contexts = rows(start, index, value, model_.columns - 1);
@@ -115,7 +131,7 @@ public:
     std::span<const std::byte> layout() const { return model_.index.arena.bytes(); }
 
     auto decide(In<std::int64_t> start, In<std::int32_t> index, In<float> value, In<std::int64_t> keys, std::int64_t k,
-                std::int64_t explore, std::int64_t beam, double beta, std::int32_t strategy, double rate,
+                std::int64_t explore, std::int64_t beam, double beta, std::int32_t strategy, const Rate& rate,
                 std::int32_t eligible_kind, In<std::int32_t> positions, In<std::int64_t> position_start, int threads,
                 const Mask* mask) const {
         const Rows contexts = rows(start, index, value, model_.columns - 1);
@@ -124,7 +140,7 @@ public:
         const Ask ask{k, explore, width_of(beam, beta), strategy_of(strategy, rate)};
         const Allowed allowed{eligible_kind, view(positions), view(position_start), mask};
         const std::size_t n = contexts.size();
-        Slots slots(n, static_cast<std::size_t>(k));
+        Slots slots(n, static_cast<std::size_t>(k), n_components());
         {
             const nb::gil_scoped_release release;
             check(contexts, key.size(), allowed);
@@ -141,7 +157,8 @@ public:
                                pack<Out2<double>>(std::move(slots.propensities), n, k),
                                pack<Out2<float>>(std::move(slots.scores), n, k),
                                pack_bool<Out2<bool>>(std::move(slots.explored), n, k),
-                               pack<Out2<std::int32_t>>(std::move(slots.nodes), n, k));
+                               pack<Out2<std::int32_t>>(std::move(slots.nodes), n, k),
+                               pack<Out3<float>>(std::move(slots.components), n, k, slots.C));
     }
 
     // Whether a context is right as it is; any other goes the long way, to be put in order or refused.
@@ -158,7 +175,7 @@ public:
         }
         check_slots(one.ask.k, one.ask.explore);
         one.allowed.check(model_.tree, 1);
-        one.slots = std::make_unique<Slots>(1, static_cast<std::size_t>(one.ask.k));
+        one.slots = std::make_unique<Slots>(1, static_cast<std::size_t>(one.ask.k), n_components());
         return true;
     }
 
@@ -172,29 +189,35 @@ public:
     // The effective arms of every context, one behind the other: row i has start[i]:start[i + 1], single arms by id,
     // then nodes by id.
     auto search(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t wanted, std::int64_t beam,
-                double beta, std::int32_t eligible_kind, In<std::int32_t> positions, const Mask* mask,
-                int threads) const {
+                double beta, std::int32_t eligible_kind, In<std::int32_t> positions, const Mask* mask, int threads,
+                double new_arm_trials) const {
         const Rows contexts = rows(start, index, value, model_.columns - 1);
         const Allowed allowed{eligible_kind, view(positions), {}, mask};
         const Width width = width_of(beam, beta);
         within<std::int64_t>("wanted", wanted, 0, max_int);
+        within("new_arm_trials", new_arm_trials, 0.0, 1e9);
         const std::size_t n = contexts.size();
         std::vector<std::int64_t> ends(1, 0);
         std::vector<std::uint8_t> is_node;
         std::vector<std::int32_t> id;
         std::vector<double> route;
-        std::vector<float> score, exploration_value;
+        std::vector<float> score, exploration_value, components, new_share;
+        const std::size_t C = n_components();
         {
             const nb::gil_scoped_release release;
             check(contexts, n, allowed);
             std::vector<std::vector<Candidate>> found(n);
+            std::vector<std::vector<float>> fresh(n);
             std::vector<std::unique_ptr<Decider>> deciders(worker_count(threads, n));
             for (auto& decider : deciders) decider = borrow();
             parallel_for(n, threads, 16, [&](int worker, std::size_t i) {
                 found[i] = deciders[worker]->search(contexts[i], width, static_cast<std::size_t>(wanted), allowed[i]);
                 std::ranges::sort(found[i], {}, [](const Candidate& c) { return std::pair(c.node, c.id); });
+                fresh[i] = deciders[worker]->new_share(found[i], new_arm_trials, allowed[i]);
+                fresh[i].resize(found[i].size());
             });
             for (auto& decider : deciders) give_back(std::move(decider));
+            for (const auto& row : fresh) new_share.insert(new_share.end(), row.begin(), row.end());
             for (const auto& row : found) {
                 for (const Candidate& c : row) {
                     is_node.push_back(c.node);
@@ -202,6 +225,8 @@ public:
                     route.push_back(c.route);
                     score.push_back(c.score);
                     exploration_value.push_back(c.value);
+                    components.insert(components.end(), c.parts.begin(),
+                                      c.parts.begin() + static_cast<std::ptrdiff_t>(C));
                 }
                 ends.push_back(static_cast<std::int64_t>(id.size()));
             }
@@ -209,7 +234,8 @@ public:
         const std::size_t size = id.size();
         return std::make_tuple(pack1(std::move(ends)), pack_bool<Out<bool>>(std::move(is_node), size),
                                pack1(std::move(id)), pack1(std::move(route)), pack1(std::move(score)),
-                               pack1(std::move(exploration_value)));
+                               pack1(std::move(exploration_value)), pack<Out2<float>>(std::move(components), size, C),
+                               pack1(std::move(new_share)));
     }
 
     // A uniform eligible arm below `node`, and how many there are.
@@ -248,7 +274,7 @@ public:
     }
 
     auto stages(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t key, std::int64_t k,
-                std::int64_t explore, std::int64_t beam, std::int32_t strategy, double rate) const {
+                std::int64_t explore, std::int64_t beam, std::int32_t strategy, const Rate& rate) const {
         const Rows contexts = rows(start, index, value, model_.columns - 1);
         const Ask ask{k, explore, width_of(beam, -1), strategy_of(strategy, rate)};
         check_slots(k, explore);

@@ -7,6 +7,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rng.hpp"
@@ -14,13 +15,24 @@
 
 namespace treetop {
 
-enum class Kind : std::int32_t { greedy = 0, igw = 1, boltzmann = 2, epsilon = 3, cost_aware = 4 };
+enum class Kind : std::int32_t { greedy = 0, igw = 1, boltzmann = 2, epsilon = 3, budgeted = 4 };
 
-// The strategy's one parameter: IGW's gamma^2 / A', Boltzmann's beta log N, epsilon, the scale of cost-aware
-// exploration.
+// What budgeted exploration may spend; docs/learner.md has the formulas.
+struct Budget {
+    double share = 0;             // of a decision's expected reward
+    double evaluation_share = 0;  // of the events, in which every slot is drawn
+    double evaluation_floor = 0;  // how much of such a draw is uniform
+    double new_arms = 0;          // of a decision's expected reward, for arms that were added
+    double new_arm_trials = 0;    // showings until an added arm is like any other
+    double paying = 0;            // of a decision's expected reward, at most, where a draw brings more than it costs
+    double most = 0;              // the largest chance of a draw by either budget
+};
+
+// The strategy's one parameter (IGW's gamma^2 / A', Boltzmann's beta log N, epsilon), or its budget.
 struct Strategy {
     Kind kind = Kind::greedy;
     double rate = 0;
+    Budget budget = {};
 };
 
 struct Choice {
@@ -31,20 +43,27 @@ struct Choice {
 
 class Explorer {
 public:
-    // The slots of Algorithms 1 and 3, lines 8 to 14: at most k, fewer if there are fewer candidates.
+    // The slots of Algorithms 1 and 3, lines 8 to 14: at most k, fewer if there are fewer candidates. `new_share` says
+    // which part of the arms of each candidate are new; empty if none is.
     const std::vector<Choice>& operator()(std::span<const Candidate> all, std::int64_t k, std::int64_t explore,
-                                          const Strategy& strategy, std::uint64_t key) {
+                                          const Strategy& strategy, std::uint64_t key,
+                                          std::span<const float> new_share = {}) {
         const auto n = static_cast<std::int64_t>(all.size());
         const std::int64_t slots = std::min(k, n);
         const std::int64_t greedy = strategy.kind == Kind::greedy ? slots : std::min(k - explore, slots);
         rank(all, slots);
         chosen_.clear();
+        if (strategy.kind == Kind::budgeted) {
+            weigh(all, new_share);
+            budgeted(slots, greedy, strategy.budget, key);
+            return chosen_;
+        }
         for (std::int64_t s = 0; s < greedy; ++s) take(top_[s], 1.0, false);
         std::int64_t next_best = greedy;
         for (std::int64_t s = greedy; s < slots; ++s) {
             while (taken(top_[next_best])) ++next_best;
             Stream stream(derive(key, static_cast<std::uint64_t>(s)));
-            const auto [candidate, probability] = draw(all, top_[next_best], strategy, stream);
+            const auto [candidate, probability] = draw(top_[next_best], strategy, stream);
             take(candidate, probability, true);
         }
         return chosen_;
@@ -63,6 +82,7 @@ private:
         place_.resize(all.size());
         top_.resize(all.size());
         score_.resize(all.size());
+        new_weight_.clear();
         weighed_against_ = -1;
         for (std::size_t i = 0; i < all.size(); ++i) {
             if (!std::isfinite(all[i].score))
@@ -85,24 +105,24 @@ private:
         };
         fill(in_play_);
         fill(score_);
+        if (weighed_against_ >= 0) fill(weight_);
+        if (!new_weight_.empty()) fill(new_weight_);
         place_[moved] = hole;
         place_[candidate] = -1;
-        if (weighed_against_ >= 0) fill(weight_);
         chosen_.push_back({candidate, probability, explored});
     }
 
-    Drawn draw(std::span<const Candidate> all, std::int32_t best, const Strategy& strategy, Stream& stream) {
+    Drawn draw(std::int32_t best, const Strategy& strategy, Stream& stream) {
         const auto left = static_cast<double>(in_play_.size());
         switch (strategy.kind) {
             case Kind::igw:
                 return draw_igw(best, std::sqrt(strategy.rate * left), stream);
             case Kind::boltzmann:
                 return draw_boltzmann(best, strategy.rate, stream);
-            case Kind::cost_aware:
-                return draw_cost_aware(all, best, strategy.rate, stream);
             case Kind::epsilon:
                 break;
             case Kind::greedy:
+            case Kind::budgeted:
                 return {best, 1.0};
         }
         const double each = strategy.rate / left;
@@ -127,37 +147,134 @@ private:
         return {best, 1.0 - others};
     }
 
-    // The best, but for a chance epsilon of a candidate drawn in proportion to its exploration value. A draw costs
-    // `cost` and brings `gain` on average: epsilon = (scale gain / cost)^4, within [rare, often].
-    Drawn draw_cost_aware(std::span<const Candidate> all, std::int32_t best, double scale, Stream& stream) {
-        constexpr double rare = 1e-3, often = 0.9;
-        if (weighed_against_ < 0) weigh_value(all);
-        const double top = score_[place_[best]];
-        double total = 0, cost = 0, gain = 0;
-        for (std::size_t i = 0; i < weight_.size(); ++i) {
-            total += weight_[i];
-            cost += weight_[i] * (top - score_[i]);
-            gain += weight_[i] * weight_[i];
+    // What draws in one slot may be: the best with what the two chances leave, else by exploration or newness weights.
+    struct Mixture {
+        double explore = 0, fresh = 0;        // chances
+        double weights = 0, new_weights = 0;  // sums
+    };
+
+    // What a slot that is drawn may cost: by exploration, by exploration that pays, and for new arms.
+    struct Spending {
+        double explore = 0, paying = 0, fresh = 0;
+    };
+
+    // Exploration weights and shares of new arms beside the scores in play; take() keeps them so. Rewards are not
+    // negative: neither are the scores that a cost is measured by. Without any weight, all candidates are alike.
+    void weigh(std::span<const Candidate> all, std::span<const float> new_share) {
+        constexpr double next_to_nothing = 1e-9;
+        weight_.resize(all.size());
+        valued_ = std::ranges::any_of(all, [](const Candidate& c) { return c.value > 0; });
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            weight_[i] = std::max<double>(all[i].value, next_to_nothing);
+            score_[i] = std::max(score_[i], 0.0);
         }
-        const double ratio = scale * gain >= cost ? 1 : scale * gain / cost;
-        const double epsilon = std::clamp(ratio * ratio * ratio * ratio, rare, often);
-        std::size_t pick = place_[best];
-        if (stream.uniform() < epsilon) {
-            double left = stream.uniform() * total;
-            for (pick = 0; pick + 1 < weight_.size(); ++pick)
-                if ((left -= weight_[pick]) < 0) break;
-        }
-        const double drawn = epsilon * weight_[pick] / total;
-        return {in_play_[pick], in_play_[pick] == best ? 1.0 - epsilon + drawn : drawn};
+        new_weight_.assign(new_share.begin(), new_share.end());
+        weighed_against_ = 0;
     }
 
-    // Exploration values as weights beside the scores in play; take() keeps them so. Without any, all are alike.
-    void weigh_value(std::span<const Candidate> all) {
-        constexpr double next_to_nothing = 1e-9;
-        weight_.resize(in_play_.size());
-        for (std::size_t i = 0; i < weight_.size(); ++i)
-            weight_[i] = std::max<double>(all[in_play_[i]].value, next_to_nothing);
-        weighed_against_ = 0;
+    // Slots within a budget. A slot that shows z costs max(0, score of the last of the best that fit - score of z).
+    void budgeted(std::int64_t slots, std::int64_t greedy, const Budget& budget, std::uint64_t key) {
+        constexpr std::uint64_t whether_to_evaluate = std::uint64_t{1} << 32;  // beyond the numbers of slots
+        const bool evaluates = Stream(derive(key, whether_to_evaluate)).uniform() < budget.evaluation_share;
+        const Spending spending = per_slot(slots, slots - greedy, budget);
+        double evaluation = budget.evaluation_share, ordinary = 1 - evaluation;  // likelihoods of the slots so far
+        best_.assign(top_.begin(), top_.begin() + slots);
+        for (std::int64_t s = 0; s < slots; ++s) {
+            std::erase_if(best_, [&](std::int32_t i) { return taken(i); });
+            best_.resize(static_cast<std::size_t>(slots - s));  // the best that fit into the slots that are left
+            const std::size_t best = place_[best_.front()], last = place_[best_.back()];
+            Stream stream(derive(key, static_cast<std::uint64_t>(s)));
+            Mixture mixture;
+            if (s >= greedy && ordinary > 0) mixture = mix_within(spending, score_[last], budget.most);
+            const double floor = budget.evaluation_floor;
+            const std::size_t pick = evaluates ? pick_evenly(best, floor, stream) : pick_from(best, mixture, stream);
+            const double even = (pick == best ? 1 - floor : 0) + floor / static_cast<double>(in_play_.size());
+            const double drawn = chance(pick, best, mixture);
+            const double probability = (evaluation * even + ordinary * drawn) / (evaluation + ordinary);
+            evaluation *= even;
+            ordinary *= drawn;
+            take(in_play_[pick], probability, pick != best);
+        }
+    }
+
+    // Of an ordinary event. In one that evaluates, slot s costs at most floor * (s-th best score - mean of those from
+    // the s-th best on).
+    Spending per_slot(std::int64_t slots, std::int64_t drawn, const Budget& budget) const {
+        double left = 0, expected = 0, cost = 0;
+        for (const double score : score_) left += score;
+        for (std::int64_t s = 0; s < slots; ++s) {
+            const double score = score_[top_[s]];
+            cost += budget.evaluation_floor * (score - left / static_cast<double>(score_.size() - s));
+            left -= score;
+            expected += score;
+        }
+        const double ordinary = (1 - budget.evaluation_share) * static_cast<double>(drawn);
+        if (ordinary <= 0) return {};
+        const double evaluation = budget.evaluation_share * cost;
+        const auto each = [&](double may) { return std::max(0.0, may) / ordinary; };
+        return {each(budget.share * expected - evaluation), each(budget.paying * expected - evaluation),
+                each(budget.new_arms * expected)};
+    }
+
+    // The chances with which a slot's draws cost what may be spent, on average, and `most` at most. A draw brings
+    // `gain` later, on average: where that is more than it costs, more may be spent, where it is less, less.
+    // Who fits into the slots that are left is shown anyway, and not drawn.
+    Mixture mix_within(const Spending& spending, double last, double most) {
+        Mixture mixture;
+        double cost = 0, cost_new = 0, gain = 0;
+        drawable_ = weight_;
+        new_drawable_ = new_weight_;
+        for (const std::int32_t i : best_) drawable_[place_[i]] = 0;
+        for (const std::int32_t i : best_)
+            if (!new_weight_.empty()) new_drawable_[place_[i]] = 0;
+        for (std::size_t i = 0; i < drawable_.size(); ++i) {
+            mixture.weights += drawable_[i];
+            cost += drawable_[i] * (last - score_[i]);
+            gain += drawable_[i] * drawable_[i];
+        }
+        for (std::size_t i = 0; i < new_drawable_.size(); ++i) {
+            mixture.new_weights += new_drawable_[i];
+            cost_new += new_drawable_[i] * (last - score_[i]);
+        }
+        if (mixture.weights == 0) return mixture;
+        const auto chance_of = [&](double spend, double costs) { return spend >= most * costs ? most : spend / costs; };
+        const double may = !valued_      ? spending.explore
+                           : gain < cost ? spending.explore * gain / cost
+                                         : std::max(spending.explore, spending.paying * (1 - cost / gain));
+        mixture.explore = chance_of(may, cost / mixture.weights);
+        if (mixture.new_weights > 0)
+            mixture.fresh = (1 - mixture.explore) * chance_of(spending.fresh, cost_new / mixture.new_weights);
+        return mixture;
+    }
+
+    std::size_t pick_evenly(std::size_t best, double floor, Stream& stream) const {
+        return stream.uniform() < floor ? stream.below(in_play_.size()) : best;
+    }
+
+    std::size_t pick_from(std::size_t best, const Mixture& mixture, Stream& stream) const {
+        const double u = stream.uniform();
+        if (u < mixture.explore) return pick_by(drawable_, stream.uniform() * mixture.weights);
+        if (u < mixture.explore + mixture.fresh) return pick_by(new_drawable_, stream.uniform() * mixture.new_weights);
+        return best;
+    }
+
+    // Where the cumulative sum passes a number; the last place with a weight if rounding keeps it from doing so.
+    static std::size_t pick_by(const std::vector<double>& weights, double left) {
+        std::size_t last = 0;
+        for (std::size_t i = 0; i < weights.size(); ++i) {
+            if (weights[i] <= 0) continue;
+            last = i;
+            if ((left -= weights[i]) < 0) break;
+        }
+        return last;
+    }
+
+    // Of a place in an ordinary event.
+    double chance(std::size_t place, std::size_t best, const Mixture& mixture) const {
+        double p = place == best ? 1 - mixture.explore - mixture.fresh : 0;
+        if (mixture.explore > 0) p += mixture.explore * drawable_[place] / mixture.weights;
+        if (mixture.fresh > 0) p += mixture.fresh * new_drawable_[place] / mixture.new_weights;
+        return p;
     }
 
     // Proportional to exp(rate * score) (Section 5), by inversion of the cumulative sum.
@@ -170,22 +287,20 @@ private:
         }
         double total = 0;
         for (const double weight : weight_) total += weight;
-        double left = stream.uniform() * total;
-        std::size_t i = 0, last = 0;
-        for (; i < in_play_.size(); ++i) {
-            if (weight_[i] <= 0) continue;
-            last = i;
-            if ((left -= weight_[i]) < 0) break;
-        }
-        return {in_play_[last], weight_[last] / total};
+        const std::size_t pick = pick_by(weight_, stream.uniform() * total);
+        return {in_play_[pick], weight_[pick] / total};
     }
 
     std::vector<std::int32_t> in_play_;  // unordered; place_ says where each candidate stands, -1 once taken
     std::vector<std::int32_t> place_;
     std::vector<std::int32_t> top_;
-    std::vector<double> score_;   // of the candidates in play, in their order
-    std::vector<double> weight_;  // likewise; kept from draw to draw, see weighed_against_
-    // For which best the weights were made: a candidate (Boltzmann), 0 if they hold for any (cost-aware), -1 for none.
+    std::vector<double> score_;                    // of the candidates in play, in their order
+    std::vector<double> weight_;                   // likewise; kept from draw to draw, see weighed_against_
+    std::vector<double> new_weight_;               // likewise, or empty
+    std::vector<double> drawable_, new_drawable_;  // the same of one slot's draws
+    bool valued_ = false;                          // whether any candidate has an exploration value
+    std::vector<std::int32_t> best_;               // the best that fit into the slots that are left, in order
+    // For which best the weights were made: a candidate (Boltzmann), 0 if they hold for any (budgeted), -1 for none.
     std::int32_t weighed_against_ = -1;
     std::vector<Choice> chosen_;
 };

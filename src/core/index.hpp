@@ -47,12 +47,13 @@ inline Geometry make_geometry(const Rows& routing) {
 }
 
 struct Header {
-    static constexpr std::uint32_t current = 2, this_order = 0x01020304;
+    static constexpr std::uint32_t current = 3, this_order = 0x01020304;
     std::array<char, 8> magic = {'t', 'r', 'e', 'e', 't', 'o', 'p', 'L'};
     std::uint32_t version = current, byte_order = this_order;
     std::uint64_t bytes = 0, columns = 0, nodes = 0, arms = 0, chunks = 0, weights = 0;
     std::uint32_t geometric = 0, directory = 0;  // its checksum
-    std::uint8_t unused[52] = {};
+    std::uint32_t arm_routes = 0;                // whether arms have routing functions of their own
+    std::uint8_t unused[48] = {};
     std::uint32_t checksum = 0;  // of all before it
 
     std::uint32_t own_checksum() const {
@@ -62,11 +63,13 @@ struct Header {
 static_assert(sizeof(Header) == 2 * line_bytes);
 
 // One chunk per block, then one per leaf. Slots of a block's chunk: node i routes in slot i and is rewarded in slot
-// (nodes + i). Of a leaf's: its arms in order of position.
+// (nodes + i). Of a leaf's: its arms in order of position; where arms have routing functions of their own, those follow
+// in the same order.
 struct Index {
     Walk walk;
     Arena arena;
     std::span<const Entry> entries;
+    bool arm_routes = false;  // whether arms have routing functions of their own
 
     Chunk chunk(std::int32_t number) const { return {arena, entries[number]}; }
     const Header& header() const { return *reinterpret_cast<const Header*>(arena.at(0)); }
@@ -75,13 +78,13 @@ struct Index {
 inline std::uint64_t whole_lines(std::uint64_t bytes) { return (bytes + line_bytes - 1) / line_bytes * line_bytes; }
 
 // The slots of every chunk follow from the tree.
-inline std::uint32_t slots_of(const Walk& walk, const Layout& tree, std::size_t chunk) {
+inline std::uint32_t slots_of(const Walk& walk, const Layout& tree, bool arm_routes, std::size_t chunk) {
     if (chunk < walk.blocks.size()) return 2 * static_cast<std::uint32_t>(walk.blocks[chunk].count);
     const std::int32_t leaf = walk.leaves[chunk - walk.blocks.size()];
-    return static_cast<std::uint32_t>(tree.end[leaf] - tree.begin[leaf]);
+    return (arm_routes ? 2 : 1) * static_cast<std::uint32_t>(tree.end[leaf] - tree.begin[leaf]);
 }
 
-// Reward rows: nodes first, then arms.
+// Rows of rewards, and of routing where arms have any: nodes first, then arms.
 inline void add_members(ChunkBuilder& builder, const Walk& walk, const Layout& tree, const Rows& routing,
                         const Rows& rewards, bool geometric, std::size_t chunk) {
     if (chunk < walk.blocks.size()) {
@@ -97,16 +100,20 @@ inline void add_members(ChunkBuilder& builder, const Walk& walk, const Layout& t
     const std::int32_t leaf = walk.leaves[chunk - walk.blocks.size()];
     for (std::int32_t p = tree.begin[leaf]; p < tree.end[leaf]; ++p)
         builder.add(rewards[tree.nodes() + tree.arm_at[p]], static_cast<std::uint32_t>(p - tree.begin[leaf]));
+    if (routing.size() == tree.nodes()) return;
+    for (std::int32_t p = tree.begin[leaf]; p < tree.end[leaf]; ++p)
+        builder.add(routing[tree.nodes() + tree.arm_at[p]],
+                    static_cast<std::uint32_t>(tree.end[leaf] - 2 * tree.begin[leaf] + p));
 }
 
 inline Index make_index(const Layout& tree, const Rows& routing, const Rows& rewards, bool geometric, int threads) {
-    Index index{make_walk(tree), {}, {}};
+    Index index{make_walk(tree), {}, {}, routing.size() > tree.nodes()};
     const Walk& walk = index.walk;
     std::vector<Entry> entries(walk.blocks.size() + walk.leaves.size());
     std::vector<ChunkBuilder> builders(worker_count(threads, entries.size()), ChunkBuilder(rewards.columns));
     parallel_for(entries.size(), threads, 1, [&](int worker, std::size_t i) {
         add_members(builders[worker], walk, tree, routing, rewards, geometric, i);
-        entries[i] = builders[worker].measure(slots_of(walk, tree, i));
+        entries[i] = builders[worker].measure(slots_of(walk, tree, index.arm_routes, i));
     });
     Header header;
     header.bytes = whole_lines(sizeof(Header) + entries.size() * sizeof(Entry));
@@ -123,6 +130,7 @@ inline Index make_index(const Layout& tree, const Rows& routing, const Rows& rew
     header.chunks = entries.size();
     header.weights = routing.value.size() + rewards.value.size();
     header.geometric = geometric;
+    header.arm_routes = index.arm_routes;
     header.directory = crc32(std::as_bytes(std::span(entries)));
     header.checksum = header.own_checksum();
     index.arena = Arena::make(header.bytes);
@@ -156,7 +164,8 @@ inline bool fits(const Entry& entry, std::uint32_t slots, const Header& header) 
 
 // A layout that was written before, in memory that outlives the index. Header, directory and sizes are checked here;
 // weights and look-up lines when they are read.
-inline Index open_index(const Layout& tree, std::int64_t columns, bool geometric, std::span<const std::byte> bytes) {
+inline Index open_index(const Layout& tree, std::int64_t columns, bool geometric, bool arm_routes,
+                        std::span<const std::byte> bytes) {
     const auto fail = [](const std::string& why) { throw std::invalid_argument("serving layout: " + why); };
     if (reinterpret_cast<std::uintptr_t>(bytes.data()) % line_bytes != 0)
         fail("its memory does not begin at a multiple of 64 bytes");
@@ -170,17 +179,18 @@ inline Index open_index(const Layout& tree, std::int64_t columns, bool geometric
     if (header.checksum != header.own_checksum()) fail("the header does not have its own checksum; it is corrupt");
     if (header.bytes != bytes.size())
         fail(std::to_string(bytes.size()) + " bytes; " + std::to_string(header.bytes) + " were written");
-    Index index{make_walk(tree), Arena::borrow(bytes), {}};
+    Index index{make_walk(tree), Arena::borrow(bytes), {}, arm_routes};
     const std::size_t chunks = index.walk.blocks.size() + index.walk.leaves.size();
     if (header.nodes != tree.nodes() || header.arms != tree.arms() || header.chunks != chunks ||
-        header.columns != static_cast<std::uint64_t>(columns) || header.geometric != geometric)
+        header.columns != static_cast<std::uint64_t>(columns) || header.geometric != geometric ||
+        header.arm_routes != arm_routes)
         fail("made for another model: " + std::to_string(header.nodes) + " nodes, " + std::to_string(header.arms) +
              " arms, " + std::to_string(header.columns) + " columns");
     if (chunks > (bytes.size() - sizeof(Header)) / sizeof(Entry)) fail("too short for its directory");
     index.entries = {reinterpret_cast<const Entry*>(index.arena.at(sizeof(Header))), chunks};
     if (header.directory != crc32(std::as_bytes(index.entries))) fail("the directory is corrupt");
     for (std::size_t i = 0; i < chunks; ++i)
-        if (!fits(index.entries[i], slots_of(index.walk, tree, i), header))
+        if (!fits(index.entries[i], slots_of(index.walk, tree, arm_routes, i), header))
             fail("entry " + std::to_string(i) + " of the directory is out of bounds");
     ask_for_huge_pages(bytes.data(), bytes.size());
     return index;

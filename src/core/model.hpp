@@ -36,8 +36,9 @@ inline Model make_model(std::span<const std::int32_t> parents, std::span<const s
     Model model;
     model.tree = make_layout(parents, leaf_of);
     const Layout& tree = model.tree;
-    if (routing.size() != tree.nodes() || rewards.size() != tree.nodes() + tree.arms() ||
-        routing.columns != rewards.columns)
+    const bool arm_routes = routing.size() != tree.nodes();
+    if ((arm_routes && (geometric || routing.size() != tree.nodes() + tree.arms())) ||
+        rewards.size() != tree.nodes() + tree.arms() || routing.columns != rewards.columns)
         throw std::invalid_argument("a tree of " + std::to_string(tree.nodes()) + " nodes and " +
                                     std::to_string(tree.arms()) + " arms does not fit routing of shape (" +
                                     std::to_string(routing.size()) + ", " + std::to_string(routing.columns) +
@@ -61,7 +62,7 @@ inline Model open_model(std::span<const std::int32_t> parents, std::span<const s
     if (routing.columns < 1) throw std::invalid_argument("routing lacks the column of the bias");
     model.columns = routing.columns;
     model.geometric = geometric;
-    model.index = open_index(model.tree, routing.columns, geometric, layout);
+    model.index = open_index(model.tree, routing.columns, geometric, routing.size() != model.tree.nodes(), layout);
     if (geometric) {
         validate(routing, "routing");
         if (routing.size() != model.tree.nodes())

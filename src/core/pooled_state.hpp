@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <stdexcept>
@@ -14,17 +16,27 @@
 
 namespace treetop {
 
+struct Added {
+    std::int32_t position, trials;  // in tree order; how often it was shown
+};
+
 // Scores of an arm start from `means` at its route, those of a pruned node from `node_mean`. Empty: all start from 0.
 struct PooledState {
-    std::vector<float> means;          // at evenly spaced values of slack(route) in [0, widest], linear in between
-    float node_mean = 0;               // one mean, whatever the route
-    double leaf_factor = 1;            // leaves that survive the last level, times the beam
-    std::vector<float> inverse_count;  // of each arm, in tree order: 1 / (1 + samples)
-    std::vector<float> node_value;     // of each node: the mean trial value of the arms below it
+    std::array<float, 2> weights{1, 1};  // of the components: the pooled mean, the arm's regressor
+    std::vector<float> means;            // at evenly spaced values of slack(route) in [0, widest], linear in between
+    float node_mean = 0;                 // one mean, whatever the route
+    double leaf_factor = 1;              // leaves that survive the last level, times the beam
+    std::vector<float> inverse_count;    // of each arm, in tree order: 1 / (1 + samples)
+    std::vector<float> node_value;       // of each node: the mean trial value of the arms below it
+    std::vector<Added> added;            // arms that were added, in tree order
+    double exploration_net = 0;          // what found arms have earned less what draws cost, per reward of all
     static constexpr double widest = 4;
-    static constexpr float score_floor = 1e-4f, sample_share = 0.1f;
+    static constexpr std::size_t most_components = 2;  // room for them in every candidate; two fill its padding
 
     bool empty() const { return means.empty(); }
+
+    // How many terms a score is the weighted sum of: the pooled mean, and what the arm's own regressor says.
+    std::size_t components() const { return empty() ? 0 : most_components; }
 
     // How many leaves a beam ends with. Nodes have no regressors here: what those cost is spent on arms.
     std::int64_t leaves(std::int64_t beam) const {
@@ -41,15 +53,11 @@ struct PooledState {
         return means[i] + part * (means[i + 1] - means[i]);
     }
 
-    // The value of one more sample of an arm: 0.1 * max(score, 1e-4) / (1 + samples).
-    static float exploration_value(float score, float inverse_count) {
-        return sample_share * std::max(score, score_floor) * inverse_count;
-    }
+    // What one more sample of an arm is worth: little where there are many.
+    static float exploration_value(float score, float inverse_count) { return std::max(score, 0.0f) * inverse_count; }
 
     // What a draw through a node brings later: the trial value of its arms, on average.
-    float exploration_value(std::int32_t node) const {
-        return empty() ? 0.0f : std::max(node_value[node], sample_share * score_floor);
-    }
+    float exploration_value(std::int32_t node) const { return empty() ? 0.0f : node_value[node]; }
 };
 
 // Of each node the mean over the arms below it, which are given by id.
@@ -64,14 +72,17 @@ inline std::vector<float> means_below(const Layout& tree, std::span<const float>
     return means;
 }
 
-// `sample_count` and `trial_value` (the expected later gain of showing an arm once) are of each arm by id.
+// Of each arm by id: `sample_count`, `trial_value` (the expected later gain of showing it once) and `new_trials` (how
+// often an arm that was added was shown; -1 for the others).
 inline PooledState make_pooled_state(const Layout& tree, std::span<const float> means, double node_mean,
                                      double leaf_factor, std::span<const std::int32_t> sample_count,
-                                     std::span<const float> trial_value) {
-    if (means.size() < 2 || sample_count.size() != tree.arms() || trial_value.size() != tree.arms())
+                                     std::span<const float> trial_value, std::span<const std::int32_t> new_trials) {
+    if (means.size() < 2 || sample_count.size() != tree.arms() || trial_value.size() != tree.arms() ||
+        new_trials.size() != tree.arms())
         throw std::invalid_argument(std::to_string(means.size()) + " pooled means, " +
-                                    std::to_string(sample_count.size()) + " counts of samples and " +
-                                    std::to_string(trial_value.size()) + " trial values do not fit " +
+                                    std::to_string(sample_count.size()) + " counts of samples, " +
+                                    std::to_string(trial_value.size()) + " trial values and " +
+                                    std::to_string(new_trials.size()) + " counts of trials do not fit " +
                                     std::to_string(tree.arms()) + " arms");
     const auto finite = [](const char* what, double value) {
         if (!std::isfinite(value)) throw std::invalid_argument(std::string(what) + " is " + std::to_string(value));
@@ -87,8 +98,11 @@ inline PooledState make_pooled_state(const Layout& tree, std::span<const float> 
     pooled.node_mean = static_cast<float>(node_mean);
     pooled.leaf_factor = leaf_factor;
     pooled.inverse_count.reserve(tree.arms());
-    for (const std::int32_t arm : tree.arm_at)
+    for (std::size_t p = 0; p < tree.arms(); ++p) {
+        const std::int32_t arm = tree.arm_at[p];
         pooled.inverse_count.push_back(1.0f / (1.0f + static_cast<float>(sample_count[arm])));
+        if (new_trials[arm] >= 0) pooled.added.push_back({static_cast<std::int32_t>(p), new_trials[arm]});
+    }
     pooled.node_value = means_below(tree, trial_value);
     return pooled;
 }

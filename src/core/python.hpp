@@ -25,6 +25,9 @@ template <class T>
 using Out2 = nb::ndarray<nb::numpy, T, nb::ndim<2>, nb::c_contig>;
 
 template <class T>
+using Out3 = nb::ndarray<nb::numpy, T, nb::ndim<3>, nb::c_contig>;
+
+template <class T>
 std::span<const T> view(const In<T>& array) {
     return {array.data(), array.size()};
 }

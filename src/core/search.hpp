@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -20,11 +21,12 @@ namespace treetop {
 
 // What the search returns: an arm of a surviving leaf (S_x), or a pruned node standing for all its arms (I_x).
 struct Candidate {
-    std::int32_t id;
-    bool node;
-    float score;      // the reward model's estimate
-    double route;     // log of the product of routing scores down to the leaf or node
-    float value = 0;  // of exploring it: what showing it brings later, by what it teaches
+    std::int32_t id = 0;
+    bool node = false;
+    float score = 0;   // the reward model's estimate
+    float value = 0;   // of exploring it: what showing it brings later, by what it teaches
+    double route = 0;  // log of the product of routing scores down to the leaf or node
+    std::array<float, PooledState::most_components> parts{};  // the terms of the score
 };
 
 // Better: a higher score; on a tie single arms before nodes, then the lower id.
@@ -62,7 +64,8 @@ public:
         }
     }
 
-    // The log routing scores of the leaves that hold the given arms, whatever a beam would keep; -1 stands for no arm.
+    // The log routing scores of the given arms, whatever a beam would keep: those of their leaves, and of their own
+    // where arms have any. -1 stands for no arm.
     void routes(const Row& x, std::span<const std::int32_t> arms, double* out) {
         prepare(x);
         places_.clear();
@@ -80,12 +83,16 @@ public:
             frontier_.clear();
             std::copy_if(children_.begin(), children_.end(), std::back_inserter(frontier_), leads);
         }
+        if (model_.index.arm_routes) {
+            for (Visit& leaf : frontier_) leaf.scored = plan(at(leaf).chunk);
+            score(x);
+        }
         for (std::size_t i = 0; i < arms.size(); ++i) {
             out[i] = std::numeric_limits<double>::quiet_NaN();
             if (arms[i] < 0) continue;
             const std::int32_t place = model_.tree.position_of[arms[i]];
             for (const Visit& leaf : frontier_)
-                if (at(leaf).begin <= place && place < at(leaf).end) out[i] = leaf.route;
+                if (at(leaf).begin <= place && place < at(leaf).end) out[i] = route_of(leaf, place);
         }
     }
 
@@ -98,7 +105,7 @@ public:
             expand(x, {});
             if (children_.empty()) break;  // no arm below any child
             found_.clear();
-            keep_best(1);
+            keep_best(1, 1);
         }
         return at(frontier_[0]).begin;
     }
@@ -149,7 +156,7 @@ private:
         while (inner(frontier_)) {
             expand(x, eligible);
             if (width.beta < 0)
-                keep_best(model_.pooled.empty() || inner(children_) ? width.beam : model_.pooled.leaves(width.beam));
+                keep_best(width.beam, model_.pooled.leaves(width.beam));
             else
                 keep_near(std::log(width.beta));
         }
@@ -189,11 +196,14 @@ private:
         }
     }
 
-    // log g(x). Linear: g = exp(-max(0, 1 - w.[x; 1])^3). Geometric: g = min(1, rad / |x - ctr|).
+    // log g(x) of a node, or of arm -1 - node. Linear: g = exp(-max(0, 1 - w.[x; 1])^3). Geometric: g = min(1, rad / |x
+    // - ctr|).
     double log_route(std::int32_t node, float dot) const {
         if (!std::isfinite(dot))
-            throw std::invalid_argument("the routing score of node " + std::to_string(node) + " is " +
-                                        std::to_string(dot) + "; context or weights are too large");
+            throw std::invalid_argument(
+                "the routing score of " +
+                (node < 0 ? "arm " + std::to_string(-1 - node) : "node " + std::to_string(node)) + " is " +
+                std::to_string(dot) + "; context or weights are too large");
         if (!model_.geometric) {
             const double slack = std::max(0.0, 1.0 - static_cast<double>(dot));
             return -(slack * slack * slack);
@@ -204,21 +214,38 @@ private:
     }
 
     // children_ -> the best `beam` by path score into frontier_ (ties: the lower node id), the others into found_; both
-    // keep the order of children_.
-    void keep_best(std::int64_t beam) {
+    // keep the order of children_. If these are leaves, the level is the last: then the best `leaves` leaves survive,
+    // and nodes above leaves do not, which may be there where leaves are not all equally deep.
+    void keep_best(std::int64_t beam, std::int64_t leaves) {
         frontier_.clear();
         if (static_cast<std::int64_t>(children_.size()) <= beam) {
             frontier_.swap(children_);
             return;
         }
-        const auto ahead = [](const Visit& a, const Visit& b) {
-            return a.route != b.route ? a.route > b.route : a.node < b.node;
-        };
         order_ = children_;
-        std::nth_element(order_.begin(), order_.begin() + (beam - 1), order_.end(), ahead);
-        const Visit last = order_[beam - 1];
-        for (const Visit& visit : children_) keep(visit, !ahead(last, visit));
+        bool last = false;
+        if (leaves > beam) {
+            last = !inner(order_);
+            if (!last) {
+                select(beam);
+                last = !inner(std::span(order_).first(static_cast<std::size_t>(beam)));
+            }
+        }
+        if (last) {
+            std::erase_if(order_, [&](const Visit& visit) { return at(visit).children > 0; });
+            beam = std::min(leaves, static_cast<std::int64_t>(order_.size()));
+        }
+        select(beam);
+        const Visit worst = order_[beam - 1];
+        for (const Visit& visit : children_) keep(visit, !ahead(worst, visit) && !(last && at(visit).children > 0));
     }
+
+    static bool ahead(const Visit& a, const Visit& b) {
+        return a.route != b.route ? a.route > b.route : a.node < b.node;
+    }
+
+    // The best `n` of order_ come first.
+    void select(std::int64_t n) { std::nth_element(order_.begin(), order_.begin() + (n - 1), order_.end(), ahead); }
 
     // Section 4: a node is far from x if its own g(x) <= beta, and then stands for its arms.
     void keep_near(double limit) {
@@ -231,8 +258,14 @@ private:
             frontier_.push_back(visit);
             return;
         }
-        const float score = visit.score + model_.pooled.node_mean;
-        found_.push_back({visit.node, true, score, visit.route, model_.pooled.exploration_value(visit.node)});
+        Candidate& node = found_.emplace_back();
+        node.id = visit.node;
+        node.node = true;
+        node.score = visit.score + model_.pooled.node_mean;
+        node.value = model_.pooled.exploration_value(visit.node);
+        node.route = visit.route;
+        node.parts[0] = model_.pooled.node_mean;
+        node.parts[1] = visit.score;
     }
 
     // The eligible arms of the surviving leaves.
@@ -247,17 +280,44 @@ private:
             const float* scores = slots_.data() + leaf.scored;
             if (model_.pooled.empty()) {
                 eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
-                    found_.push_back({model_.tree.arm_at[p], false, scores[p - begin], leaf.route});
+                    Candidate& arm = add_arm(p, route_of(leaf, p));
+                    arm.score = scores[p - begin];
                 });
                 continue;
             }
-            const float base = model_.pooled.mean(leaf.route);
+            const PooledState& pooled = model_.pooled;
+            float mean = pooled.mean(leaf.route);  // of all arms, unless they have routes of their own
             eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
-                const float score = scores[p - begin] + base;
-                const float value = PooledState::exploration_value(score, model_.pooled.inverse_count[p]);
-                found_.push_back({model_.tree.arm_at[p], false, score, leaf.route, value});
+                const float residual = scores[p - begin];
+                Candidate& arm = add_arm(p, leaf.route);
+                if (model_.index.arm_routes) {
+                    arm.route = route_of(leaf, p);
+                    mean = pooled.mean(arm.route);
+                }
+                arm.score = pooled.weights[0] * mean + pooled.weights[1] * residual;
+                arm.value = PooledState::exploration_value(arm.score, pooled.inverse_count[p]);
+                arm.parts[0] = mean;
+                arm.parts[1] = residual;
             });
         }
+    }
+
+    // The log routing score of an arm at a position of a leaf that was scored: that of the leaf, or, where arms have
+    // routing functions of their own, that of the leaf's parent and the arm. An arm's function tells it from all arms
+    // below that parent, so the leaf's own would count twice.
+    double route_of(const Visit& leaf, std::int32_t position) const {
+        if (!model_.index.arm_routes) return leaf.route;
+        const Node& node = at(leaf);
+        const float dot = slots_[leaf.scored + static_cast<std::size_t>(node.end - 2 * node.begin + position)];
+        return leaf.route - leaf.own + log_route(-1 - model_.tree.arm_at[position], dot);
+    }
+
+    // Filled in where it lies: copying what was just written field by field took longer than all the rest of it.
+    Candidate& add_arm(std::int32_t position, double route) {
+        Candidate& arm = found_.emplace_back();
+        arm.id = model_.tree.arm_at[position];
+        arm.route = route;
+        return arm;
     }
 
     // Room for a chunk's scores, zeros at first; score() fills in what was planned.

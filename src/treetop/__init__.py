@@ -54,12 +54,14 @@ from treetop.learning.refit import Learner, refit
 from treetop.learning.routes import RouteCache
 from treetop.learning.schedule import Epochs
 from treetop.log.records import Event, Reward, StoredEvent
+from treetop.model.learned_routing import LearnedRouting
 from treetop.model.model import Model
 from treetop.model.pooled_state import PooledState
+from treetop.policy.budgeted import Budgeted
 from treetop.policy.eligibility import Eligible
 from treetop.policy.flat import FlatPolicy, ScoresAllArms
 from treetop.policy.policy import Policy
-from treetop.policy.strategies import IGW, Boltzmann, CandidateStrategy, CostAware, EpsilonGreedy, Greedy, Strategy
+from treetop.policy.strategies import IGW, Boltzmann, CandidateStrategy, EpsilonGreedy, Greedy, Strategy
 from treetop.records import Candidates, Decision, Decisions, Explanation, Feedback
 from treetop.simulation.history import History
 from treetop.simulation.observation import Observer
@@ -74,12 +76,12 @@ __all__ = [
     "Bandit",
     "begin",
     "Boltzmann",
+    "Budgeted",
     "Candidates",
     "CandidateStrategy",
     "Catalogue",
     "Client",
     "Config",
-    "CostAware",
     "Dataset",
     "Decision",
     "Decisions",
@@ -104,6 +106,7 @@ __all__ = [
     "IGW",
     "InvalidModel",
     "LabelSamples",
+    "LearnedRouting",
     "Learner",
     "LearnerConfig",
     "Learning",

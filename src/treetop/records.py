@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,13 +28,22 @@ from treetop.arrays import (
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """The effective arms of one context: single arms by id, then nodes by id, so that the first of equals wins."""
+    """The effective arms of one context: single arms by id, then nodes by id, so that the first of equals wins.
+
+    `components` (n, C) are the terms of each score, which add up to it; C = 0 where a model has none.
+    """
 
     is_node: Bools
     id: Ints
     route: Floats
     score: Float32s
-    exploration_value: Float32s  # what showing it brings later, by what it teaches; 0 where no learner says it
+    exploration_value: Float32s  # how much a draw prefers it: much where samples are few; 0 where no learner says it
+    components: Any = field(default=None, kw_only=True)
+    new_share: Float32s | None = field(default=None, kw_only=True)  # which part of its arms are new; None if none is
+
+    def __post_init__(self) -> None:
+        if self.components is None:
+            object.__setattr__(self, "components", np.zeros((len(self.id), 0), np.float32))
 
     def __len__(self) -> int:
         return len(self.id)
@@ -46,7 +55,9 @@ class Candidates:
         array([7])
         """
         columns = (self.is_node, self.id, self.route, self.score, self.exploration_value)
-        return Candidates(*(column[places] for column in columns))
+        new = None if self.new_share is None else self.new_share[places]
+        chosen = (column[places] for column in columns)
+        return Candidates(*chosen, components=self.components[places], new_share=new)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +92,8 @@ class Decision:
     """The slots of one event.
 
     `propensities` are exact, each given the slots before it; `explored` says which slots the strategy drew; `nodes` is
-    -1 for an arm chosen by itself, else the node it was drawn through.
+    -1 for an arm chosen by itself, else the node it was drawn through. `components` (slots, C) are the terms of each
+    score as the deciding model gave them; None stands for a model without (C = 0).
 
     >>> print(Decision("visit-1", 0, [3, 4], [1.0, 0.5], [0.2, 0.1], [False, True], [-1, 2]))
     decision visit-1 (epoch 0)
@@ -96,6 +108,11 @@ class Decision:
     scores: Float32s
     explored: Bools
     nodes: Ints
+    components: Any = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.components is None:
+            object.__setattr__(self, "components", np.zeros((len(self.arms), 0), np.float32))
 
     def __len__(self) -> int:
         return len(self.arms)
@@ -116,7 +133,8 @@ class Decision:
 
 @dataclass(frozen=True, eq=False)
 class Decisions:
-    """Many decisions: the fields of Decision as (n, k) arrays; slots that could not be filled hold -1.
+    """Many decisions: the fields of Decision as (n, k) arrays; slots that could not be filled hold -1. `components` are
+    (n, k, C), 0 in such slots.
 
     >>> two = np.array([[3, 4], [5, -1]])
     >>> shown = Decisions(None, 0, two, np.ones((2, 2)), np.zeros((2, 2)), two == 4, np.full((2, 2), -1))
@@ -131,6 +149,11 @@ class Decisions:
     scores: Float32s
     explored: Bools
     nodes: Ints
+    components: Any = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.components is None:
+            object.__setattr__(self, "components", np.zeros((*np.shape(self.arms), 0), np.float32))
 
     def __len__(self) -> int:
         return len(self.arms)
@@ -151,6 +174,7 @@ class Decisions:
             self.scores[i, :n],
             self.explored[i, :n],
             self.nodes[i, :n],
+            components=self.components[i, :n],
         )
 
 
@@ -160,7 +184,9 @@ class Feedback:
 
     A reward that is NaN was not observed; nodes may be None where no arm came through one; `reward_range=None` lifts
     the limits (for simulated unbounded rewards). `appeared` says before how many of the rounds each arm could not be
-    shown yet, None where all could from the first on. Histories add up: `history + today`.
+    shown yet, None where all could from the first on. `components` (n, k, C) are the terms of the scores as the
+    deciding models gave them, NaN in slots where nobody knows, None if no slot has any. Histories add up: `history +
+    today`.
 
     >>> monday = Feedback([[1.0, 0.0]], arms=[[3, 4]], nodes=[[-1, 2]], rewards=[[1.0, float("nan")]])
     >>> monday.observed
@@ -175,6 +201,7 @@ class Feedback:
     rewards: Any
     reward_range: tuple[float, float] | None = (0.0, 1.0)
     appeared: Any = None
+    components: Any = None
 
     def __post_init__(self) -> None:
         contexts = as_rows(self.contexts)
@@ -193,6 +220,8 @@ class Feedback:
                     f"{(len(contexts), arms.shape[-1])}"
                 )
         _check_rewards(rewards, arms, self.reward_range)
+        if self.components is not None:
+            object.__setattr__(self, "components", _as_components(self.components, arms))
         if self.appeared is not None:
             appeared = as_indices(self.appeared, len(contexts) + 1, "rounds before arms appeared")
             if appeared.ndim != 1:
@@ -214,7 +243,9 @@ class Feedback:
         >>> Feedback.of([[1.0, 0.0]], shown, [[1.0, 0.0]])
         Feedback(1 rounds, 2 slots, 2 rewards observed)
         """
-        return cls(contexts, shown.arms, shown.nodes, rewards)
+        count = shown.components.shape[-1]
+        components = shown.components.reshape(-1, shown.components.shape[-2], count) if count else None
+        return cls(contexts, shown.arms, shown.nodes, rewards, components=components)
 
     @classmethod
     def none(cls, features: int, k: int) -> Feedback:
@@ -230,8 +261,22 @@ class Feedback:
     def observed(self) -> Bools:
         return np.asarray(~np.isnan(self.rewards))
 
+    def head(self, n: int) -> Feedback:
+        """The first n rounds alone, as they are known now.
+
+        >>> (Feedback.none(1, 2) + Feedback([[1.0]], [[3, 4]], None, [[1.0, 0.0]])).head(0)
+        Feedback(0 rounds, 2 slots, 0 rewards observed)
+        """
+        known = None if self.components is None else self.components[:n]
+        appeared = None if self.appeared is None else np.minimum(self.appeared, n)
+        slots = self.arms[:n], self.nodes[:n], self.rewards[:n]
+        return Feedback(self.contexts.head(n), *slots, self.reward_range, appeared, known)
+
     def __add__(self, later: Feedback) -> Feedback:
-        """Both histories, one after the other; the one with fewer slots is padded with slots that show nothing."""
+        """Both histories, one after the other; the one with fewer slots is padded with slots that show nothing.
+
+        Histories with different numbers of components raise ValueError.
+        """
         if not isinstance(later, Feedback):
             return NotImplemented
         k = max(self.arms.shape[1], later.arms.shape[1])
@@ -241,7 +286,21 @@ class Feedback:
         )
         contexts = sp.vstack([self.contexts.csr(), later.contexts.csr()], format="csr")
         same = self.reward_range == later.reward_range
-        return Feedback(contexts, arms, nodes, rewards, self.reward_range if same else None, self._appeared(later))
+        limits = self.reward_range if same else None
+        return Feedback(contexts, arms, nodes, rewards, limits, self._appeared(later), self._components(later, k))
+
+    def _components(self, later: Feedback, k: int) -> Float32s | None:
+        """The components of both histories, in k slots; NaN for the one that has none."""
+        counts = [part.components.shape[2] for part in (self, later) if part.components is not None]
+        if not counts:
+            return None
+        if counts[0] != counts[-1]:
+            raise ValueError(f"a history with {counts[0]} components cannot be joined with one with {counts[1]}")
+        joined = np.full((len(self) + len(later), k, counts[0]), np.nan, np.float32)
+        for part, first in ((self, 0), (later, len(self))):
+            if part.components is not None:
+                joined[first : first + len(part), : part.arms.shape[1]] = part.components
+        return joined
 
     def _appeared(self, later: Feedback) -> Ints | None:
         """When arms appeared in both histories; one that only the later one knows of appeared there."""
@@ -285,6 +344,22 @@ def _check_rewards(rewards: NDArray[Any], arms: Ints, limits: tuple[float, float
     if ((arms < 0) & ~np.isnan(rewards)).any():
         t, slot = np.argwhere((arms < 0) & ~np.isnan(rewards))[0]
         raise ValueError(f"round {t}, slot {slot} has a reward but no arm (-1)")
+
+
+def _as_components(given: object, arms: Ints) -> Float32s | None:
+    """Components that fit the arms, NaN where there is no arm; None if there are none of them."""
+    components = as_float32s(given, "components")
+    n, k = arms.shape
+    if components.ndim != 3 or components.shape[:2] != (n, k):
+        raise ValueError(
+            f"components have shape {components.shape}; {n} contexts and {k} slots need ({n}, {k}, number of them)"
+        )
+    if np.isinf(components).any():
+        t, slot, i = np.argwhere(np.isinf(components))[0]
+        value = components[t, slot, i]
+        raise ValueError(f"component {i} of round {t}, slot {slot} is {value}; it must be finite, or NaN if unknown")
+    known = np.where((arms < 0)[:, :, None], np.float32(np.nan), components)
+    return known if known.shape[2] else None
 
 
 def _as_range(limits: object) -> tuple[float, float]:

@@ -62,7 +62,7 @@ def test_the_library_and_the_folder_decide_the_same(tmp_path: Path, name: str) -
     with Bandit.open(folder) as bandit:
         first = bandit.snapshot.model
         known = treetop.LabelSamples.of(first.tree, X[:300], Y[:300], beam=5)
-        strategy = treetop.IGW() if name == "paper" else treetop.CostAware()
+        strategy = treetop.IGW() if name == "paper" else treetop.Budgeted()
         policy = treetop.Policy(k=4, explore=2, beam=5, strategy=strategy)
         for i in range(60):
             shown, plain = bandit.decide(X[i], event_id=f"e{i}"), policy.decide(first, X[i], event_id=f"e{i}")

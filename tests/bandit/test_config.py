@@ -6,6 +6,7 @@ import pytest
 from helpers.running import settings
 
 from treetop.bandit import config
+from treetop.learning.learners import make_learner
 
 
 def test_settings_are_read_as_they_are_written_and_mistakes_named(tmp_path: Path) -> None:
@@ -20,7 +21,7 @@ def test_settings_are_read_as_they_are_written_and_mistakes_named(tmp_path: Path
         ("[policy]\nk = 0", r"\[policy\] k is 0"),
         ("[policy]\nk = 2", "explore is 3"),
         ('[policy]\nstrategy = "magic"', "must be one of igw"),
-        ("[policy]\nparameters = {Q = 1}", "cost-aware has no 'Q'"),
+        ("[policy]\nparameters = {Q = 1}", "budgeted has no 'Q'"),
         ("policy = 3", "must be a table"),
         ("[refit]\nkeep = 1", "keep is 1"),
         ("[rewards]\ndefault_reward = 2.0", "default_reward is 2.0"),
@@ -36,3 +37,13 @@ def test_settings_are_read_as_they_are_written_and_mistakes_named(tmp_path: Path
         (tmp_path / "config.toml").write_text(text)
         with pytest.raises(ValueError, match=message):
             config.read_config(tmp_path / "config.toml")
+
+
+@pytest.mark.parametrize(("name", "own"), [("paper", 1.0), ("treetop", None)])
+def test_a_learner_without_a_cost_has_its_own(name: str, own: float | None) -> None:
+    for asked, cost in ((0, own), (0.0, own), (2.5, 2.5)):
+        made = config.parse_config(f'[learner]\nname = "{name}"\ncost = {asked}').learner.make_learner()
+        assert made.cost == cost  # type: ignore[attr-defined]
+    assert make_learner(name).cost == own  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="cost is -1"):
+        config.LearnerConfig(name, cost=-1)

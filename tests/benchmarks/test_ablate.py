@@ -30,9 +30,9 @@ def ground() -> Any:
 
 @pytest.mark.parametrize("scenario", ["stationary", "drift"])
 def test_with_everything_on_a_run_is_that_of_simulate(ground: Any, scenario: str) -> None:
-    settings = Settings("cost-aware", learner="treetop", scenario=scenario)
+    settings = Settings("budgeted", learner="treetop", scenario=scenario)
     record = execute(None, Plan(SMALL, (settings,)), dataset=ground.dataset)[0]
-    same = ablate.Ground(ground.dataset, scenario=scenario).play(ROWS["none"], "cost-aware", 0)
+    same = ablate.Ground(ground.dataset, scenario=scenario).play(ROWS["none"], "budgeted", 0)
     assert same.checksum == record.checksum
     assert same.settings["refits"] == record.settings["refits"] != []
 
@@ -68,10 +68,7 @@ def test_ablation_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
     text = call(ablate, words, monkeypatch, capsys)
     document = json.loads(out.read_text())
     assert [(cell["seed"], cell["off"], cell["strategy"]) for cell in document["cells"]] == [
-        (seed, off, strategy)
-        for seed in (0, 1)
-        for off in ("none", "doubling")
-        for strategy in ("cost-aware", "greedy")
+        (seed, off, strategy) for seed in (0, 1) for off in ("none", "doubling") for strategy in ("budgeted", "greedy")
     ]
     assert document["commands"] == [f"python benchmarks/ablate.py {' '.join(words)}"]
     assert document["machine"]
@@ -85,7 +82,7 @@ def test_ablation_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
                 if cell["off"] == "doubling" and cell["strategy"] == strategy
             ]
         )
-        for strategy in ("cost-aware", "greedy")
+        for strategy in ("budgeted", "greedy")
     ]
     assert f"| {means[0]:.3f} / {means[1]:.3f} |" in lines[-1]
 
@@ -101,11 +98,11 @@ def test_ablation_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_mean_over_fewer_seeds_says_so() -> None:
     stream = {"data": "mine", "scenario": "stationary", "rounds": 1000}
     played = [
-        ("none", "cost-aware", 0, 2.0),
-        ("none", "cost-aware", 1, 4.0),
+        ("none", "budgeted", 0, 2.0),
+        ("none", "budgeted", 1, 4.0),
         ("none", "greedy", 0, 2.0),
         ("none", "greedy", 1, 4.0),
-        ("moves", "cost-aware", 1, 3.0),
+        ("moves", "budgeted", 1, 3.0),
     ]
     names = ("off", "strategy", "seed", "mean_reward")
     made = [stream | dict(zip(names, cell, strict=True)) for cell in played]
@@ -172,7 +169,7 @@ def test_shapes_are_played_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_standard_error_is_of_paired_blocks() -> None:
     """Differences 1, -1, 3, 1 in four blocks: 4 in all, with a standard deviation of sqrt(8 / 3)."""
-    blocks = {"cost-aware": [11, 9, 13, 11], "greedy": [10, 10, 10, 10]}
+    blocks = {"budgeted": [11, 9, 13, 11], "greedy": [10, 10, 10, 10]}
     made = [
         {
             "shape": "a",

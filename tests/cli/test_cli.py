@@ -158,11 +158,44 @@ def test_simulate_json_is_the_contract(tmp_path: Path) -> None:
         assert run["mean_reward"] == twin["mean_reward"]
         assert run["settings"]["refits"] == [64, 128, 256]
         assert run["seconds"] >= 0
-        assert set(run) == {"strategy", "seed", "mean_reward", "late_reward", "checkpoints", "seconds", "settings"}
+        rewards = {"mean_reward", "late_reward", "exploration_cost", "checkpoints"}
+        assert set(run) == {"strategy", "seed", *rewards, "seconds", "settings"}
+        assert run["exploration_cost"] == twin["exploration_cost"]
+        assert (run["exploration_cost"] == 0) == (run["strategy"] == "greedy")
     line = json.loads((tmp_path / "out" / "runs.jsonl").read_text().splitlines()[0])
     assert first["runs"][0]["late_reward"] == pytest.approx(sum(line["blocks"][-40:]) / 60), "the last fifth"
     assert json.loads((tmp_path / "out" / "result.json").read_text())["runs"][0]["strategy"] == "igw"
     assert (tmp_path / "out" / "curves.png").exists()
+
+
+def test_simulate_plays_the_order_that_is_asked_for(tmp_path: Path) -> None:
+    words = ["simulate", str(folder(tmp_path, 400)), "--init", "100", "--horizon", "300", "--max-leaf", "4"]
+    plain, *others = (
+        json.loads(call(*words, *more, "--json").stdout)["runs"][0]
+        for more in ([], ["--order", "shuffled"], ["--order", "file"], ["--order", "blocks"])
+    )
+    assert [run["settings"]["order"] for run in (plain, *others)] == ["shuffled", "shuffled", "file", "blocks"]
+    assert plain["checkpoints"] == others[0]["checkpoints"]
+    assert len({str(run["checkpoints"]) for run in others}) == 3
+
+
+def test_simulate_without_a_refit_says_so(tmp_path: Path) -> None:
+    words = ["simulate", str(folder(tmp_path, 400)), "--learner", "treetop", "--init", "100", "--horizon", "300"]
+    words += ["--max-leaf", "4", "--first-epoch", "300"]
+    (run,) = json.loads(call(*words, "--json").stdout)["runs"]
+    assert run["settings"]["refits"] == []
+    assert run["mean_reward"] > 0, "the labels of the initialisation set are known from the start"
+    assert "was never refitted: --first-epoch is 300" in call(*words).stdout
+
+
+def test_the_table_has_the_cost_of_exploration(tmp_path: Path) -> None:
+    words = ["simulate", str(folder(tmp_path, 400)), "--strategy", "igw", "--strategy", "greedy", "--init", "100"]
+    words += ["--horizon", "300", "--max-leaf", "4", "--first-epoch", "64"]
+    igw = json.loads(call(*words, "--json").stdout)["runs"][0]
+    share = f"{igw['exploration_cost'] / igw['mean_reward']:.2%}"
+    lines = call(*words).stdout.splitlines()
+    assert any("igw" in line and f" {share} " in line for line in lines)
+    assert any("greedy" in line and " 0.00% " in line for line in lines)
 
 
 def test_simulate_learns_only_from_what_is_observed_and_refuses_another_plan(tmp_path: Path) -> None:
@@ -196,6 +229,7 @@ def test_simulate_learns_only_from_what_is_observed_and_refuses_another_plan(tmp
         (["simulate", "debian", "--k", "0"], "k is 0; it must lie in [1, 65536]"),
         (["simulate", "debian", "--explore", "9"], "explore is 9; it must lie in [0, 5]"),
         (["simulate", "debian", "--learner", "magic"], "it must be one of paper, treetop"),
+        (["simulate", "debian", "--order", "backwards"], "it must be one of shuffled, file, blocks"),
         (["simulate", "debian", "--init", "99999999"], "init is 99999999"),
         (["simulate", "debian", "--observer", "each:c=2"], "c is 2.0; it must be finite and lie in [1e-12, 1]"),
         (["tune", "debian", "--grid", "magic"], "grid is 'magic'; it must be one of paper, small"),

@@ -14,13 +14,14 @@ import pytest
 from helpers.datasets import folder, made_up
 
 import treetop
+from treetop.data.orders import ORDERS
 from treetop.experiments import run_folder
-from treetop.experiments.execute import execute
-from treetop.experiments.records import RunRecord, read_records
+from treetop.experiments.execute import Starter, execute
+from treetop.experiments.records import RunRecord, distinguishing_settings, read_records
 from treetop.experiments.settings import Plan, Settings
 from treetop.simulation.history import History
 from treetop.simulation.observation import Position
-from treetop.simulation.play import Environment, Learning, RunProgress, Tracking, begin
+from treetop.simulation.play import Environment, Learning, RunProgress, Tracking, begin, first_model
 from treetop.simulation.worlds import Labels
 
 COMMON = {"init": 100, "horizon": 2000, "max_leaf": 4, "first_epoch": 64}
@@ -97,6 +98,7 @@ def test_a_run_goes_on_after_any_epoch(tmp_path: Path) -> None:
         again = play(point)
         assert again.history.checksum() == whole.history.checksum()
         assert (again.mean_reward, again.checkpoints) == (whole.mean_reward, whole.checkpoints)
+        assert again.exploration_cost == whole.exploration_cost != 0
         assert (again.model.epoch, again.model.n_seen) == (whole.model.epoch, whole.model.n_seen)
         assert again.seconds >= point.seconds
     with pytest.raises(ValueError, match="cannot go on after 99 rounds with arms of shape"):
@@ -135,19 +137,21 @@ def test_an_unfinished_line_and_a_torn_state_are_as_if_never_written(tmp_path: P
 
 def test_a_state_of_other_versions_is_begun_anew(tmp_path: Path) -> None:
     path = run_folder.Folder(tmp_path)
-    history = replace(History.blank(4, 2), done=4, seconds=1.5)
+    history = replace(History.blank(4, 2), done=4, seconds=1.5, greedy_rewards=np.arange(4.0))
     path.save(0, history, {"numpy": "1"})
     assert path.saved(0, {"numpy": "2"}) is None
     assert path.saved(1, {"numpy": "1"}) is None
     kept = path.saved(0, {"numpy": "1"})
     assert kept is not None
     assert (kept.done, kept.seconds, kept.checksum()) == (4, 1.5, history.checksum())
+    assert kept.greedy_rewards.tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
         (small(horizon=300), r"plan.settings\[0\].horizon is 2000 there, 300 here"),
+        (small(order="file"), r"plan.settings\[0\].order is 'shuffled' there, 'file' here"),
         (small(seeds=(1,)), r"plan.seeds\[0\] is 0 there, 1 here"),
         (small("igw"), "plan.settings are 2 there, 1 here"),
         (small("igw", "epsilon"), r"plan.settings\[1\].strategy is 'greedy' there, 'epsilon' here"),
@@ -199,6 +203,7 @@ def test_a_record_says_what_was_played(tmp_path: Path) -> None:
     assert record.blocks == pytest.approx(collected.reshape(200, 10).sum(axis=1))
     assert record.late_reward == pytest.approx(played.late_reward) == pytest.approx(collected[-400:].mean())
     assert record.observed == pytest.approx(played.history.observed.mean(), abs=1e-6)
+    assert record.exploration_cost == played.exploration_cost > 0
     assert record.rounds == played.rounds == 2000
     assert record.settings["observer"] == "position:decay=0.5"
     assert record.settings["parameters"] == {"beta": 1.0}
@@ -206,6 +211,36 @@ def test_a_record_says_what_was_played(tmp_path: Path) -> None:
     assert record.dataset == data.facts()
     assert record == read_records(tmp_path)[0]
     assert list(json.loads((tmp_path / run_folder.RUNS).read_text())) == list(RunRecord.__dataclass_fields__)
+
+
+def test_every_order_is_played_as_it_is_drawn() -> None:
+    data, plain = made_up(600), small("igw").settings[0]
+    plan = Plan("made up", tuple(replace(plain, order=order) for order in ORDERS))
+    records = execute(None, plan, dataset=data)
+    for record, order in zip(records, ORDERS, strict=True):
+        stream = treetop.Stream.draw(data, 100, 2000, 0, order)
+        learning = Learning(epochs=treetop.Epochs.doubling(64))
+        played = treetop.run(stream, first_model(stream, 4), treetop.Policy(), learning=learning)
+        assert record.checksum == played.history.checksum()
+        assert record.settings["order"] == order
+    assert len({record.checksum for record in records}) == 3
+    named = distinguishing_settings([(record.strategy, record.settings) for record in records])
+    assert named == [("", f"order={order}") for order in ORDERS]
+
+
+def test_a_starter_tells_orders_apart() -> None:
+    data = made_up(600)
+    starter, settings = Starter(data), small("igw").settings[0].resolved(data)
+    shuffled = starter(settings, 0)[0]
+    assert starter(settings, 0)[0] is shuffled
+    in_order = starter(replace(settings, order="file"), 0)[0]
+    assert in_order.rows[:3].tolist() == [100, 101, 102]
+
+
+def test_in_the_order_of_the_file_the_horizon_is_what_is_left() -> None:
+    data = made_up(600)
+    record = execute(None, Plan.of("made up", ["igw"], init=100, max_leaf=4, order="file"), dataset=data)[0]
+    assert (record.rounds, record.settings["horizon"]) == (500, 500)
 
 
 @pytest.mark.parametrize("horizon", [1, 7, 199, 401])
@@ -246,6 +281,8 @@ def test_a_title_says_what_tells_a_run_from_the_others() -> None:
         "igw C=2.0 beam=None, seed 0",
         "greedy, seed 0",
     ]
+    ordered = Plan("debian", tuple(Settings("igw", order=order) for order in ("file", "blocks")))
+    assert [ordered.title(*one) for one in ordered.runs()] == ["igw order=file", "igw order=blocks"]
     assert small("igw", "greedy").title(*small("igw", "greedy").runs()[0]) == "igw"
 
 
@@ -259,6 +296,7 @@ def test_a_title_says_what_tells_a_run_from_the_others() -> None:
         ({"learner": "magic"}, "it must be one of paper, treetop"),
         ({"loss": "magic"}, "loss is 'magic'"),
         ({"first_epoch": 0}, "first is 0"),
+        ({"order": "backwards"}, "order is 'backwards'; it must be one of shuffled, file, blocks"),
     ],
 )
 def test_settings_are_checked_before_anything_is_loaded(settings: dict[str, object], message: str) -> None:

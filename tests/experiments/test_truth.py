@@ -22,7 +22,7 @@ from treetop.paper import run_cache
 from treetop.paper.reproduce import reproduce
 from treetop.paper.run_cache import RunCache
 from treetop.report.sections import Section
-from treetop.simulation.play import RunProgress, begin
+from treetop.simulation.play import RunProgress, first_model
 
 KEPT = 6
 
@@ -198,13 +198,11 @@ def test_over_all_arms_routing_weights_change_nothing(monkeypatch: pytest.Monkey
 def test_one_tree_serves_all_runs_of_a_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[int] = []
 
-    def counted(
-        dataset: treetop.Dataset, init: int, horizon: int, leaf: int, seed: int, scenario: Any, tree: Any
-    ) -> Any:
+    def counted(stream: treetop.Stream, max_leaf: int, seed: int, tree: Any) -> Any:
         built.append(seed)
-        return begin(dataset, init, horizon, leaf, seed, scenario, tree)
+        return first_model(stream, max_leaf, seed, tree)
 
-    monkeypatch.setattr(execute, "begin", counted)
+    monkeypatch.setattr(execute, "first_model", counted)
     spec = "synthetic:arms=150,features=40,rows=200,init=100,nonzeros=8"
     RunCache((spec,), (0, 1), tmp_path, quick=True, horizon=100).realizable(spec)
     assert built == [0, 1, 0, 1], "over all arms, then with a beam"

@@ -17,8 +17,10 @@ from treetop.log.records import Event, LoggedRounds, Mark, Outcome, Reward, Stat
 ARMS = 1000
 
 
-def event(name: str | int, request: str = "", k: int = 3, time: float = 1e9, **other: Any) -> Event:
-    """A decision whose content follows from its name."""
+def event(
+    name: str | int, request: str = "", k: int = 3, time: float = 1e9, components: int = 2, **other: Any
+) -> Event:
+    """A decision whose content follows from its name; its scores have so many components."""
     name = f"event-{name}" if isinstance(name, int) else name
     rng = np.random.default_rng(np.frombuffer(hashlib.sha256(name.encode()).digest(), np.uint32))
     n = int(rng.integers(0, 12))
@@ -32,6 +34,7 @@ def event(name: str | int, request: str = "", k: int = 3, time: float = 1e9, **o
         propensities=rng.random(k),
         scores=rng.normal(size=k).astype(np.float32),
         explored=rng.random(k) < 0.5,
+        components=rng.normal(size=(k, components if k else 0)).astype(np.float32),
         time=time,
         request=hashlib.blake2b(f"{name} {request}".encode(), digest_size=16).digest(),
         index=index,
@@ -65,9 +68,11 @@ def joined(chunks: Iterable[LoggedRounds]) -> dict[str, Any]:
         arrays = [getattr(p, f.name) for p in parts]
         if f.name == "start":
             arrays = [np.diff(a) for a in arrays]
-        if arrays and arrays[0].ndim == 2:
-            empty = {"arms": -1, "nodes": -1, "rewards": np.nan}.get(f.name, 0)
-            arrays = [np.pad(a, ((0, 0), (0, k - a.shape[1])), constant_values=empty) for a in arrays]
+        if arrays and arrays[0].ndim >= 2:
+            empty = {"arms": -1, "nodes": -1, "rewards": np.nan, "components": np.nan}.get(f.name, 0)
+            shape = (k, *np.max([a.shape[2:] for a in arrays], axis=0).astype(int))
+            room = [[(0, 0), *((0, full - n) for full, n in zip(shape, a.shape[1:], strict=True))] for a in arrays]
+            arrays = [np.pad(a, r, constant_values=empty) for a, r in zip(arrays, room, strict=True)]
         out[f.name] = np.concatenate(arrays) if arrays else np.zeros(0)
     return out
 

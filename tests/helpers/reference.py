@@ -125,7 +125,8 @@ def beam_search(model: Model, x: Floats, eligible: set[int], beam: int) -> tuple
     """Algorithm 2: the surviving leaves (their arms are S_x) and the pruned nodes I_x.
 
     Subtrees without an eligible arm take no place in the beam; a leaf above the last level keeps its place by its
-    path score; of equal scores the lower node id survives.
+    path score; of equal scores the lower node id survives. Treetop's learner keeps more leaves once the best of a level
+    are all leaves, whatever nodes are behind them.
     """
     tree = model.tree
     codes, pruned = [0], []
@@ -133,10 +134,10 @@ def beam_search(model: Model, x: Floats, eligible: set[int], beam: int) -> tuple
         labels = [node for node in codes if tree.is_leaf(node)]
         labels += [child for node in codes for child in tree.children(node) if eligible & set(tree.arms_below(child))]
         labels.sort(key=lambda node: (-log_path(model, node, x), node))
-        last = all(tree.is_leaf(node) for node in labels)
-        kept = beam * 7 // 5 if last and model.pooled else beam
-        codes = labels[:kept]
-        pruned += labels[kept:]
+        codes = labels[:beam]
+        if model.pooled and all(tree.is_leaf(node) for node in codes):
+            codes = [node for node in labels if tree.is_leaf(node)][: beam * 7 // 5]
+        pruned += [node for node in labels if node not in codes]
     return codes, pruned
 
 
@@ -205,16 +206,6 @@ def epsilon_greedy(scores: Floats, rate: float) -> Floats:
     """1 - epsilon + epsilon / A' for the best, epsilon / A' for the others (Section 5)."""
     p = np.full(len(scores), rate / len(scores))
     p[np.argmax(scores)] += 1.0 - rate
-    return p
-
-
-def cost_aware(scores: Floats, scale: float) -> Floats:
-    """Cost-aware exploration where no candidate has an exploration value: all in play are alike."""
-    best = int(np.argmax(scores))
-    cost, gain = float(np.mean(scores[best] - scores)), scale * 1e-9
-    epsilon = 0.9 if gain >= cost else min(max((gain / cost) ** 4, 1e-3), 0.9)
-    p = np.full(len(scores), epsilon / len(scores))
-    p[best] += 1 - epsilon
     return p
 
 

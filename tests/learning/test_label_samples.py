@@ -27,7 +27,7 @@ from treetop.learning.label_samples import SAMPLE_FILES, LabelSamples, load_labe
 from treetop.learning.schedule import Epochs
 from treetop.log.records import gather
 from treetop.model.storage import MANIFEST, manifest_checksum
-from treetop.simulation.play import Learning, begin, run
+from treetop.simulation.play import Learning, TreeBuilding, begin, run
 from treetop.simulation.worlds import Labels
 
 X, Y = topics()
@@ -58,7 +58,7 @@ def test_a_new_bandit_has_the_better_learner(tmp_path: Path) -> None:
     with Bandit.create(tmp_path / "new", X=X[:300], Y=Y[:300], config=small) as bandit:
         chosen = bandit.config
         learner = chosen.learner
-        assert (learner.name, learner.label_samples, chosen.policy.strategy) == ("treetop", True, "cost-aware")
+        assert (learner.name, learner.label_samples, chosen.policy.strategy) == ("treetop", True, "budgeted")
         assert (chosen.refit.first, chosen.refit.factor) == (1024, 1.2)
         assert chosen == config.Config(tree=config.TreeConfig(4))
     assert config.parse_config(config.config_text(config.Config())) == config.Config() == config.Config.of("treetop")
@@ -82,8 +82,8 @@ def test_the_first_model_of_init_is_that_of_simulate(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["label_samples"] is True
-    data, asked = load(MADE_UP), Settings("cost-aware", learner="treetop")
-    stream, cold = begin(data, *data.sizes(None, 1, None), 3)
+    data, asked = load(MADE_UP), Settings("budgeted", learner="treetop")
+    stream, cold = begin(data, *data.sizes(None, 1, None), 3, tree=TreeBuilding(separate_unlabelled=True))
     learner, with_labels = prepare_learner(asked, stream, cold)
     with Bandit.open(tmp_path / "b") as bandit:
         assert parts(bandit.snapshot.model) == parts(with_labels)
@@ -103,8 +103,8 @@ def test_the_first_model_of_init_is_that_of_simulate(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "learner", "strategy", "first", "factor", "with_labels"),
     [
-        ([], "treetop", "cost-aware", 1024, 1.2, True),
-        (["--cold"], "treetop", "cost-aware", 1024, 1.2, False),
+        ([], "treetop", "budgeted", 1024, 1.2, True),
+        (["--cold"], "treetop", "budgeted", 1024, 1.2, False),
         (["--learner", "paper"], "paper", "igw", 1000, 2.0, False),
         (["--strategy", "igw", "--first-epoch", "50"], "treetop", "igw", 50, 1.2, True),
     ],
@@ -125,7 +125,7 @@ def test_init_writes_what_it_was_told(
 
 def test_a_bandits_refits_are_those_of_simulate(tmp_path: Path) -> None:
     """The same rounds give the same models to the bit: in one run of the simulator, and refit by refit in a folder."""
-    data, asked = load(MADE_UP), Settings("cost-aware", learner="treetop", first_epoch=300, factor=1.5)
+    data, asked = load(MADE_UP), Settings("budgeted", learner="treetop", first_epoch=300, factor=1.5)
     stream, cold = begin(data, *data.sizes(None, None, 10), 0)
     learner, with_labels = prepare_learner(asked, stream, cold)
     played = run(stream, with_labels, asked.policy(1), learning=Learning(learner, Epochs.explicit([300, 450, 675])))
@@ -282,7 +282,7 @@ def test_a_folder_of_the_paper(tmp_path: Path) -> None:
         assert parts(bandit.snapshot.model) == parts(treetop.refit(first, history))
 
 
-def test_replay_is_the_same_with_cost_aware_exploration(folder: Path) -> None:
+def test_replay_is_the_same_with_budgeted_exploration(folder: Path) -> None:
     with Bandit.open(folder) as bandit:
         play(bandit, 0, 40)
         bandit.refit()
@@ -290,7 +290,7 @@ def test_replay_is_the_same_with_cost_aware_exploration(folder: Path) -> None:
         bandit.remove_arms(["a5"])
         bandit.decide(X[3], event_id="few", k=3, exclude=["a1"])
         for event in [*(f"e{i}" for i in range(80)), "few"]:
-            assert json.loads(bandit.event(event).event.policy)["strategy"] == "cost-aware"
+            assert json.loads(bandit.event(event).event.policy)["strategy"] == "budgeted"
             assert same_decision(*bandit.replay(event)), event
     with Bandit.open(folder) as bandit:
         logged, again = bandit.replay("e70")
@@ -314,3 +314,18 @@ def test_what_labels_cannot_be_made_of(tmp_path: Path, learned: treetop.Model) -
     with Bandit.create(tmp_path / "cold", None, X[:300], Y[:300], config=cold) as bandit:
         assert bandit.snapshot.model.pooled is None
         assert not (tmp_path / "cold" / LABEL_SAMPLES).exists()
+
+
+def test_the_usual_cost_is_lower_with_labels() -> None:
+    """0.1 where label samples have told of the arms, 1 where regressors are nearly all that is known."""
+    X = Y = np.tile(np.eye(4, dtype=np.float32), (8, 1))
+    tree = treetop.Tree.from_labels(X, Y, max_leaf=2)
+    shown = treetop.Feedback(X[:4], np.arange(4)[:, None], None, [[1], [0], [1], [0]])
+    labels = LabelSamples.of(tree, X, Y)
+    for samples, cost in ((labels, 0.1), (None, 1.0)):
+        usual, stated, other = (
+            treetop.Pooled(c, label_samples=samples).learn(treetop.Model.initial(tree, X, Y), shown).rewards
+            for c in (None, cost, 1.1 - cost)
+        )
+        assert np.array_equal(usual.toarray(), stated.toarray())
+        assert not np.array_equal(usual.toarray(), other.toarray())

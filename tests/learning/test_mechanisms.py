@@ -68,20 +68,6 @@ def test_found_arms_stay_separate(start: tuple[Any, Model, LabelSamples]) -> Non
     assert labelled[moves.arms_below(int(moves.leaf_of[arm]))].any()
 
 
-def test_a_new_arm_is_as_one_without_labels(start: tuple[Any, Model, LabelSamples]) -> None:
-    arm = unlabelled(start)
-    feedback = shown(start, int(np.flatnonzero(start[2].labelled_arms(400))[0]), [1.0] * 20)
-    late = replace(feedback, appeared=(np.arange(400) == arm).astype(np.int32))
-
-    def values(alike: bool) -> list[float]:
-        made = [learned(start, said, new_arms_alike=alike).pooled for said in (feedback, late)]
-        return [float(pooled.trial_value[arm]) for pooled in made if pooled]
-
-    plain, new = values(False)
-    assert plain == new
-    assert values(True)[0] == plain < values(True)[1]
-
-
 def test_every_sample_counts(start: tuple[Any, Model, LabelSamples]) -> None:
     """One sample beyond a step changes nothing before the next one, unless every sample counts."""
     for growth, same in ((1.1, True), (1.0, False)):
@@ -96,12 +82,14 @@ def test_as_many_leaves_as_the_beam_has_places(start: tuple[Any, Model, LabelSam
         initial_fit(model, Pooled(label_samples=samples, mechanisms=Mechanisms(leaf_factor=factor)))
         for factor in (1.4, 1.0)
     )
+    assert len(set(model.tree.levels()[model.tree.leaf_of].tolist())) > 1  # arms without labels stand deeper
     for i in range(20):
         found = {}
-        for name, made in (("slim", slim), ("wide", wide), ("paper", model)):
+        for name, made in (("slim", slim), ("wide", wide), ("paper", replace(slim, pooled=None))):
             candidates = search(made, stream.X.row(i), 5, None, 1, EVERY_ARM)
             found[name] = set(candidates.id[~candidates.is_node].tolist())
         assert found["slim"] == found["paper"] < found["wide"]
+        assert len(set(wide.tree.leaf_of[list(found["wide"])].tolist())) == 7
 
 
 def test_label_samples_see_as_many_leaves_as_decisions(start: tuple[Any, Model, LabelSamples]) -> None:

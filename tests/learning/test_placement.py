@@ -15,7 +15,7 @@ from treetop.learning.placement import rewarded_unlabelled
 from treetop.learning.pooled import Pooled
 from treetop.learning.schedule import Epochs
 from treetop.model.model import Model
-from treetop.policy.strategies import CostAware
+from treetop.policy.budgeted import Budgeted
 from treetop.records import Feedback
 from treetop.simulation.history import History
 from treetop.simulation.play import Environment, Learning, Tracking, TreeBuilding, begin, run
@@ -75,7 +75,7 @@ def test_saved_models_keep_what_was_pooled(world: tuple[Model, LabelSamples, Flo
     assert learned.pooled.initial_leaf is not None
     for name, value in vars(learned.pooled).items():
         assert np.array_equal(getattr(again.pooled, name), value)
-    policy = treetop.Policy(k=3, explore=2, beam=1, strategy=CostAware(scale=10))
+    policy = treetop.Policy(k=3, explore=2, beam=1, strategy=Budgeted(budget=0.3))
     for mine, wanted in zip(*(policy.decide_batch(m, X, seed=0).propensities for m in (again, learned)), strict=True):
         assert np.array_equal(mine, wanted)
 
@@ -87,7 +87,7 @@ def test_arms_may_be_added_where_a_leaf_holds_too_many(world: tuple[Model, Label
     assert (learned.tree.leaf_of[8:11] == learned.tree.leaf_of[4]).all()  # five, where a leaf holds two
     grown = grow(learned, 9, max_leaf=2)
     assert grown.n_arms == 21
-    policy = treetop.Policy(k=3, explore=1, beam=1, strategy=CostAware(scale=10))
+    policy = treetop.Policy(k=3, explore=1, beam=1, strategy=Budgeted(budget=0.3))
     assert (policy.decide_batch(grown, X[:4], seed=0).arms >= 0).all()
     again = Pooled(label_samples=known).learn(grown, Feedback(X[rows], arms, None, np.ones((3, 1))))
     assert (policy.decide_batch(again, X[:4], seed=0).arms >= 0).all()
@@ -107,7 +107,7 @@ def test_a_run_goes_on_as_if_never_stopped(scenario: str) -> None:
     what = Scenario.of(scenario, data.n_arms, horizon, seed=0)
     stream, model = begin(data, 400, horizon, 10, 0, what, TreeBuilding(separate_unlabelled=True))
     known = LabelSamples.of(model.tree, stream.X_init, stream.Y_init, beam=5)
-    policy, epochs = treetop.Policy(k=5, explore=3, beam=5, strategy=CostAware(scale=5)), Epochs.geometric(100, 1.5)
+    policy, epochs = treetop.Policy(k=5, explore=3, beam=5, strategy=Budgeted(budget=0.3)), Epochs.geometric(100, 1.5)
     saved: list[History] = []
     first = replace(Pooled(label_samples=known).learn(model, Feedback.none(model.n_features, 5)), epoch=0)
     learning, environment = Learning(Pooled(label_samples=known), epochs), Environment(scenario=what)
@@ -123,7 +123,7 @@ def test_a_run_goes_on_as_if_never_stopped(scenario: str) -> None:
 
 def test_the_same_decision_again_after_arms_moved(world: tuple[Model, LabelSamples, Float32s]) -> None:
     model, known, X = world
-    policy = treetop.Policy(k=3, explore=2, beam=1, strategy=CostAware(scale=10))
+    policy = treetop.Policy(k=3, explore=2, beam=1, strategy=Budgeted(budget=0.3))
     learned = Pooled(label_samples=known).learn(model, shown(X[[2]], 9, [1.0], node=1))
     for i in range(20):
         once, twice = (policy.decide(learned, X[i % 4], event_id=i) for _ in range(2))

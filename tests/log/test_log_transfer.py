@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.commands import shell
-from helpers.logs import check_whole, event, same_samples
+from helpers.logs import check_whole, event, same, same_samples
 from helpers.postgres import new_schema
 
 from treetop.log.base import Log
@@ -40,6 +40,7 @@ def fill(log: Log, n: int = 40, name: str = "e") -> None:
             model_epoch=i // 9,
             eligible="odd" if i % 2 else "",
             tree=f"t{i // 20}",
+            components=(0, 2, 3)[i % 3],
         )
         for i in range(n)
     ]
@@ -57,7 +58,7 @@ def check_same(one: Log, two: Log) -> None:
     for mark in one.marks():
         assert same_samples(one.samples(mark), two.samples(mark))
     for a, b in zip(one.recent(1000), two.recent(1000), strict=True):
-        assert same_samples([], [])
+        assert same(a.event, b.event)
         assert a.position == b.position
         assert np.array_equal(a.times, b.times, equal_nan=True)
         assert (a.event.request, a.event.policy, a.event.eligible) == (
@@ -94,6 +95,18 @@ def test_a_round_trip_changes_nothing(
         for log in (one, two):
             log.append([event("after")])
         assert one.counts() == two.counts()
+
+
+def test_components_are_a_list_a_slot_and_left_out_where_there_are_none(
+    new_log: Callable[[str], str], tmp_path: Path
+) -> None:
+    file, made = tmp_path / "log.jsonl", [event("a", components=0), event("b")]
+    with open_log(new_log("sqlite")) as log:
+        log.append(made)
+        export_log(log, file)
+    _, a, b, _ = map(json.loads, file.read_text().splitlines())
+    assert "components" not in a
+    assert np.array_equal(np.array(b["components"], np.float32), made[1].components)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -203,6 +216,11 @@ def spoiled(change: Callable[[dict[str, Any]], object]) -> Callable[[list[str]],
         (spoiled(lambda r: r.update(time=1e300)), "time is 1e\\+300"),
         (spoiled(lambda r: r.pop("epoch")), "missing required field `epoch`"),
         (spoiled(lambda r: r.update(removals=-1)), "removals is -1"),
+        (spoiled(lambda r: r.update(components=[[1.0]] * 3)), "4 arms and 3 components"),
+        (spoiled(lambda r: r["components"][2].pop()), r"slots have \[1, 2\] components; every slot has as many"),
+        (spoiled(lambda r: r.update(components=[[1e300]] * 4)), "beyond the limit"),
+        (spoiled(lambda r: r.update(components=[])), r"slots have \[\] components"),
+        (lambda lines: [lines[0].replace('"version":3', '"version":2'), *lines[1:]], "treetop-log 2; treetop-log 3 is"),
         (lambda lines: [lines[0].replace('"observed":40', '"observed":39'), *lines[1:]], "rewards for 40 of them came"),
     ],
 )

@@ -120,17 +120,20 @@ DECIDE = {
 
 
 def check_found(found: Any, n_arms: int = ARMS) -> None:
-    start, is_node, id, route, score, value = found
-    assert len(is_node) == len(id) == len(route) == len(score) == len(value) == start[-1] > 0
+    start, is_node, id, route, score, value, components, new = found
+    assert components.shape == (len(id), 0)
+    assert len(is_node) == len(id) == len(route) == len(score) == len(value) == len(new) == start[-1] > 0
     assert (value >= 0).all()
+    assert not new.any()
     assert ((id >= 0) & (id < np.where(is_node, NODES, n_arms))).all()
     assert (route <= 0).all()
 
 
 def check_decisions(decided: Any, n: int, k: int, n_arms: int = ARMS) -> None:
-    arms, propensities, scores, explored, nodes = decided
-    for part in decided:
+    arms, propensities, scores, explored, nodes, components = decided
+    for part in decided[:-1]:
         assert part.shape == (n, k)
+    assert components.shape == (n, k, 0)
     assert ((arms >= -1) & (arms < n_arms) & (nodes >= -1) & (nodes < NODES)).all()
     assert ((propensities > 0) == (arms >= 0)).all()
     assert (propensities <= 1).all()
@@ -176,7 +179,9 @@ def test_twisted_searches(arguments: dict[str, Any]) -> None:
 @many
 @given(twisted(DECIDE), st.integers(0, 4))
 def test_twisted_decisions(arguments: dict[str, Any], strategy: int) -> None:
-    arguments["strategy"] = strategy if arguments["strategy"] == IGW else arguments["strategy"]
+    if arguments["strategy"] == IGW:
+        arguments["strategy"] = strategy
+        arguments["rate"] = arguments["rate"] if strategy < 4 else [0.3, 0.2, 0.5, 0.1, 20.0, 0.4, 0.5]
     decided = answer(ENGINE.decide, arguments)
     if decided is not None:
         check_decisions(decided, len(arguments["keys"]), arguments["k"])
@@ -266,7 +271,9 @@ def test_twisted_fits(arguments: dict[str, Any], loss: int) -> None:
     st.integers(0, 3),
 )
 def test_twisted_choices(arguments: dict[str, Any], strategy: int) -> None:
-    arguments["strategy"] = strategy if arguments["strategy"] == IGW else arguments["strategy"]
+    if arguments["strategy"] == IGW:
+        arguments["strategy"] = strategy
+        arguments["rate"] = arguments["rate"] if strategy < 4 else [0.3, 0.2, 0.5, 0.1, 20.0, 0.4, 0.5]
     made = answer(_core.choose, arguments)
     if made is not None:
         chosen, probability, explored = made

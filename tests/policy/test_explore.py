@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from helpers.frequencies import fits
 from helpers.reference import STRATEGIES, Effective, Floats, Model, Sequence, decisions, search, shown_arms
 from helpers.strategies import (
     ALL,
@@ -30,7 +31,7 @@ from helpers.strategies import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import chisquare, kstest
+from scipy.stats import kstest
 
 from treetop import _core
 
@@ -56,24 +57,6 @@ def choose(scores: Floats, k: int, explore: int, strategy: int, rate: float, key
         scores[order].astype(np.float32), IS_NODE[order], IDS[order], k, explore, strategy, rate, key
     )
     return order[chosen], probability, explored
-
-
-def fits(counts: Counter[Sequence], expected: dict[Sequence, float]) -> bool:
-    """Whether counted decisions follow the expected distribution: nothing impossible, chi-square above 1e-4. Rare
-    decisions are pooled, so that every cell expects at least 20."""
-    draws = counts.total()
-    assert math.isclose(sum(expected.values()), 1.0, rel_tol=1e-9)
-    assert not set(counts) - set(expected), "a decision of probability 0 was made"
-    common = [d for d, p in expected.items() if p * draws >= 20]
-    observed = [counts[d] for d in common] + [draws - sum(counts[d] for d in common)]
-    wanted = [expected[d] * draws for d in common]
-    wanted.append(max(0.0, draws - sum(wanted)))
-    if wanted[-1] < 20:
-        if observed[-1] > 60:
-            return False
-        observed, wanted = observed[:-1], wanted[:-1]
-        wanted = [w * sum(observed) / sum(wanted) for w in wanted]
-    return len(wanted) == 1 or bool(chisquare(observed, wanted).pvalue > 1e-4)
 
 
 def test_the_chi_square_test_sees_small_errors() -> None:
@@ -214,9 +197,7 @@ def arms_of(found: list[Effective], model: Model, eligible: Eligible) -> list[li
 @pytest.mark.parametrize("eligible", SOME, ids=["all", "only", "except"])
 def test_shown_arms_follow_the_enumerated_distribution(strategy: int, rate: float, eligible: Eligible) -> None:
     k, explore = 2, 1
-    arms, _, _, _, _ = decide(
-        SMALL, SMALL_X, _core.row_keys(5, 0, DRAWS), k, explore, strategy, rate, eligible=eligible
-    )
+    arms, *_ = decide(SMALL, SMALL_X, _core.row_keys(5, 0, DRAWS), k, explore, strategy, rate, eligible=eligible)
     found = search(SMALL, SMALL_X, eligible.arms(SMALL.tree), k, 1)
     assert {e.is_node for e in found} == {True, False}, "the case has lost its point"
     scores = np.array([e.score for e in found])
@@ -234,7 +215,7 @@ def test_decisions_state_what_happened(case: Case, k: int, explore: int, how: tu
     place = {(e.is_node, e.id): i for i, e in enumerate(found)}
     possible = np.array([e.score for e in found])
     below = arms_of(found, case.model, case.eligible)
-    for arms, propensities, scores, explored, nodes in zip(*rows, strict=True):
+    for arms, propensities, scores, explored, nodes, _ in zip(*rows, strict=True):
         filled = min(k, len(found))
         assert filled >= min(k, len(case.eligible_arms))
         assert arms[filled:].tolist() == nodes[filled:].tolist() == [-1] * (k - filled)
@@ -295,7 +276,7 @@ def test_arm_below_is_the_arm_of_the_decision() -> None:
     eligible = SOME[2]
     positions = eligible.positions(SMALL.tree)
     keys = _core.row_keys(8, 0, 200)
-    arms, _, _, _, nodes = decide(SMALL, SMALL_X, keys, 4, 4, IGW, 0.0, eligible=eligible)
+    arms, _, _, _, nodes, _ = decide(SMALL, SMALL_X, keys, 4, 4, IGW, 0.0, eligible=eligible)
     serving = engine(SMALL)
     for row, slot in zip(*np.nonzero(nodes >= 0), strict=True):
         node = int(nodes[row, slot])
@@ -307,7 +288,7 @@ def test_arm_below_is_the_arm_of_the_decision() -> None:
 @pytest.mark.parametrize("strategy", [GREEDY, IGW, BOLTZMANN, EPSILON])
 def test_fewer_eligible_arms_than_slots(strategy: int) -> None:
     few = Eligible(ONLY, (2, 9))
-    arms, propensities, _, _, nodes = decide(
+    arms, propensities, _, _, nodes, _ = decide(
         SMALL, SMALL_X, _core.row_keys(0, 0, 50), 5, 3, strategy, 0.5, eligible=few
     )
     assert all(sorted(row) == [-1, -1, -1, 2, 9] for row in arms.tolist())

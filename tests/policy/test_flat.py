@@ -83,12 +83,12 @@ def test_arms_without_data_score_zero_and_the_same_event_replays(problem: Proble
     assert 1 not in a.arms
 
 
-def test_cost_aware_is_explained_as_it_draws() -> None:
-    """Over all arms nothing is promised: a draw is rare, and all are alike."""
+def test_budgeted_is_explained_as_it_draws() -> None:
+    """Over all arms no samples are counted: all are alike."""
     rng = np.random.default_rng(0)
     X = rng.random((40, 3))
     model = treetop.FlatModel(6, 3)
-    policy = treetop.FlatPolicy(k=1, explore=1, strategy=treetop.CostAware())
+    policy = treetop.FlatPolicy(k=1, explore=1, strategy=treetop.Budgeted())
     chance = policy.explain(model, X[0]).probability
     drawn = policy.decide_batch(model, X[[0] * 40], seed=0)
     np.testing.assert_allclose(drawn.propensities[:, 0], chance[drawn.arms[:, 0]])

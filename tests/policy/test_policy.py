@@ -17,7 +17,7 @@ ALL_STRATEGIES = [
     treetop.IGW(C=0.05),
     treetop.Boltzmann(0.5),
     treetop.EpsilonGreedy(0.4),
-    treetop.CostAware(1e8),
+    treetop.Budgeted(budget=0.3, evaluation_share=0.1),
     treetop.IGW(gamma="theorem1", horizon=600, functions=100, delta=0.1),
     treetop.IGW(gamma="theorem2", horizon=600, functions=100, delta=0.1, epsilon=0.05),
 ]

@@ -82,7 +82,6 @@ STRATEGIES = {
     "igw": (treetop.IGW(C=0.02), reference.igw),
     "boltzmann": (treetop.Boltzmann(0.4), reference.boltzmann),
     "epsilon": (treetop.EpsilonGreedy(0.5), reference.epsilon_greedy),
-    "cost-aware": (treetop.CostAware(1e8), reference.cost_aware),
 }
 
 
@@ -143,14 +142,14 @@ def test_slots_of_a_strategy_in_python_are_drawn_apart(problem: Problem, learned
     assert any(p != q for p, q in pairwise(pairs))
 
 
-class Uniform(treetop.CostAware):
+class Uniform(treetop.Budgeted):
     """A subclass that decides by scores alone."""
 
     def probabilities(self, scores: Floats, n_seen: int) -> Floats:
         return np.full(len(scores), 1 / len(scores))
 
 
-class ByValue(treetop.CostAware):
+class ByValue(treetop.Budgeted):
     """A subclass that decides by exploration values alone."""
 
     def candidate_probabilities(self, candidates: treetop.Candidates, n_seen: int) -> Floats:

@@ -1,5 +1,10 @@
 """The loop: rewards revealed, refits at epoch ends, reproducible, and the paper's order of strategies on real data."""
 
+import time
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
 import numpy as np
 import pytest
 from helpers.datasets import made_up
@@ -7,6 +12,7 @@ from helpers.datasets import made_up
 import treetop
 from treetop.demo import Demo
 from treetop.simulation.play import Learning, Tracking, begin
+from treetop.simulation.scenario import SCENARIOS, Scenario, SwappedRewards
 from treetop.simulation.worlds import Labels
 
 
@@ -52,8 +58,98 @@ def test_flat_policies_run_in_the_same_loop() -> None:
     learning = Learning(epochs=treetop.Epochs.linear(60))
     flat = treetop.run(stream, treetop.FlatModel(60, 40), treetop.FlatPolicy(), learning=learning)
     assert flat.model.epoch == 4
+    assert flat.exploration_cost != 0
     late = np.nansum(flat.feedback.rewards[-60:]) / 60
     assert late > np.nansum(flat.feedback.rewards[:60]) / 60
+
+
+def test_a_first_epoch_beyond_the_horizon_plays_the_start_alone() -> None:
+    stream, model = begin(made_up(), init=200, horizon=300, max_leaf=4, seed=0)
+    for first in (300, 10**9):
+        saved: list[treetop.History] = []
+        played = treetop.run(
+            stream,
+            model,
+            treetop.Policy(),
+            learning=Learning(epochs=treetop.Epochs.doubling(first)),
+            tracking=Tracking(save=saved.append),
+        )
+        assert (played.settings["refits"], saved, played.rounds) == ([], [], 300)
+        assert played.model is model
+        alone = treetop.Policy().decide_batch(model, stream.X, seed=0)
+        np.testing.assert_array_equal(played.history.arms, alone.arms)
+
+
+class Counted:
+    """A policy that counts its decisions, by strategy."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rows: dict[str, int] = {}
+        decide = treetop.Policy.decide_batch
+
+        def counted(policy: treetop.Policy, model: Any, X: Any, *words: Any, **named: Any) -> Any:
+            name = type(policy.strategy).__name__
+            self.rows[name] = self.rows.get(name, 0) + len(X)
+            return decide(policy, model, X, *words, **named)
+
+        monkeypatch.setattr(treetop.Policy, "decide_batch", counted)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_exploration_costs_what_greedy_slates_of_the_same_models_bring_more(scenario: str) -> None:
+    """By hand: the model of every epoch, its greedy slate, and what the world gives for it."""
+    data, at = made_up(), [100, 250]
+    change = Scenario.of(scenario, data.n_arms, 400, 1)
+    stream, model = begin(data, 200, 400, 4, 1, change)
+    policy = treetop.Policy(k=4, explore=2, beam=3)
+    learning, environment = Learning(epochs=treetop.Epochs.explicit(at)), treetop.Environment(scenario=change)
+    played = treetop.run(stream, model, policy, seed=1, learning=learning, environment=environment)
+    labels = Labels(data.Y)
+    world = SwappedRewards(labels, change) if change else labels
+    greedy, past = replace(policy, strategy=treetop.Greedy()), played.history
+    for a, b in pairwise([0, 100, 200, 250, 400]):  # the change is at 200
+        if a in at:
+            model = treetop.refit(model, past.feedback(stream.X, a, (0, 1), change.appeared(a) if change else None))
+        eligible = change.eligible(a) if change else None
+        slate = greedy.decide_batch(model, stream.X.slice(a, b), seed=1, first_row=a, eligible=eligible)
+        brought = np.nansum(world.rewards(stream.rows[a:b], slate.arms, a), axis=1)
+        np.testing.assert_array_equal(past.greedy_rewards[a:b], brought)
+    assert played.exploration_cost == pytest.approx(past.greedy_rewards.mean() - played.mean_reward)
+    assert played.exploration_cost != 0
+    assert played.summary()["exploration_cost"] == played.exploration_cost
+
+
+def test_greedy_costs_nothing_and_decides_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, model = begin(made_up(), init=200, horizon=300, max_leaf=4, seed=0)
+    learning = Learning(epochs=treetop.Epochs.doubling(64))
+    for policy, rows in (
+        (treetop.Policy(strategy=treetop.Greedy()), {"Greedy": 300}),
+        (treetop.Policy(strategy=treetop.IGW(), explore=0), {"IGW": 300}),
+        (treetop.Policy(strategy=treetop.IGW()), {"IGW": 300, "Greedy": 300}),
+    ):
+        with monkeypatch.context() as patch:
+            counted = Counted(patch)
+            played = treetop.run(stream, model, policy, learning=learning)
+        assert counted.rows == rows
+        assert (played.exploration_cost == 0.0) == (len(rows) == 1)
+        np.testing.assert_array_equal(np.isnan(played.history.rewards), False)
+        if len(rows) == 1:
+            np.testing.assert_array_equal(played.history.greedy_rewards, played.history.collected())
+
+
+def test_the_seconds_of_a_run_leave_the_greedy_slates_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, model = begin(made_up(), init=200, horizon=300, max_leaf=4, seed=0)
+    decide = treetop.Policy.decide_batch
+
+    def slow(policy: treetop.Policy, *words: Any, **named: Any) -> Any:
+        if isinstance(policy.strategy, treetop.Greedy):
+            time.sleep(0.5)
+        return decide(policy, *words, **named)
+
+    monkeypatch.setattr(treetop.Policy, "decide_batch", slow)
+    began = time.perf_counter()
+    played = treetop.run(stream, model, treetop.Policy())
+    assert played.seconds <= time.perf_counter() - began - 0.49
 
 
 def test_exploring_beats_greedy_on_the_bundled_set() -> None:

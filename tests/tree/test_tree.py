@@ -105,14 +105,19 @@ def test_the_callers_matrices_are_left_alone() -> None:
 @pytest.mark.parametrize("labelled", [1, 3, 40])
 @pytest.mark.parametrize("branching", [2, 3])
 def test_arms_without_labels_apart(labelled: int, branching: int) -> None:
-    """They hang below one child of the root, in leaves of their own; the others have the tree they would have alone."""
+    """They hang below one child of the root, in leaves of their own; the others have the tree they would have alone.
+
+    A binary one is flattened.
+    """
     rng = np.random.default_rng(0)
     X, Y = rng.random((60, 8)), np.zeros((60, 100))
     arms = np.sort(rng.permutation(100)[:labelled])
     Y[np.arange(60), arms[np.arange(60) % labelled]] = 1
     tree = treetop.Tree.from_labels_separated(X, Y, max_leaf=4, branching=branching)
     alone = treetop.Tree.from_labels(X, Y[:, arms], max_leaf=4, branching=branching)
+    alone = alone.flattened(3) if branching == 2 else alone
     if labelled > 4:
+        np.testing.assert_array_equal(tree.parents[: alone.n_nodes], alone.parents)
         np.testing.assert_array_equal(tree.leaf_of[arms], alone.leaf_of)
     others = np.setdiff1d(np.arange(100), arms)
     assert not set(tree.leaf_of[arms]) & set(tree.leaf_of[others])
@@ -124,7 +129,13 @@ def test_arms_without_labels_apart(labelled: int, branching: int) -> None:
     assert tree.sizes[top[0]] == len(others)
 
 
-def test_apart_changes_nothing_where_all_arms_have_labels() -> None:
+@pytest.mark.parametrize("branching", [2, 3])
+def test_apart_there_is_nothing_more_where_all_arms_have_labels(branching: int) -> None:
     X = Y = np.eye(12)
-    trees = [treetop.Tree.from_labels(X, Y, max_leaf=3), treetop.Tree.from_labels_separated(X, Y, max_leaf=3)]
-    np.testing.assert_array_equal(trees[0].leaf_of, trees[1].leaf_of)
+    one, other = (
+        make(X, Y, max_leaf=3, branching=branching)
+        for make in (treetop.Tree.from_labels, treetop.Tree.from_labels_separated)
+    )
+    one = one.flattened(3) if branching == 2 else one
+    np.testing.assert_array_equal(one.parents, other.parents)
+    np.testing.assert_array_equal(one.leaf_of, other.leaf_of)

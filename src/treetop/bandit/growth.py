@@ -13,6 +13,8 @@ import numpy as np
 
 from treetop.arrays import Ints, Matrix, Rows, as_rows, check_int
 from treetop.effort import Effort
+from treetop.learning.arm_routing import NEVER
+from treetop.model.learned_routing import LearnedRouting
 from treetop.model.model import Model
 from treetop.policy.eligibility import EVERY_ARM
 from treetop.policy.search import search
@@ -162,8 +164,9 @@ class _Places:
         return replace(
             old,
             tree=tree,
-            route_rows=_with_open_nodes(old, nodes),
+            route_rows=_with_open_nodes(old.route_rows, old, nodes, arms),
             reward_rows=_with_empty_rows(old, nodes, arms),
+            learned_routing=_grown_routing(old, nodes, arms),
             pooled=old.pooled.grown(arms, self._initial_leaf(tree)) if old.pooled else None,
         )
 
@@ -179,13 +182,35 @@ class _Places:
         return np.concatenate([np.where(stayed, tree.leaf_of[: len(old)], now[old]), tree.leaf_of[len(old) :]])
 
 
-def _with_open_nodes(model: Model, count: int) -> Rows:
-    """Routing with `count` more nodes whose score is 1 for every context: both parts of a split leaf keep its score."""
-    rows = model.route_rows
-    last: Ints = np.full(count, rows.columns - 1, np.int32)
-    value = np.full(count, FAR if model.geometric else 1.0, np.float32)
-    start = np.concatenate([rows.start, rows.start[-1] + np.arange(1, count + 1)])
-    return Rows(start, np.concatenate([rows.index, last]), np.concatenate([rows.value, value]), rows.columns)
+def _with_open_nodes(rows: Rows, model: Model, nodes: int, arms: int) -> Rows:
+    """Routing with more nodes whose score is 1 for every context: both parts of a split leaf keep its score.
+
+    Where arms have routing functions of their own, a new one has that of an arm which is never right: nobody knows.
+    """
+    n = model.tree.n_nodes
+    opened = _constant_rows(nodes, FAR if model.geometric else 1.0, rows.columns)
+    parts = [rows.head(n), opened]
+    if len(rows) > n:
+        parts += [rows.slice(n, len(rows)), _constant_rows(arms, NEVER, rows.columns)]
+    ends = np.cumsum([0, *(part.start[-1] for part in parts)])
+    start = np.concatenate([[0], *(part.start[1:] + end for part, end in zip(parts, ends[:-1], strict=True))])
+    index, value = (np.concatenate([getattr(part, name) for part in parts]) for name in ("index", "value"))
+    return Rows(start.astype(np.int64), index, value, rows.columns)
+
+
+def _constant_rows(count: int, value: float, columns: int) -> Rows:
+    """Rows with a bias alone."""
+    last = np.full(count, columns - 1, np.int32)
+    return Rows(np.arange(count + 1, dtype=np.int64), last, np.full(count, value, np.float32), columns)
+
+
+def _grown_routing(model: Model, nodes: int, arms: int) -> LearnedRouting | None:
+    learned = model.learned_routing
+    if learned is None:
+        return None
+    base = _with_open_nodes(learned.base, model, nodes, arms)
+    held_out = tuple(_with_open_nodes(rows, model, nodes, arms) for rows in learned.held_out)
+    return replace(learned, base=base, held_out=held_out)
 
 
 def _with_empty_rows(model: Model, nodes: int, arms: int) -> Rows:

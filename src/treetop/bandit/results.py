@@ -94,7 +94,7 @@ def same_decision(one: Decision, other: Decision) -> bool:
     ...     same_decision(*bandit.replay("visit-1"))
     True
     """
-    fields = ("arms", "nodes", "propensities", "scores", "explored")
+    fields = ("arms", "nodes", "propensities", "scores", "explored", "components")
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in fields)
 
 

@@ -135,6 +135,7 @@ class Snapshot:
                 d.scores,
                 d.explored,
                 d.nodes,
+                components=d.components,
                 time=time.time(),
                 request=request,
                 index=row.index,

@@ -36,7 +36,7 @@ class InitialPolicy:
     beam: Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")] = 10
     strategy: Annotated[
         str | None,
-        typer.Option(help="cost-aware, igw, greedy, boltzmann or epsilon; cost-aware, or igw for paper, if none."),
+        typer.Option(help="budgeted, igw, greedy, boltzmann or epsilon; budgeted, or igw for paper, if none."),
     ] = None
     learner: Annotated[str, typer.Option(help="treetop: shares strength between arms; paper: faithful.")] = "treetop"
     cold: Annotated[bool, typer.Option("--cold", help="Leave the labels out of the learner.")] = False

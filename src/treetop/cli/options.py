@@ -20,7 +20,10 @@ K_HELP = "Arms shown a round."
 EXPLORE_HELP = "How many of them are drawn by the strategy."
 BEAM_HELP = "Nodes that survive on each level of the search; leaves 7/5 as many once the learner treetop has learned."
 OBSERVER_HELP = "Slots the learner observes: all, each:c=0.5, cascade (to the first click) or position:decay=0.8."
-FIRST_HELP = "Rounds before the first refit, --factor times as many before the next: 4096 for paper, 256 for treetop."
+FIRST_HELP = (
+    "Rounds before the first refit, --factor times as many before the next: 4096 for paper, 256 for treetop. With as "
+    "many as --horizon or more nothing is refitted: the start alone is played."
+)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of text for people.")]
 Data = Annotated[str, typer.Argument(help=DATA_HELP)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import Annotated, Any
 
@@ -25,12 +25,22 @@ from treetop.cli.options import (
 from treetop.cli.output import console, draw, store
 from treetop.cli.progress import bars
 from treetop.data.datasets import load
+from treetop.data.orders import BLOCK_ROUNDS
 from treetop.experiments import tuning
 from treetop.experiments.execute import execute
 from treetop.experiments.full_information import check_ceiling, full_information
 from treetop.experiments.settings import Plan, Settings, strategies_for
+from treetop.policy.budgeted import Budgeted
 from treetop.report import pictures
 from treetop.report.tables import runs_table
+
+CEILING_HELP = (
+    "Add what a learner that is shown every label gets; takes minutes to hours above 20,000 features and as many rows."
+)
+ORDER_HELP = (
+    "shuffled; file: the first --init rows initialise, the rows after them come as they stand, round and round; "
+    f"blocks: two kinds of contexts (the sides of the first principal component) in turns of {BLOCK_ROUNDS:,} rounds."
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +50,7 @@ class SimulatedPolicies:
     strategy: Annotated[
         list[str],
         typer.Option(
-            help="igw, greedy, boltzmann, epsilon or cost-aware; default is what Bandit and service use; repeatable."
+            help="igw, greedy, boltzmann, epsilon or budgeted; default is what Bandit and service use; repeatable."
         ),
     ] = field(default_factory=lambda: ["default"])
     k: Annotated[list[int], typer.Option(help=f"{K_HELP} Repeatable.")] = field(default_factory=lambda: [5])
@@ -54,6 +64,9 @@ class SimulatedPolicies:
     )
 
 
+BUDGETED = Budgeted()
+
+
 @dataclass(frozen=True)
 class StrategyParameters:
     """The parameters of the strategies."""
@@ -61,14 +74,32 @@ class StrategyParameters:
     igw_c: Annotated[float, typer.Option("--igw-c", help="C of igw.")] = 1.0
     beta: Annotated[float, typer.Option(help="beta of boltzmann.")] = 1.0
     epsilon: Annotated[float, typer.Option(help="epsilon of epsilon.")] = 0.167
-    scale: Annotated[float, typer.Option(help="scale of cost-aware.")] = 1.0
+    budget: Annotated[float, typer.Option(help="budgeted: share of the reward that draws may cost.")] = BUDGETED.budget
+    paying_budget: Annotated[float, typer.Option(help="budgeted: the same at most, while draws have paid.")] = (
+        BUDGETED.paying_budget
+    )
+    evaluation_share: Annotated[float, typer.Option(help="budgeted: share of the events that draw every slot.")] = (
+        BUDGETED.evaluation_share
+    )
+    evaluation_floor: Annotated[float, typer.Option(help="budgeted: chance of a uniform draw in these events.")] = (
+        BUDGETED.evaluation_floor
+    )
+    new_arms_budget: Annotated[float, typer.Option(help="budgeted: share of the reward for arms that were added.")] = (
+        BUDGETED.new_arms_budget
+    )
+    new_arm_trials: Annotated[int, typer.Option(help="budgeted: showings that an added arm gets.")] = (
+        BUDGETED.new_arm_trials
+    )
+    largest_chance: Annotated[float, typer.Option(help="budgeted: chance of a draw, where it costs nothing.")] = (
+        BUDGETED.largest_chance
+    )
 
     def of(self, strategy: str) -> dict[str, float]:
         known = {
             "igw": {"C": self.igw_c},
             "boltzmann": {"beta": self.beta},
             "epsilon": {"epsilon": self.epsilon},
-            "cost-aware": {"scale": self.scale},
+            "budgeted": {name: getattr(self, name) for name in asdict(BUDGETED)},
         }
         return known.get(strategy, {})
 
@@ -78,12 +109,11 @@ class SimulatedWorld:
     """What happens in the stream, and what else is measured on it."""
 
     scenario: Annotated[str, typer.Option(help="stationary, new-arms, drift or half-init.")] = "stationary"
+    order: Annotated[str, typer.Option(help=ORDER_HELP)] = "shuffled"
     cold: Annotated[
         bool, typer.Option("--cold", help="Leave the labels of the initialisation set out of the learner.")
     ] = False
-    ceiling: Annotated[bool, typer.Option("--ceiling", help="Add what a learner that is shown every label gets.")] = (
-        False
-    )
+    ceiling: Annotated[bool, typer.Option("--ceiling", help=CEILING_HELP)] = False
 
 
 @grouped
@@ -113,6 +143,7 @@ def simulate(
             learner=learner,
             observer=observer,
             scenario=world.scenario,
+            order=world.order,
             label_samples=not world.cold,
             **_shared(stream, model),
         )

@@ -10,6 +10,7 @@ import numpy as np
 
 from treetop.arrays import Int64s, Rows, as_rows, check_int
 from treetop.data import debian, layouts, readers, synthetic
+from treetop.data.orders import arrange, check_order
 from treetop.data.presets import PRESETS, Preset
 
 INIT = 5_000  # rows for tree and routing, where nothing else is said
@@ -24,6 +25,8 @@ class Dataset:
     >>> data = Dataset("mine", [[1.0], [2.0], [3.0]], [[1, 0], [0, 1], [0, 1]])
     >>> data.facts()["arms"], data.sizes(init=1, horizon=None, max_leaf=None)
     (2, (1, 2, 10))
+    >>> len(data.initial_part("file")[0])
+    3
     """
 
     name: str
@@ -95,13 +98,24 @@ class Dataset:
             facts["paper_arms"] = self.preset.arms
         return facts
 
-    def sizes(self, init: int | None, horizon: int | None, max_leaf: int | None) -> tuple[int, int, int]:
+    def initial_part(self, order: str = "shuffled") -> tuple[Rows, Rows]:
+        """Contexts and labels that a stream of this order takes its initialisation set from: the part set apart for
+        it, unless there is none or the order is that of the file, which begins with its first row."""
+        check_order(order)
+        if order == "file" or self.X_init is None or self.Y_init is None:
+            return self.X, self.Y
+        return self.X_init, self.Y_init
+
+    def sizes(
+        self, init: int | None, horizon: int | None, max_leaf: int | None, order: str = "shuffled"
+    ) -> tuple[int, int, int]:
         """The same with gaps filled: by the preset, as far as there are rows; otherwise by INIT, rows and arms."""
-        preset = self.preset
+        preset, shared = self.preset, self.initial_part(order)[0] is self.X
         if init is None:
-            init = min(preset.init, max(1, self.init_rows)) if preset else self.init_rows if self.synthetic else INIT
+            most = max(1, len(self.X) - 1) if shared else self.init_rows
+            init = min(preset.init, max(1, most)) if preset else min(self.init_rows, most) if self.synthetic else INIT
         if horizon is None:
-            left = max(1, len(self.X) - (init if self.X_init is None else 0))
+            left = max(1, len(self.X) - (init if shared else 0))
             horizon = left if not preset else preset.horizon if preset.bootstrap else min(preset.horizon, left)
         if max_leaf is None:
             max_leaf = preset.max_leaf if preset else 10 if self.n_arms < 100_000 else 100
@@ -186,7 +200,7 @@ def tree_seed(seed: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """One shuffled experiment: the initialisation set, and the row of the dataset that comes in each round."""
+    """One experiment: the initialisation set, and the row of the dataset that comes in each round."""
 
     dataset: Dataset
     X_init: Rows
@@ -195,31 +209,34 @@ class Stream:
     X: Rows  # the contexts of the rounds
 
     @classmethod
-    def draw(cls, dataset: Dataset, init: int, horizon: int, seed: int) -> Stream:
+    def draw(cls, dataset: Dataset, init: int, horizon: int, seed: int, order: str = "shuffled") -> Stream:
         """`init` random rows first, then the rounds in random order: without replacement while they last.
 
         The initialisation rows come from the part set apart for them, otherwise from the same rows as the stream,
         which then leaves them out. A horizon beyond what is left is drawn with replacement.
 
-        >>> stream = Stream.draw(load("synthetic:arms=9,rows=5,init=5"), init=2, horizon=5, seed=0)
+        With the order `file` nothing is drawn: the first `init` rows of the stream's own file initialise, and those
+        after them come as they stand, again and again. With `blocks` the contexts on either side of their first
+        principal component take turns (`treetop.data.orders`).
+
+        >>> data = load("synthetic:arms=9,rows=5,init=5")
+        >>> stream = Stream.draw(data, init=2, horizon=5, seed=0)
         >>> sorted(stream.rows.tolist()), len(stream.X_init)
         ([0, 1, 2, 3, 4], 2)
+        >>> Stream.draw(data, init=2, horizon=5, seed=0, order="file").rows.tolist()
+        [2, 3, 4, 2, 3]
         """
         check_int("horizon", horizon, 1)
         rng = np.random.default_rng(check_int("seed", seed, 0, 2**64 - 1))
         if len(dataset.X) == 0:
             raise ValueError(f"{dataset.name}: the stream has 0 rows; at least 1 is needed")
-        X_pool, Y_pool = dataset.X, dataset.Y
-        if dataset.X_init is not None and dataset.Y_init is not None:
-            X_pool, Y_pool = dataset.X_init, dataset.Y_init
-        check_int("init", init, 1, dataset.init_rows)
-        chosen = rng.permutation(len(X_pool))[:init]
+        X_pool, Y_pool = dataset.initial_part(order)
+        shared = X_pool is dataset.X
+        check_int("init", init, 1, len(X_pool) - shared)
+        chosen = np.arange(init) if order == "file" else rng.permutation(len(X_pool))[:init]
         left = np.arange(len(dataset.X))
-        if dataset.X_init is None:
+        if shared:
             left = np.setdiff1d(left, chosen)
-        if horizon <= len(left):
-            rows = rng.permutation(left)[:horizon]
-        else:
-            rows = rng.choice(left, horizon, replace=True)
+        rows = arrange(order, left, horizon, dataset.X.csr(), rng)
         X, Y = as_rows(X_pool.csr()[chosen]), as_rows(Y_pool.csr()[chosen], what="labels")
         return cls(dataset, X, Y, rows.astype(np.int64), as_rows(dataset.X.csr()[rows]))

@@ -32,7 +32,7 @@ from treetop.simulation.play import (
     RunProgress,
     Tracking,
     TreeBuilding,
-    begin,
+    first_model,
     run,
 )
 from treetop.simulation.scenario import Scenario
@@ -107,25 +107,28 @@ class Starter:
 
     def __call__(self, settings: Settings, seed: int) -> tuple[Stream, Model, Scenario | None]:
         """For settings that are resolved (`Settings.resolved`)."""
-        sizes = settings.init, settings.horizon, settings.max_leaf
         separate = settings.uses_label_samples and settings.separate_unlabelled
         tree = TreeBuilding(settings.split, separate, self._progress)
-        key = (*sizes, tree, settings.scenario, seed)
+        key = (settings.init, settings.horizon, settings.max_leaf, tree, settings.scenario, settings.order, seed)
         if self._last is None or self._last[0] != key:
             self._last = None  # two of them need not fit into memory
-            self._last = key, self._started(sizes, settings.scenario, tree, seed)
+            self._last = key, self._started(settings, tree, seed)
         return self._last[1]
 
-    def _started(
-        self, sizes: tuple[Any, Any, Any], name: str, tree: TreeBuilding, seed: int
-    ) -> tuple[Stream, Model, Scenario | None]:
-        scenario = Scenario.of(name, self._dataset.n_arms, sizes[1], seed)
-        return *begin(self._dataset, *sizes, seed, scenario, tree), scenario
+    def _started(self, settings: Settings, tree: TreeBuilding, seed: int) -> tuple[Stream, Model, Scenario | None]:
+        sizes = settings.init, settings.horizon, settings.max_leaf, settings.order
+        init, horizon, max_leaf = self._dataset.sizes(*sizes)
+        scenario = Scenario.of(settings.scenario, self._dataset.n_arms, horizon, seed)
+        stream = Stream.draw(self._dataset, init, horizon, seed, settings.order)
+        if scenario:
+            stream = scenario.initial(stream)
+        return stream, first_model(stream, max_leaf, seed, tree), scenario
 
 
 def prepare_learner(settings: Settings, stream: Stream, model: Model) -> tuple[Learner, Model]:
     """The learner and the first model, which has learned the label samples of the initialisation set if asked to.
 
+    >>> from treetop.simulation.play import begin
     >>> stream, model = begin(load("synthetic:arms=50,features=30,rows=200,init=100"), 100, 200, 10)
     >>> learner, first = prepare_learner(Settings("greedy", learner="treetop"), stream, model)
     >>> first.epoch, bool(first.pooled.sample_count.sum() > 0)

@@ -29,6 +29,7 @@ COMPARED_SETTINGS = (  # that a table names where they differ
     "label_samples",
     "observer",
     "scenario",
+    "order",
     "loss",
     "split",
     "max_leaf",
@@ -47,7 +48,8 @@ class RunRecord:
 
     `checkpoints` are (rounds, mean reward so far), `regret_checkpoints` (rounds, regret so far in all). `blocks` are
     the rewards of 200 equal stretches, to be paired with those of another strategy with the same seed. `observed` is
-    the share of slots that the learner observed; `checksum` the sha256 of arms, nodes and rewards.
+    the share of slots that the learner observed; `checksum` the sha256 of arms, nodes and rewards. `exploration_cost`
+    is what the greedy slates of the same models would have brought more than was collected, a round.
     """
 
     dataset: dict[str, Any]
@@ -60,6 +62,7 @@ class RunRecord:
     checksum: str
     blocks: list[float]
     observed: float
+    exploration_cost: float
     versions: dict[str, str]
     regret_checkpoints: list[tuple[int, float]] | None = None
 
@@ -154,6 +157,7 @@ def make_record(
         played.history.checksum(),
         [round(float(b), 6) for b in blocks],
         round(float(played.history.observed.sum() / (played.history.arms >= 0).sum()), 6),
+        played.exploration_cost,
         versions,
         None if regret is None else curve(np.cumsum(regret), refits),
     )

@@ -21,7 +21,6 @@ from treetop.files import append, cut_unfinished_line, locked, put
 from treetop.simulation.history import History
 
 PLAN, RUNS, STATE = "plan.json", "runs.jsonl", "state"
-ARRAYS = ("arms", "nodes", "rewards", "observed", "explored")
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,8 @@ class Folder:
         """Keeps the history of run `index` so far; the one before it is replaced."""
         (self.path / STATE).mkdir(exist_ok=True)
         about = json.dumps({"done": history.done, "seconds": history.seconds, "versions": versions})
-        arrays = {name: getattr(history, name) for name in ARRAYS}
-        put(self._state(index), lambda file: np.savez(file, about=np.array(about), **arrays))
+        arrays: dict[str, Any] = {"about": np.array(about), **history.arrays()}
+        put(self._state(index), lambda file: np.savez(file, **arrays))
 
     def saved(self, index: int, versions: dict[str, str]) -> History | None:
         """The history of run `index`, if there is one; what other versions began is begun anew."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from treetop.arrays import check_int
 from treetop.data.datasets import Dataset
+from treetop.data.orders import check_order
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.learners import DEFAULT_STRATEGY, make_learner
 from treetop.learning.pooled import Mechanisms
@@ -32,7 +33,7 @@ class Settings:
     `observer` says which slots the learner observes, as `make_observer` reads it. With `label_samples` the treetop
     learner learns from the labels of the initialisation set too; the paper's never does. Then the tree keeps arms
     without labels separate, unless `separate_unlabelled` is off. `mechanisms` switches parts of the treetop learner off
-    (see `Mechanisms`).
+    (see `Mechanisms`). `order` is that of the rows: shuffled, file or blocks (`treetop.data.orders`).
 
     >>> Settings("igw", {"C": 2.0}).policy(nodes=7).strategy.C
     2.0
@@ -53,11 +54,13 @@ class Settings:
     learner: str = "paper"
     observer: str = "all"
     scenario: str = "stationary"
+    order: str = "shuffled"
     label_samples: bool = True
     separate_unlabelled: bool = True
     mechanisms: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_order(self.order)
         if self.scenario not in SCENARIOS:
             raise ValueError(f"scenario is {self.scenario!r}; it must be one of {', '.join(SCENARIOS)}")
         self.policy(nodes=1), self.make_learner(), self.epochs()
@@ -98,7 +101,7 @@ class Settings:
 
     def resolved(self, dataset: Dataset) -> Settings:
         """The same with what depends on the data filled in."""
-        init, horizon, max_leaf = dataset.sizes(self.init, self.horizon, self.max_leaf)
+        init, horizon, max_leaf = dataset.sizes(self.init, self.horizon, self.max_leaf, self.order)
         first, factor = self._schedule()
         return replace(self, init=init, horizon=horizon, max_leaf=max_leaf, first_epoch=first, factor=factor)
 

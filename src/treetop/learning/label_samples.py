@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from treetop import _core
-from treetop.arrays import Bools, Floats, Ints, Matrix, Rows, as_rows, check_int
+from treetop.arrays import Bools, Floats, Int64s, Ints, Matrix, Rows, as_rows, check_int
 from treetop.errors import ModelFileError
 from treetop.learning.samples import Samples
 from treetop.model.model import Model
@@ -23,7 +23,7 @@ from treetop.policy.search import search_batch
 from treetop.tree.labels import check_labelled
 from treetop.tree.tree import Tree
 
-NEGATIVES = 64  # arms without the label that are kept of a row, about
+HARD, EASY = 96, 32  # arms without the label that are kept of a row: the best routes, and about so many others
 BLOCK = 256  # rows that are searched at a time: what their beams hold is in memory at once
 
 
@@ -100,9 +100,8 @@ def _of_rows(model: Model, x: Rows, labels: Any, beam: int, rng: np.random.Gener
     pairs = np.repeat(np.arange(len(x)), np.diff(labels.indptr)) * np.int64(model.n_arms) + labels.indices
     found_pairs = row * np.int64(model.n_arms) + arm
     right = np.isin(found_pairs, pairs, assume_unique=True)
-    wrong = np.bincount(row[~right], minlength=len(x))
-    chance = np.minimum(1.0, NEGATIVES / np.maximum(1, wrong))
-    kept = right | (rng.random(len(arm)) < chance[row])
+    chance = _chance(row, right, found.log_route[~found.is_node])
+    kept = rng.random(len(arm)) < chance
     missed = np.setdiff1d(pairs, found_pairs[right], assume_unique=True)
     missed_row, missed_arm = missed // model.n_arms, missed % model.n_arms
     all_rows = np.concatenate([row[kept], missed_row])
@@ -110,21 +109,48 @@ def _of_rows(model: Model, x: Rows, labels: Any, beam: int, rng: np.random.Gener
     all_rows = all_rows[order]
     all_arms = np.concatenate([arm[kept], missed_arm])[order].astype(np.int32)
     reward = np.concatenate([right[kept], np.ones(len(missed))])[order]
-    weight = np.concatenate([np.where(right, 1.0, 1 / chance[row])[kept], np.zeros(len(missed))])[order]
-    return np.stack(
-        [numbers[all_rows].astype(float), all_arms.astype(float), reward, _routes(model, x, all_rows, all_arms), weight]
-    )
+    weight = np.concatenate([(1 / chance)[kept], np.zeros(len(missed))])[order]
+    log_route = pair_routes(model, x, all_rows, all_arms)
+    return np.stack([numbers[all_rows].astype(float), all_arms.astype(float), reward, log_route, weight])
 
 
-def _routes(model: Model, x: Rows, row: Ints, arm: Ints) -> Floats:
-    """The log route of each pair of a row and an arm; the rows rise."""
-    counts = np.bincount(row, minlength=len(x))
-    widest = max(1, int(counts.max(initial=0)))
-    place = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-    arms = np.full((len(x), widest), -1, np.int32)
-    arms[row, place] = arm
-    routes = model.engine.routes(x.start, x.index, x.value, arms.reshape(-1), widest, 0)
+def _chance(row: Ints | Int64s, right: Bools, log_route: Floats) -> Floats:
+    """Of each arm that a search found to be kept: 1 for labels and for the HARD best routes without the label."""
+    wrong = np.flatnonzero(~right)
+    wrong = wrong[np.lexsort((-log_route[wrong], row[wrong]))]
+    count = np.bincount(row[wrong], minlength=int(row.max(initial=0)) + 1)
+    rank = np.arange(len(wrong)) - np.repeat(np.cumsum(count) - count, count)
+    easy = np.maximum(1, count - HARD)[row[wrong]]
+    chance = np.ones(len(row))
+    chance[wrong] = np.where(rank < HARD, 1.0, np.minimum(1.0, EASY / easy))
+    return chance
+
+
+def pair_routes(model: Model, x: Rows, row: Ints | Int64s, arm: Ints) -> Floats:
+    """The log route of each pair of a row and an arm; the rows rise.
+
+    >>> X = Y = np.eye(2, dtype=np.float32)
+    >>> model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, Y)
+    >>> near, far = pair_routes(model, as_rows(X), row=np.array([0, 0]), arm=np.array([0, 1]))
+    >>> bool(near > far)
+    True
+    """
+    arms, place = as_table(row, arm, len(x))
+    routes = model.engine.routes(x.start, x.index, x.value, arms.reshape(-1), arms.shape[1], 0)
     return np.asarray(routes[row, place])
+
+
+def as_table(row: Ints | Int64s, arm: Ints, rows: int) -> tuple[Ints, Int64s]:
+    """Pairs of a row and an arm as a table of the arms of each row, -1 where it has no more, and the pairs' places.
+
+    >>> as_table(np.array([0, 0, 2]), np.array([7, 8, 9]), rows=3)[0].tolist()
+    [[7, 8], [-1, -1], [9, -1]]
+    """
+    counts = np.bincount(row, minlength=rows)
+    place = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    arms = np.full((rows, max(1, int(counts.max(initial=0)))), -1, np.int32)
+    arms[row, place] = arm
+    return arms, place
 
 
 FORMAT, VERSION = "treetop-label-samples", 1

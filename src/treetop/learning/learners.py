@@ -9,19 +9,19 @@ from treetop.learning.refit import Learner
 from treetop.learning.routes import RouteCache
 
 LEARNERS = ("paper", "treetop")
-DEFAULT_STRATEGY = {"paper": "igw", "treetop": "cost-aware"}  # what goes with each learner unless somebody asks
+DEFAULT_STRATEGY = {"paper": "igw", "treetop": "budgeted"}  # what goes with each learner unless somebody asks
 
 
 def make_learner(
     name: str,
     *,
     loss: str = "squared",
-    cost: float = 1.0,
+    cost: float | None = None,
     label_samples: LabelSamples | None = None,
     mechanisms: Mechanisms = Mechanisms(),  # noqa: B008
     route_cache: RouteCache | None = None,
 ) -> Learner:
-    """A learner by its name; the last three settings are for treetop's.
+    """A learner by its name; the last three settings are for treetop's. Without `cost` it has its own default.
 
     >>> make_learner("paper", cost=2.0).cost
     2.0
@@ -32,7 +32,7 @@ def make_learner(
     if name not in LEARNERS:
         raise ValueError(f"learner is {name!r}; it must be one of {', '.join(LEARNERS)}")
     if name == "paper":
-        return Linear(loss, cost)
+        return Linear(loss, 1.0 if cost is None else cost)
     if loss != "squared":
         raise ValueError(f"loss={loss!r} is for the learner paper, not for {name}")
     return Pooled(cost, label_samples=label_samples, mechanisms=mechanisms, route_cache=route_cache)

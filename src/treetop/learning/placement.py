@@ -82,7 +82,8 @@ def _voted_leaves(model: Model, tree: Tree, feedback: Feedback, labelled: Bools)
     start, order = by_group(arm, len(labelled))
     first = {a: t[order[start[a] : start[a + 1]][:VOTES]] for a in np.unique(arm).tolist()}
     rounds = np.unique(np.concatenate(list(first.values())))
-    leaf = _best_leaves(Model.unlearned(tree, model.route_rows, model.geometric), feedback, rounds, labelled)
+    routing = model.learned_routing.base if model.learned_routing else model.route_rows
+    leaf = _best_leaves(Model.unlearned(tree, routing, model.geometric), feedback, rounds, labelled)
     found = {}
     for a, mine in first.items():
         votes = leaf[np.searchsorted(rounds, mine)].tolist()

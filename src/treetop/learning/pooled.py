@@ -9,24 +9,31 @@ score the mean reward of arms that were drawn through nodes; they have no regres
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from treetop.arrays import Bools, Float32s, Int64s, Ints, check_float, check_int
 from treetop.effort import Progress
+from treetop.learning.arm_routing import with_arm_routes
+from treetop.learning.component_weights import component_weights
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.linear import Linear
 from treetop.learning.placement import initial_tree, placed, rewarded_unlabelled
 from treetop.learning.pooled_means import KNOTS, interpolate, pooled_means, pooled_rounds, slack
-from treetop.learning.routes import RouteCache, shown_routes
+from treetop.learning.routes import RouteCache, routed_samples
 from treetop.learning.samples import Samples, by_group, check_fits, latest, latest_step, without_outliers
-from treetop.learning.trial_value import DRAWS, TrialValues
+from treetop.learning.trials import Trials
 from treetop.model.model import Model
 from treetop.model.pooled_state import LEAF_FACTOR, PooledState
 from treetop.records import Feedback
+from treetop.tree.tree import Tree
 
+# How strongly samples pull on an arm's regressor, unless `cost` says it: little where labels have told of the arm.
+LABELLED_COST, UNLABELLED_COST = 0.1, 1.0
 # Pseudo-samples of residual 0 for an arm without labels that has rewards; also divides the counts of such arms.
 ANCHORS = 32
+DRAWS = 3000  # weight of the guess that a draw through a node brings nothing, in draws
 
 
 @dataclass(frozen=True)
@@ -36,8 +43,6 @@ class Mechanisms:
     - `pool`: scores start from the pooled mean at their routing score; off: from 0
     - `pool_rounds`: the pooled means are of labels and rounds together; off: of the labels alone where there are any
     - `move_arms`: an arm without labels goes to the leaf where its rewards were found
-    - `new_arms_alike`: the trial value of added arms comes from the reward rates of the old ones; off: as for arms
-      without labels
     - `growth`: an arm is fitted again when it has so many times the samples; 1: at every new sample
     - `leaf_factor`: leaves that survive the last level of a search, times the beam
 
@@ -48,12 +53,11 @@ class Mechanisms:
     pool: bool = True
     pool_rounds: bool = False
     move_arms: bool = True
-    new_arms_alike: bool = True
     growth: float = 1.1
     leaf_factor: float = LEAF_FACTOR
 
     def __post_init__(self) -> None:
-        for name in ("pool", "pool_rounds", "move_arms", "new_arms_alike"):
+        for name in ("pool", "pool_rounds", "move_arms"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be True or False, not {getattr(self, name)!r}")
         check_float("growth", self.growth, 1, 1000)
@@ -82,7 +86,7 @@ class Pooled:
     array([1, 1, 1, 0], dtype=int32)
     """
 
-    cost: float = 1.0
+    cost: float | None = None
     tolerance: float = 0.1
     window: int = 8192
     label_samples: LabelSamples | None = None
@@ -91,7 +95,8 @@ class Pooled:
     route_cache: RouteCache | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_float("cost", self.cost, 1e-12, 1e12)
+        if self.cost is not None:
+            check_float("cost", self.cost, 1e-12, 1e12)
         check_float("tolerance", self.tolerance, 1e-12, 1e3)
         check_int("window", self.window, 1)
         if not (self.label_samples is None or isinstance(self.label_samples, LabelSamples)):
@@ -99,7 +104,8 @@ class Pooled:
         self._solver()  # which refuses what it cannot take
 
     def _solver(self) -> Linear:
-        return Linear(cost=self.cost, tolerance=self.tolerance, threads=self.threads)
+        usual = UNLABELLED_COST if self.label_samples is None else LABELLED_COST
+        return Linear(cost=self.cost or usual, tolerance=self.tolerance, threads=self.threads)
 
     def learn(self, model: Model, feedback: Feedback, progress: Progress | None = None) -> Model:
         """The next model: what is pooled, and the arms' regressors. What `refit` calls.
@@ -112,8 +118,11 @@ class Pooled:
         """
         check_fits(feedback, model, any_tree=True)
         labelled = self._labelled(model.n_arms)
-        values = TrialValues.of(feedback, labelled, self.mechanisms.new_arms_alike)
-        model, initial_leaf = self._placed(model, feedback, labelled, values)
+        trials = Trials.of(feedback, labelled)
+        model, initial_leaf = self._placed(model, feedback, labelled, trials)
+        if (labels := self.label_samples) is not None:
+            place = partial(self._place, model, labelled)
+            model = with_arm_routes(model, labels, feedback, place, self.threads)
         samples = self._samples(model, feedback)
         slacks = slack(samples.log_route)
         means = pooled_means(slacks, samples.reward, samples.weight) if self.mechanisms.pool else np.zeros(KNOTS)
@@ -130,11 +139,14 @@ class Pooled:
         pooled = PooledState(
             means=means.astype(np.float32),
             node_mean=float(np.float32(through.sum() / (len(through) + DRAWS))),
-            new_arm_value=float(np.float32(values.new_arm)),
+            new_arm_value=float(np.float32(trials.new_value)),
+            exploration_net=trials.net,
             sample_count=count.astype(np.int32),
-            trial_value=values.of_arm.astype(np.float32),
+            trial_value=trials.value.astype(np.float32),
             initial_leaf=initial_leaf,
+            new_trials=trials.new_trials,
             leaf_factor=self.mechanisms.leaf_factor,
+            weights=component_weights(feedback),
         )
         return replace(model, reward_rows=rewards, epoch=model.epoch + 1, n_seen=len(feedback), pooled=pooled)
 
@@ -142,27 +154,29 @@ class Pooled:
         """Which arms have labels; without label samples all count as if they had."""
         return np.ones(arms, np.bool_) if self.label_samples is None else self.label_samples.labelled_arms(arms)
 
-    def _placed(
-        self, model: Model, feedback: Feedback, labelled: Bools, values: TrialValues
-    ) -> tuple[Model, Ints | None]:
+    def _placed(self, model: Model, feedback: Feedback, labelled: Bools, trials: Trials) -> tuple[Model, Ints | None]:
         """The model with arms without labels where they belong, and the leaves before any moved, if any did."""
         if self.label_samples is None:
             return model, model.pooled.initial_leaf if model.pooled else None
         initial = initial_tree(model).leaf_of
-        tree = placed(model, feedback, labelled, values.of_arm, vote=self.mechanisms.move_arms)
+        tree = placed(model, feedback, labelled, trials.value, vote=self.mechanisms.move_arms)
         moved = model if tree is model.tree else replace(model, tree=tree, pooled=None)
         return moved, None if np.array_equal(initial, tree.leaf_of) else initial
 
+    def _place(self, model: Model, labelled: Bools, rounds: Feedback) -> Tree:
+        """Where arms belong by some rounds alone."""
+        return placed(model, rounds, labelled, np.zeros(model.n_arms), vote=self.mechanisms.move_arms)
+
     def _samples(self, model: Model, feedback: Feedback) -> Samples:
         """Every observed reward, behind the label samples if there are any."""
-        routes = shown_routes(model, feedback, self.threads, self.route_cache)
+        labels, routes = routed_samples(model, self.label_samples, feedback, self.route_cache)
         t, slot = np.nonzero(feedback.observed)
         arm, reward, route = feedback.arms[t, slot], feedback.rewards[t, slot], routes[t, slot]
         weight = (t < pooled_rounds(len(feedback))).astype(np.float64)
         if self.label_samples is not None:
             weight = np.full(len(t), float(self.mechanisms.pool_rounds))
         rounds = Samples(feedback.contexts, t.astype(np.int32), arm, reward, route, weight)
-        return rounds if self.label_samples is None else self.label_samples + rounds
+        return rounds if labels is None else labels + rounds
 
     def _problems(
         self, model: Model, samples: Samples, residual: Float32s, found: Ints
@@ -170,10 +184,12 @@ class Pooled:
         """The regressions as the solver takes them: where each begins, rows of contexts, targets."""
         tree, labels = model.tree, self.label_samples
         anchor_row, anchor_arm = _anchors(labels, model, found) if labels is not None else (found, found)
-        row, arm = np.concatenate([anchor_row, samples.row]), np.concatenate([anchor_arm, samples.arm])
-        target = np.concatenate([np.zeros(len(anchor_arm), np.float32), residual])
+        rows_before = 0 if labels is None else len(labels.contexts)
+        shown = (samples.row >= rows_before) | (samples.weight > 0)  # a label that no search finds is not shown either
+        row, arm = np.concatenate([anchor_row, samples.row[shown]]), np.concatenate([anchor_arm, samples.arm[shown]])
+        target = np.concatenate([np.zeros(len(anchor_arm), np.float32), residual[shown]])
         start, order = by_group(tree.n_nodes + arm, tree.n_nodes + tree.n_arms)
-        is_round = row >= (0 if labels is None else len(labels.contexts))
+        is_round = row >= rows_before
         start, order = latest_step(start, order, is_round, self.mechanisms.growth)
         start, order = latest(start, order, self.window)
         return start, row[order], target[order]

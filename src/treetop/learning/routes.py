@@ -1,78 +1,150 @@
-"""How well each context that was logged is routed to the arms it was shown. Remembers nothing unless asked to."""
+"""How well contexts are routed to arms: labelled rows and logged rounds. Remembers nothing unless asked to.
+
+Contexts that routing was fitted on are judged by routing that has not seen them (`LearnedRouting.held_out`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from treetop import _core
-from treetop.arrays import Bools, Floats, Ints, Rows, as_rows
+from treetop.arrays import Bools, Floats, Int64s, Ints, Rows, as_rows
+from treetop.learning.arm_routing import fold_of
+from treetop.learning.label_samples import LabelSamples, as_table, pair_routes
 from treetop.model.model import Model
 from treetop.records import Feedback
 from treetop.tree.tree import Tree
+
+
+@dataclass(frozen=True, eq=False)
+class Router:
+    """Routing scores of contexts and arms, wherever the arms stand: leaves are routed natively, arms by their rows.
+
+    So arms may move between leaves without anything being made anew.
+    """
+
+    leaves: Ints
+    leaf_model: Model
+    arm_rows: Rows | None
+
+    @classmethod
+    def of(cls, tree: Tree, rows: Rows, geometric: bool = False) -> Router:
+        leaves = np.setdiff1d(np.arange(tree.n_nodes), tree.parents).astype(np.int32)
+        model = Model.unlearned(Tree(tree.parents, leaves), rows.head(tree.n_nodes), geometric)
+        arms = rows.slice(tree.n_nodes, len(rows)) if len(rows) > tree.n_nodes else None
+        return cls(leaves, model, arms)
+
+    def __call__(self, x: Rows, row: Ints | Int64s, arm: Ints, leaf_of: Ints) -> Floats:
+        """The log routing score of each pair of a row of x and an arm; the rows rise."""
+        places = np.searchsorted(self.leaves, leaf_of[arm]).astype(np.int32)
+        routes = pair_routes(self.leaf_model, x, row, places)
+        if (w := self.arm_rows) is None:
+            return routes
+        arms, place = as_table(row, arm, len(x))
+        own = _log_scores(x, w, arms)[row, place]
+        leaves = np.where(arms < 0, -1, leaf_of[arms]).astype(np.int32)
+        of_leaf = _log_scores(x, self.leaf_model.route_rows, leaves)[row, place]
+        above = np.where(leaf_of[arm] > 0, routes - of_leaf, 0.0)  # the root has no routing function
+        return np.asarray(np.minimum(0.0, above) + own)
+
+
+def _log_scores(x: Rows, weights: Rows, members: Ints) -> Floats:
+    """log g of some rows of the weights for each context; NaN for member -1."""
+    asked = np.arange(len(x)), members.reshape(-1)
+    w = weights.start, weights.index, weights.value
+    products = _core.means(x.start, x.index, x.value, x.columns, *w, *asked, 0)
+    return np.asarray(-(np.maximum(0.0, 1.0 - products) ** 3))
 
 
 @dataclass(eq=False)
 class RouteCache:
     """The routes of the last refit, for a caller that refits one history again and again, as a simulation does.
 
-    Rounds that were routed before are not routed again, but for those with an arm that moved; the result is the same
-    with or without a cache. Not for several threads at once.
+    What was routed before is not routed again, but for arms that moved; the result is the same with or without a
+    cache. Not for several threads at once.
     """
 
-    last: tuple[Rows, Ints, tuple[int, ...], Floats] | None = None
-    leaf_model: tuple[Rows, Ints, Model] | None = None
+    routing: Rows | None = None
+    routers: tuple[Router, ...] = ()
+    leaf_of: Ints | None = None
+    rounds: tuple[tuple[int, ...], Floats] | None = None
+    labels: tuple[LabelSamples, LabelSamples] | None = None
 
-    def known(self, model: Model, feedback: Feedback) -> tuple[Floats, Bools]:
-        """Routes of the first rounds, and which arms are in another leaf since."""
-        leaf_of = model.tree.leaf_of
-        if self.last is not None:
-            routing, leaves, digest, routes = self.last
-            if (
-                routing is model.route_rows
-                and len(routes) <= len(feedback)
-                and len(leaves) == len(leaf_of)
-                and digest == _digest(feedback, len(routes))
-            ):
-                return routes, leaves != leaf_of
-        return np.zeros((0, feedback.arms.shape[1])), np.zeros(len(leaf_of), np.bool_)
+    def prepared(self, model: Model) -> tuple[Router, ...]:
+        """The routers of the folds, then that of the routing that serves; what other routing gave is forgotten."""
+        known = self.leaf_of is not None and len(self.leaf_of) == model.n_arms
+        if self.routing is not model.route_rows or not known:
+            folds = model.learned_routing.held_out if model.learned_routing else ()
+            self.routing, self.rounds, self.labels = model.route_rows, None, None
+            self.routers = tuple(Router.of(model.tree, rows, model.geometric) for rows in (*folds, model.route_rows))
+        return self.routers
 
-    def leaves(self, model: Model) -> tuple[Ints, Model]:
-        """All leaves, and a model that has them for arms: its layout need not be made again when arms move."""
-        if self.leaf_model is None or self.leaf_model[0] is not model.route_rows:
-            leaves = np.setdiff1d(np.arange(model.tree.n_nodes), model.tree.parents).astype(np.int32)
-            routing = Model.unlearned(Tree(model.tree.parents, leaves), model.route_rows, model.geometric)
-            self.leaf_model = model.route_rows, leaves, routing
-        return self.leaf_model[1:]
+    def moved(self, model: Model) -> Bools:
+        """Which arms are in another leaf than when this was last asked."""
+        before, self.leaf_of = self.leaf_of, model.tree.leaf_of
+        if before is None or len(before) != model.n_arms:
+            return np.zeros(model.n_arms, np.bool_)
+        return np.asarray(before != self.leaf_of)
 
 
-def shown_routes(model: Model, feedback: Feedback, threads: int = 0, cache: RouteCache | None = None) -> Floats:
-    """(rounds, slots): log of the routing score down to the leaf of each arm shown; NaN where nothing was shown.
+def routed_samples(
+    model: Model, labels: LabelSamples | None, feedback: Feedback, cache: RouteCache | None = None
+) -> tuple[LabelSamples | None, Floats]:
+    """The label samples with their routes in this model, and (rounds, slots) the routes of what was shown.
+
+    A route is the log of the routing score down to the arm; NaN where nothing was shown.
 
     >>> X = Y = np.eye(4, dtype=np.float32)
     >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
-    >>> shown_routes(model, Feedback(X[:1], arms=[[0, -1]], nodes=None, rewards=[[1, float("nan")]])).shape
+    >>> shown = Feedback(X[:1], arms=[[0, -1]], nodes=None, rewards=[[1, float("nan")]])
+    >>> routed_samples(model, None, shown)[1].shape
     (1, 2)
     """
     cache = cache or RouteCache()
-    routes = np.full(feedback.arms.shape, np.nan)
-    known, moved = cache.known(model, feedback)
-    routes[: len(known)] = known
-    again = moved[np.maximum(feedback.arms, 0)].any(axis=1)
-    again[len(known) :] = True
-    x, arms = as_rows(feedback.contexts.csr()[again]), feedback.arms[again]
-    engine, places = (model.engine, arms) if "engine" in vars(model) else _by_leaf(model, arms, cache)
-    routes[again] = engine.routes(x.start, x.index, x.value, places.reshape(-1), max(1, arms.shape[1]), threads)
-    cache.last = model.route_rows, model.tree.leaf_of, _digest(feedback, len(feedback)), routes
+    routers = cache.prepared(model)
+    moved = cache.moved(model)
+    return _labels(model, labels, cache, routers, moved), _rounds(model, feedback, cache, routers, moved)
+
+
+def _rounds(model: Model, feedback: Feedback, cache: RouteCache, routers: tuple[Router, ...], moved: Bools) -> Floats:
+    arms = feedback.arms
+    routes = np.full(arms.shape, np.nan)
+    again = np.ones(len(feedback), np.bool_)
+    if (past := cache.rounds) is not None and past[0] == _digest(feedback, known := min(len(past[1]), len(feedback))):
+        routes[:known] = past[1]
+        again[:known] = (moved[np.maximum(arms[:known], 0)] & (arms[:known] >= 0)).any(axis=1)
+    fold = np.full(len(feedback), len(routers) - 1)
+    if model.learned_routing and (fitted := min(model.learned_routing.rounds, len(feedback))):
+        fold[:fitted] = fold_of(feedback.contexts.head(fitted))
+    for f, router in enumerate(routers):
+        mine = np.flatnonzero(again & (fold == f))
+        if len(mine):
+            row, slot = np.nonzero(arms[mine] >= 0)
+            x = as_rows(feedback.contexts.csr()[mine])
+            routes[mine[row], slot] = router(x, row, arms[mine[row], slot], model.tree.leaf_of)
+    cache.rounds = _digest(feedback, len(feedback)), routes
     return routes
 
 
-def _by_leaf(model: Model, arms: Ints, cache: RouteCache) -> tuple[_core.Engine, Ints]:
-    """An engine that has the leaves for arms, and the leaf of each arm as its arm."""
-    leaves, leaf_model = cache.leaves(model)
-    places = np.searchsorted(leaves, model.tree.leaf_of[np.maximum(arms, 0)])
-    return leaf_model.engine, np.where(arms < 0, -1, places).astype(np.int32)
+def _labels(
+    model: Model, labels: LabelSamples | None, cache: RouteCache, routers: tuple[Router, ...], moved: Bools
+) -> LabelSamples | None:
+    if labels is None or model.learned_routing is None:
+        return labels
+    known = cache.labels[1] if cache.labels is not None and cache.labels[0] is labels else None
+    again = np.flatnonzero(np.ones(len(labels), np.bool_) if known is None else moved[labels.arm])
+    again = again[np.argsort(labels.row[again], kind="stable")]
+    log_route = (known or labels).log_route.copy()
+    fold = fold_of(labels.contexts)[labels.row[again]]
+    for f, router in enumerate(routers[:-1]):
+        mine = again[fold == f]
+        rows, row = np.unique(labels.row[mine], return_inverse=True)
+        x = as_rows(labels.contexts.csr()[rows])
+        log_route[mine] = router(x, row, labels.arm[mine], model.tree.leaf_of)
+    cache.labels = labels, replace(labels, log_route=log_route)
+    return cache.labels[1]
 
 
 def _digest(feedback: Feedback, rounds: int) -> tuple[int, ...]:

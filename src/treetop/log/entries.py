@@ -11,7 +11,7 @@ import numpy as np
 
 from treetop.log.connection import Connection
 from treetop.log.ownership import joined_owner, read_owner, store_owner
-from treetop.log.pack import pack_context, pack_slots, unpack_set
+from treetop.log.pack import pack_event, unpack_set
 from treetop.log.records import Entry, Event, LogSummary, Mark, Restored, StoredEvent
 from treetop.log.write import (
     DECISION,
@@ -177,8 +177,7 @@ class _Restoring:
             number,
             event.eligible,
             event.removals,
-            pack_context(event),
-            pack_slots(event),
+            *pack_event(event),
         )
 
     def _rewards(self, entry: Entry, there: Entry | None) -> list[tuple[Any, ...]]:

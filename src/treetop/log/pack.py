@@ -15,7 +15,13 @@ from treetop.log.records import Event
 
 # Interleaved and little-endian: the concatenated bytes of many rows are the array of all of them.
 PAIR = np.dtype([("index", "<i4"), ("value", "<f4")])
+COMPONENT = np.dtype("<f4")
 SLOT = np.dtype([("arm", "<i4"), ("node", "<i4"), ("score", "<f4"), ("propensity", "<f8"), ("explored", "u1")])
+
+
+def pack_event(event: Event) -> tuple[bytes, bytes, bytes]:
+    """Context, slots and components."""
+    return pack_context(event), pack_slots(event), np.ascontiguousarray(event.components, COMPONENT).tobytes()
 
 
 def pack_context(event: Event) -> bytes:
@@ -51,12 +57,13 @@ def unpack_event(
     event_id: str,
     time: float,
     request: bytes,
-    context: bytes,
-    slots: bytes,
+    packed: tuple[bytes, bytes, bytes],
     settings: tuple[int, str, str, str],
     arms: tuple[str, int],
 ) -> Event:
+    context, slots, components = packed
     pairs, s = np.frombuffer(context, PAIR), np.frombuffer(slots, SLOT)
+    count = len(components) // COMPONENT.itemsize // max(len(s), 1)
     epoch, model, tree, policy = settings
     return Event(
         event_id,
@@ -66,6 +73,7 @@ def unpack_event(
         scores=_copy(s["score"], np.float32),
         explored=_copy(s["explored"], np.bool_),
         nodes=_copy(s["node"], np.int32),
+        components=np.frombuffer(components, COMPONENT).astype(np.float32).reshape(len(s), count),
         time=time,
         request=bytes(request),
         index=_copy(pairs["index"], np.int32),
@@ -109,11 +117,41 @@ class Slots:
     explored: Bools
 
 
+def slot_counts(packed: Sequence[bytes]) -> Int64s:
+    """How many slots each of these decisions has."""
+    return np.array([len(p) // SLOT.itemsize for p in packed], np.int64)
+
+
+def _places(lengths: Int64s) -> tuple[Int64s, Int64s]:
+    """Row and column of every slot of decisions that have so many."""
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    return row, np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """The components of many decisions: (n, k, C), NaN where a decision has none; and how many each decision has."""
+
+    values: Float32s
+    counts: Int64s
+
+
+def unpack_components(packed: Sequence[bytes], slots: Int64s) -> Components:
+    """Of decisions that have so many slots."""
+    counts = np.array([len(p) // COMPONENT.itemsize for p in packed], np.int64) // np.maximum(slots, 1)
+    table = np.full((len(packed), slots.max(initial=0), counts.max(initial=0)), np.nan, np.float32)
+    for count in np.unique(counts[counts > 0]).tolist():
+        mine = np.flatnonzero(counts == count)
+        row, column = _places(slots[mine])
+        flat = np.frombuffer(b"".join(packed[i] for i in mine.tolist()), COMPONENT)
+        table[mine[row], column, :count] = flat.reshape(-1, count)
+    return Components(table, counts)
+
+
 def unpack_slots(packed: Sequence[bytes]) -> Slots:
-    lengths = np.array([len(p) // SLOT.itemsize for p in packed], np.int64)
+    lengths = slot_counts(packed)
     flat = np.frombuffer(b"".join(packed), SLOT)
-    row = np.repeat(np.arange(len(packed)), lengths)
-    column = np.arange(len(flat)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    row, column = _places(lengths)
     table = np.zeros((len(packed), int(lengths.max(initial=0))), SLOT)
     table["arm"] = table["node"] = -1
     table[row, column] = flat

@@ -39,6 +39,7 @@ KINDS = MappingProxyType(
         "removals": "int8",
         "context": "bytea",
         "slots": "bytea",
+        "components": "bytea",
         "decision": "int8",
         "slot": "int8",
         "value": "float8",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -21,6 +21,7 @@ DTYPES = {
     "propensities": np.dtype(np.float64),
     "scores": np.dtype(np.float32),
     "explored": np.dtype(np.bool_),
+    "components": np.dtype(np.float32),
 }
 ID_BYTES = 512  # longest event id, in UTF-8
 
@@ -184,7 +185,8 @@ class LoggedRounds:
 
     Contexts are compressed sparse rows (start, index, value). Slots are (n, k) arrays, padded with arm -1; a reward is
     NaN where none was known. `new` is False for a decision that an earlier reading returned and that appears again
-    because it got rewards since.
+    because it got rewards since. `components` are (n, k, C), C the most that one of these decisions has, and
+    `component_counts` how many each has; the others are NaN.
     """
 
     positions: Int64s
@@ -200,17 +202,21 @@ class LoggedRounds:
     explored: Bools
     rewards: Floats
     new: Bools
+    components: Float32s
+    component_counts: Int64s
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def feedback(self, columns: int) -> Feedback:
         """As Feedback for `refit`; the log does not know the number of features, `columns`."""
-        return Feedback(Rows(self.start, self.index, self.value, columns), self.arms, self.nodes, self.rewards)
+        return gather([self], columns)
 
 
 def gather(chunks: Iterable[LoggedRounds], columns: int, since: Int64s | None = None) -> Feedback:
     """All chunks as one Feedback, each copied once. `since` is the epoch of the first model that knew each arm.
+
+    Components are those of the newest decision that has any; decisions with another number of them count as without.
 
     >>> import tempfile
     >>> from treetop.bandit.bandit import Bandit
@@ -236,7 +242,23 @@ def gather(chunks: Iterable[LoggedRounds], columns: int, since: Int64s | None = 
         epochs = np.concatenate([np.zeros(0, np.int64), *(p.epochs for p in parts)])
         newest = np.maximum.accumulate(epochs)  # an older model may be current again
         appeared = np.where(since > 0, np.searchsorted(newest, since), 0)
-    return Feedback(Rows(np.cumsum(lengths), index, value, columns), arms, nodes, rewards, appeared=appeared)
+    contexts = Rows(np.cumsum(lengths), index, value, columns)
+    return Feedback(contexts, arms, nodes, rewards, appeared=appeared, components=_joined_components(parts, k))
+
+
+def _joined_components(parts: Sequence[LoggedRounds], k: int) -> Float32s | None:
+    most = max((p.components.shape[2] for p in parts), default=0)
+    if most == 0:
+        return None
+    joined = np.full((sum(map(len, parts)), k, most), np.nan, np.float32)
+    row = 0
+    for p in parts:
+        joined[row : row + len(p), : p.components.shape[1], : p.components.shape[2]] = p.components
+        row += len(p)
+    counts = np.concatenate([p.component_counts for p in parts])
+    newest = counts[counts > 0][-1]
+    joined[counts != newest] = np.nan
+    return joined[:, :, :newest]
 
 
 def _stacked(parts: list[NDArray[np.generic]], k: int, empty: float, kind: type) -> NDArray[np.generic]:
@@ -252,7 +274,7 @@ def check_event(event: Event) -> None:
     """Raises for an event that the log could not return as it is: wrong lengths, types or text.
 
     >>> from dataclasses import replace
-    >>> two = {name: np.zeros(2, dtype) for name, dtype in DTYPES.items()}
+    >>> two = {name: np.zeros(2, dtype) for name, dtype in DTYPES.items() if name != "components"}
     >>> event = Event("visit-1", 0, **two, time=0.0, request=bytes(16), model="000000", tree="", policy="{}")
     >>> check_event(event)
     >>> check_event(replace(event, nodes=np.zeros(1, np.int32)))
@@ -270,9 +292,12 @@ def check_event(event: Event) -> None:
     if len(event.index) != len(event.value):
         raise ValueError(f"event {event.event_id!r} has {len(event.index)} indices and {len(event.value)} values")
     k = len(event.arms)
-    for name in ("nodes", "propensities", "scores", "explored"):
+    for name in ("nodes", "propensities", "scores", "explored", "components"):
         if len(getattr(event, name)) != k:
             raise ValueError(f"event {event.event_id!r} has {k} arms and {len(getattr(event, name))} {name}")
+    if event.components.ndim != 2:
+        shape = event.components.shape
+        raise ValueError(f"components of event {event.event_id!r} have shape {shape}; ({k}, number of them) is needed")
     for name in ("model", "tree", "policy", "eligible"):
         if "\0" in getattr(event, name):
             raise ValueError(f"{name} of event {event.event_id!r} holds a zero character")

@@ -12,10 +12,10 @@ import numpy as np
 
 from treetop.arrays import Floats, Ints
 from treetop.log.connection import Connection
-from treetop.log.pack import unpack_contexts, unpack_slots
+from treetop.log.pack import slot_counts, unpack_components, unpack_contexts, unpack_slots
 from treetop.log.records import LoggedRounds
 
-_DECISIONS = "SELECT position, time, settings, context, slots FROM treetop_decisions WHERE position"
+_DECISIONS = "SELECT position, time, settings, context, slots, components FROM treetop_decisions WHERE position"
 _REWARDS = "SELECT decision, slot, value FROM treetop_rewards WHERE position > ? AND position <= ? AND decision"
 # By position alone: with a condition on decisions, SQLite would read the rewards of every older decision.
 NEWER_REWARDS = "SELECT decision FROM treetop_rewards WHERE position > ? AND position <= ?"
@@ -74,7 +74,9 @@ class View:
     ) -> LoggedRounds:
         positions = np.array([row[0] for row in rows], np.int64)
         times = np.array([row[1] for row in rows], np.float64)
-        contexts, slots = unpack_contexts([row[3] for row in rows]), unpack_slots([row[4] for row in rows])
+        packed = [row[4] for row in rows]
+        contexts, slots = unpack_contexts([row[3] for row in rows]), unpack_slots(packed)
+        components = unpack_components([row[5] for row in rows], slot_counts(packed))
         epochs, same_tree = self._settings(connection, [row[2] for row in rows])
         known = _table(rewards, positions, slots.arms)
         if self.default is not None:
@@ -93,6 +95,8 @@ class View:
             slots.explored,
             known,
             np.full(len(rows), new),
+            components.values,
+            components.counts,
         )
         return found if same_tree.all() else replace(found, nodes=np.where(same_tree[:, None], slots.nodes, -1))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from treetop.errors import LogError
 from treetop.log.connection import Connection
 
-VERSION = 4  # 1 to 3 were of development versions
+VERSION = 5  # 1 to 4 were of development versions
 # One counter gives positions to decisions, rewards and marks, in the order of their commits. It is in the one row of
 # treetop_state: writers of PostgreSQL take turns by locking that row, writers of SQLite by its own lock.
 TABLES = """
@@ -23,7 +23,7 @@ CREATE TABLE treetop_eligible (fingerprint TEXT PRIMARY KEY, arms {bytes} NOT NU
 CREATE TABLE treetop_decisions (
     position {int} PRIMARY KEY, event_id TEXT NOT NULL UNIQUE, time {real} NOT NULL, request {bytes} NOT NULL,
     settings {int} NOT NULL, eligible TEXT NOT NULL, removals {int} NOT NULL, context {bytes} NOT NULL,
-    slots {bytes} NOT NULL);
+    slots {bytes} NOT NULL, components {bytes} NOT NULL);
 CREATE INDEX treetop_decisions_time ON treetop_decisions (time);
 CREATE INDEX treetop_decisions_eligible ON treetop_decisions (eligible) WHERE eligible <> '';
 CREATE TABLE treetop_rewards (

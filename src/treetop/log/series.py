@@ -14,6 +14,7 @@ import numpy as np
 from treetop.arrays import Bools, Floats, Int64s, Ints, check_int
 from treetop.log.arm_counts import ARM, ArmCounts, Table, merged, rows_of
 from treetop.log.base import Log
+from treetop.log.greedy_slates import greedy_weights
 from treetop.log.records import LoggedRounds, Mark
 from treetop.log.timeline import Timeline
 from treetop.log.visit_totals import EDGES, VisitTotals, added_up
@@ -96,12 +97,15 @@ class LogSeries:
         totals, which = self.visits.at(chunk.times)
         known = ~np.isnan(chunk.rewards)
         rewards = np.where(known, chunk.rewards, 0.0)
+        weight = greedy_weights(chunk.explored, chunk.propensities, chunk.nodes)
         columns = [
             chunk.new,
             (new & chunk.explored & (chunk.propensities < CERTAIN)).sum(1),
             *((new & how).sum(1) for how in (~explored, explored)),
             *((known & how).sum(1) for how in (~explored, explored)),
             *((rewards * how).sum(1) for how in (~explored, explored)),
+            weight * chunk.new,
+            weight * rewards.sum(1),
         ]
         keys = np.stack([which, chunk.epochs, (chunk.arms >= 0).sum(1)], axis=1)
         groups, group = np.unique(keys, axis=0, return_inverse=True)

@@ -19,7 +19,7 @@ from treetop.arrays import INT32_MAX, Float32s, Floats, Int64s, as_float32s, as_
 from treetop.log.base import Log
 from treetop.log.records import Counts, Entry, Event, LogSummary, Mark, Owner, Restored, StoredEvent, check_event
 
-FORMAT, VERSION = "treetop-log", 2
+FORMAT, VERSION = "treetop-log", 3
 CHUNK = 1024  # records
 Progress = Callable[[int], None]
 Check = Callable[[Owner | None], object]
@@ -41,8 +41,11 @@ class Tail(msgspec.Struct, forbid_unknown_fields=True):
     end: int
 
 
-class Record(msgspec.Struct, forbid_unknown_fields=True):
-    """One decision. Rewards are null where there are none; `eligible_arms` is given with the first use of its set."""
+class Record(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """One decision. Rewards are null where there are none; `eligible_arms` is given with the first use of its set.
+
+    `components` has a list a slot; it is left out (null in Parquet) if the model that decided had no components.
+    """
 
     position: int
     event_id: str
@@ -65,6 +68,7 @@ class Record(msgspec.Struct, forbid_unknown_fields=True):
     rewards: list[float | None]
     reward_times: list[float | None]
     reward_positions: list[int | None]
+    components: list[list[float]] | None = None
 
 
 RECORDS = msgspec.json.Decoder(Record)
@@ -152,6 +156,7 @@ def _record(entry: Entry) -> Record:
         _or_null(stored.rewards, known),
         _or_null(stored.times, known),
         _or_null(entry.reward_positions, known),
+        e.components.tolist() if e.components.size else None,
     )
 
 
@@ -174,6 +179,7 @@ def _entry(r: Record) -> Entry:
         scores=_finite(r.scores, "score"),
         explored=np.array(r.explored, np.bool_),
         nodes=as_indices(r.nodes, INT32_MAX, "node", low=-1),
+        components=_components(r),
         time=r.time,
         request=bytes.fromhex(r.request),
         index=index,
@@ -205,6 +211,14 @@ def _rewards(r: Record, k: int) -> tuple[Floats, Floats, Int64s]:
         elif found != (None, None, None):
             raise ValueError(f"slot {slot} has part of a reward: {found}")
     return rewards, times, positions
+
+
+def _components(r: Record) -> Float32s | None:
+    if r.components is None:
+        return None
+    if len(counts := {len(slot) for slot in r.components}) != 1:
+        raise ValueError(f"slots have {sorted(counts)} components; every slot has as many")
+    return _finite([value for slot in r.components for value in slot], "component").reshape(len(r.components), -1)
 
 
 def _finite(values: list[float], what: str) -> Float32s:
@@ -313,6 +327,7 @@ def _parquet_schema(arrow: Any, metadata: dict[str, bytes]) -> Any:
         "rewards": arrow.list_(real_),
         "reward_times": arrow.list_(real_),
         "reward_positions": arrow.list_(whole_),
+        "components": arrow.list_(arrow.list_(single)),
     }
     return arrow.schema(list(kinds.items()), metadata)
 

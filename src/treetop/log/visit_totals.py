@@ -10,7 +10,9 @@ import numpy as np
 from treetop.arrays import Floats, Int64s
 
 EDGES = np.concatenate([[0.0], 10.0 ** np.linspace(-6, 0, 25)])  # of the bins of propensities
-COLUMNS = 8  # visits, drawn, then slots, observed and reward of greedy and of explored slots
+# Visits, drawn, then slots, observed and reward of greedy and of explored slots, then weights and weighted rewards of
+# greedy slates.
+COLUMNS = 10
 GROUPS = 8  # models, and numbers of slots, that are kept apart; the smaller ones are counted together
 OTHERS = -1  # stands for them
 
@@ -20,6 +22,7 @@ class Cell:
     """The totals of one model and one number of slots `k`; pairs are for (greedy, explored) slots.
 
     `drawn` slots were left to chance, whatever came of it: those explored, and greedy ones that drew the likeliest arm.
+    `weight` and `weighted_reward` are those of `greedy_slates.py`.
     """
 
     epoch: int
@@ -29,6 +32,8 @@ class Cell:
     slots: tuple[int, int]
     observed: tuple[int, int]
     reward: tuple[float, float]
+    weight: float
+    weighted_reward: float
 
 
 @dataclass(eq=False)
@@ -52,7 +57,9 @@ class VisitTotals:
     def cells(self) -> list[Cell]:
         """By epoch, then by k."""
         return [
-            Cell(epoch, k, int(r[0]), int(r[1]), (int(r[2]), int(r[3])), (int(r[4]), int(r[5])), (r[6], r[7]))
+            Cell(
+                epoch, k, int(r[0]), int(r[1]), (int(r[2]), int(r[3])), (int(r[4]), int(r[5])), (r[6], r[7]), r[8], r[9]
+            )
             for (epoch, k), r in sorted((key, row.tolist()) for key, row in self.rows.items())
         ]
 

@@ -15,12 +15,14 @@ from typing import Any
 from treetop.arrays import Ints, check_float, check_int
 from treetop.errors import EventConflict
 from treetop.log.connection import Connection
-from treetop.log.pack import SLOT, pack_context, pack_set, pack_slots, shown_arms, unpack_event
+from treetop.log.pack import pack_event, pack_set, shown_arms, unpack_event
 from treetop.log.records import Counts, Event, Mark, Outcome, Reward, Status, check_event, check_id
 
-DECISION = ("position", "event_id", "time", "request", "settings", "eligible", "removals", "context", "slots")
+FACTS = ("position", "event_id", "time", "request", "settings", "eligible", "removals")
+DECISION = (*FACTS, "context", "slots", "components")
 REWARD = ("decision", "slot", "value", "time", "position")
-EVENT = "d.event_id, d.time, d.request, d.context, d.slots, d.eligible, d.removals, s.epoch, s.model, s.tree, s.policy"
+PACKED = "d.context, d.slots, d.components"
+EVENT = f"d.event_id, d.time, d.request, {PACKED}, d.eligible, d.removals, s.epoch, s.model, s.tree, s.policy"
 FROM_DECISIONS = "FROM treetop_decisions d JOIN treetop_settings s ON s.id = d.settings"
 
 
@@ -82,7 +84,7 @@ class Append:
                     f"event {event.event_id!r} names the eligible set {event.eligible!r}, not among `sets`"
                 )
         self.size = max(1, len(self.events))
-        self.packed = [(pack_context(event), pack_slots(event)) for event in self.events]
+        self.packed = [pack_event(event) for event in self.events]
 
 
 class Rewards:
@@ -136,7 +138,7 @@ def append(
     before = _known_before(connection, rows) if written < len(rows) else {}
     listed = {event.eligible for name, event in first.items() if event.eligible and name not in before}
     store_sets(connection, {name: arms for job in jobs for name, arms in job.sets.items() if name in listed})
-    count_decisions(state, [row[-1] for name, row in rows.items() if name not in before])
+    count_decisions(state, [len(event) for name, event in first.items() if name not in before])
     first |= before
     return [[_answer(event, first[event.event_id]) for event in job.events] for job in jobs]
 
@@ -156,13 +158,14 @@ def _known_before(connection: Connection, rows: Mapping[str, tuple[Any, ...]]) -
 
 def event_of(row: Sequence[Any]) -> Event:
     """An event from the columns named in EVENT."""
-    event_id, time, request, context, slots, eligible, removals, *settings = row
-    return unpack_event(event_id, time, request, context, slots, tuple(settings), (eligible, removals))
+    event_id, time, request, context, slots, components, eligible, removals, *settings = row
+    packed = (context, slots, components)
+    return unpack_event(event_id, time, request, packed, tuple(settings), (eligible, removals))
 
 
-def count_decisions(state: State, packed_slots: Sequence[bytes]) -> None:
-    slots = sum(map(len, packed_slots)) // SLOT.itemsize
-    state.decisions += len(packed_slots)
+def count_decisions(state: State, lengths: Sequence[int]) -> None:
+    slots = sum(lengths)
+    state.decisions += len(lengths)
     state.slots += slots
     state.pending += slots
 

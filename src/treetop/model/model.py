@@ -17,6 +17,7 @@ from treetop import _core
 from treetop.arrays import Fitted, Float32s, Matrix, Rows, as_rows, check_int
 from treetop.errors import ModelFileError
 from treetop.files import sync_folder
+from treetop.model.learned_routing import LearnedRouting, load_learned_routing
 from treetop.model.pooled_state import PooledState
 from treetop.model.routing import fit_routing, geometric_routing
 from treetop.model.storage import (
@@ -45,7 +46,9 @@ MADE = ("engine", "routing", "rewards", "layout")  # on first use, from the fiel
 class Model:
     """What one epoch decides with; `pooled` is what treetop's own learner adds to the paper's.
 
-    `route_rows` has a row a node, `reward_rows` a row a node, then a row an arm; columns: features, then the bias.
+    `route_rows` has a row a node, and a row an arm behind them where arms have routing functions of their own;
+    `reward_rows` a row a node, then a row an arm; columns: features, then the bias. `learned_routing` is what a learner
+    that refits routing keeps.
     `feature_scale` says how large each feature has been, None if nobody knows.
 
     >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
@@ -64,12 +67,14 @@ class Model:
     geometric: bool = False
     pooled: PooledState | None = None
     feature_scale: Float32s | None = None
+    learned_routing: LearnedRouting | None = None
 
     def __post_init__(self) -> None:
         nodes, arms = self.tree.n_nodes, self.tree.n_arms
         if self.route_rows.columns < 1:
             raise ValueError("routing has 0 columns; there must be at least 1, the bias")
-        for name, rows, wanted in (("routing", self.route_rows, nodes), ("rewards", self.reward_rows, nodes + arms)):
+        routed = nodes + arms if self.has_arm_routes else nodes
+        for name, rows, wanted in (("routing", self.route_rows, routed), ("rewards", self.reward_rows, nodes + arms)):
             if (len(rows), rows.columns) != (wanted, self.route_rows.columns):
                 raise ValueError(
                     f"{name} have shape {(len(rows), rows.columns)}; {nodes} nodes and {arms} arms with "
@@ -83,6 +88,8 @@ class Model:
             )
         if self.pooled is not None:
             self.pooled.check_fits(arms, nodes)
+        if self.learned_routing is not None:
+            self.learned_routing.check_fits(nodes, arms, self.route_rows.columns)
         if (scale := self.feature_scale) is not None:
             if scale.shape != (self.n_features,):
                 raise ValueError(f"the scale of {len(scale)} features does not fit a model of {self.n_features}")
@@ -92,6 +99,8 @@ class Model:
         check_int("n_seen", self.n_seen, 0, 2**62)
         if not isinstance(self.geometric, bool):
             raise TypeError(f"geometric must be True or False, not {self.geometric!r}")
+        if self.geometric and self.has_arm_routes:
+            raise ValueError(f"geometric routing has {len(self.route_rows)} rows; there are {nodes} nodes")
         if self.geometric:
             radius = self.route_rows.value[self.route_rows.index == self.n_features]
             if (radius < 0).any():
@@ -154,10 +163,15 @@ class Model:
     def n_arms(self) -> int:
         return self.tree.n_arms
 
+    @property
+    def has_arm_routes(self) -> bool:
+        """Whether routing ends at the arm, not at its leaf."""
+        return len(self.route_rows) != self.tree.n_nodes
+
     @cached_property
     def routing(self) -> sp.csr_matrix:
         """(n_nodes, d + 1): a linear function of [x; 1] per node, or its centre and radius if `geometric`."""
-        return self.route_rows.csr()
+        return self.route_rows.head(self.tree.n_nodes).csr()
 
     @cached_property
     def rewards(self) -> sp.csr_matrix:
@@ -177,9 +191,10 @@ class Model:
         else:
             engine = _core.Engine(*routing, w.start, w.index, w.value, r.columns, self.geometric, 0)
         if (pooled := self.pooled) is not None:
-            engine.set_pooled(
-                pooled.means, pooled.node_mean, pooled.leaf_factor, pooled.sample_count, pooled.trial_value
-            )
+            new = np.full(self.n_arms, -1, np.int32) if pooled.new_trials is None else pooled.new_trials
+            means = pooled.means, pooled.node_mean, pooled.leaf_factor
+            counts = pooled.sample_count, pooled.trial_value, new
+            engine.set_pooled(*means, *counts, pooled.exploration_net, pooled.weights)
         return engine
 
     def __getstate__(self) -> dict[str, Any]:
@@ -216,6 +231,7 @@ class Model:
                 "geometric": self.geometric,
                 "columns": self.route_rows.columns,
                 "pooled": self.pooled.numbers() if self.pooled else None,
+                "learned_routing": self.learned_routing.numbers() if self.learned_routing else None,
                 "files": files,
                 "serving": layout,
             }
@@ -235,6 +251,7 @@ class Model:
             **({"rewards_fingerprints": w.fingerprints} if isinstance(w, Fitted) else {}),
             **({"feature_scale": self.feature_scale} if self.feature_scale is not None else {}),
             **(self.pooled.arrays() if self.pooled else {}),
+            **(self.learned_routing.arrays() if self.learned_routing else {}),
         }
 
     @classmethod
@@ -278,6 +295,7 @@ class Model:
                 geometric=manifest["geometric"],
                 pooled=_pooled(arrays, manifest["pooled"]),
                 feature_scale=arrays.get("feature_scale"),
+                learned_routing=load_learned_routing(arrays, manifest["learned_routing"], columns),
             )
             for array in arrays.values():
                 forget_pages(array)

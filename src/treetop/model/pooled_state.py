@@ -19,9 +19,12 @@ class PooledState:
     - `means` (65,): the mean reward of arms by routing score, at evenly spaced slacks in [0, 4]; a score starts there
     - `node_mean`: the mean reward of arms that were drawn through a pruned node; a node's score
     - `new_arm_value`: the trial value that an arm gets when it is added
+    - `exploration_net`: what arms that draws found have earned, less what draws cost, as a share of all rewards
     - `sample_count` (n,): samples of each arm, label samples included; a 32nd for arms without labels
-    - `trial_value` (n,): the expected later gain of showing each arm once, whatever its score
+    - `trial_value` (n,): the expected later gain of showing each arm once, whatever its score; 0 if it is known
+    - `new_trials` (n,): how often each arm that was added was shown, -1 for the others; None if none was added
     - `initial_leaf` (n,): the leaf of each arm before any moved; None if none did
+    - `weights`: of the components of a score: the pooled mean, the arm's own regressor
     - `leaf_factor`: how many leaves survive the last level of a search, times the beam
 
     >>> PooledState(means=[0.5, 0.1], sample_count=[3, 0], trial_value=[0.0, float("nan")])
@@ -34,8 +37,11 @@ class PooledState:
     trial_value: Float32s
     node_mean: float = 0.0
     new_arm_value: float = 0.0
+    exploration_net: float = 0.0
     initial_leaf: Ints | None = None
+    new_trials: Ints | None = None
     leaf_factor: float = LEAF_FACTOR
+    weights: tuple[float, float] = (1.0, 1.0)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -50,9 +56,14 @@ class PooledState:
         put(self, "sample_count", as_indices(self.sample_count, 2**31 - 1, "sample_count"))
         if self.initial_leaf is not None:
             put(self, "initial_leaf", as_indices(self.initial_leaf, 2**31 - 1, "initial_leaf"))
-        for name in ("node_mean", "new_arm_value"):
+        if self.new_trials is not None:
+            put(self, "new_trials", as_indices(self.new_trials, 2**31 - 1, "new_trials", low=-1))
+        for name in ("node_mean", "new_arm_value", "exploration_net"):
             put(self, name, check_float(name, getattr(self, name), -np.inf))
         check_float("leaf_factor", self.leaf_factor, 1, 1000)
+        if len(self.weights) != 2:
+            raise ValueError(f"there are {len(self.weights)} weights; a score has 2 components")
+        put(self, "weights", tuple(check_float("a component's weight", w, -1e6, 1e6) for w in self.weights))
         if self.means.ndim != 1 or len(self.means) < 2:
             raise ValueError(f"means have shape {self.means.shape}; a list of at least 2 is needed")
 
@@ -63,7 +74,7 @@ class PooledState:
         Traceback (most recent call last):
         ValueError: sample_count of 2 arms do not fit a model of 3 arms
         """
-        for name in ("sample_count", "trial_value", "initial_leaf"):
+        for name in ("sample_count", "trial_value", "initial_leaf", "new_trials"):
             values = getattr(self, name)
             if values is not None and values.shape != (arms,):
                 raise ValueError(f"{name} of {len(values)} arms do not fit a model of {arms} arms")
@@ -74,20 +85,23 @@ class PooledState:
         """The same with so many arms more, that nobody has tried.
 
         >>> state = PooledState(means=[0.5, 0.1], sample_count=[3], trial_value=[0], new_arm_value=0.25)
-        >>> state.grown(1, None).trial_value
-        array([0.  , 0.25], dtype=float32)
+        >>> state.grown(1, None).trial_value, state.grown(1, None).new_trials
+        (array([0.  , 0.25], dtype=float32), array([-1,  0], dtype=int32))
         """
+        known = np.full(len(self.sample_count), -1, np.int32) if self.new_trials is None else self.new_trials
         return replace(
             self,
             sample_count=np.concatenate([self.sample_count, np.zeros(arms, np.int32)]),
             trial_value=np.concatenate([self.trial_value, np.full(arms, self.new_arm_value, np.float32)]),
+            new_trials=np.concatenate([known, np.zeros(arms, np.int32)]),
             initial_leaf=initial_leaf,
         )
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """What is saved as files; the other fields are numbers."""
-        names = ("means", "sample_count", "trial_value", "initial_leaf")
+        names = ("means", "sample_count", "trial_value", "initial_leaf", "new_trials")
         return {f"pooled_{name}": value for name in names if (value := getattr(self, name)) is not None}
 
-    def numbers(self) -> dict[str, float]:
-        return {name: getattr(self, name) for name in ("node_mean", "new_arm_value", "leaf_factor")}
+    def numbers(self) -> dict[str, Any]:
+        names = ("node_mean", "new_arm_value", "exploration_net", "leaf_factor", "weights")
+        return {name: getattr(self, name) for name in names}

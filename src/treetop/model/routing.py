@@ -41,7 +41,7 @@ def fit_routing(
     contexts, labels = check_labelled(X, Y)
     if labels.shape[1] != tree.n_arms:
         raise ValueError(f"labels have {labels.shape[1]} columns; the tree has {tree.n_arms} arms")
-    start, rows, target = _one_against_siblings(tree, labels)
+    start, rows, target = one_against_siblings(tree, labels)
     weights = _core.fit(
         contexts.start,
         contexts.index,
@@ -63,8 +63,12 @@ def fit_routing(
     return Rows(*weights, contexts.columns + 1)
 
 
-def _one_against_siblings(tree: Tree, labels: sp.csr_matrix) -> tuple[Int64s, Ints, Float32s]:
-    """Samples of every node's classifier as (start, contexts, +1 or -1)."""
+def one_against_siblings(tree: Tree, labels: sp.csr_matrix) -> tuple[Int64s, Ints, Float32s]:
+    """Samples of every node's classifier as (start, contexts, +1 or -1).
+
+    >>> one_against_siblings(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), sp.csr_matrix(np.eye(2)))[2]
+    array([ 1., -1., -1.,  1.], dtype=float32)
+    """
     n, m = labels.shape[0], tree.n_nodes
     row = np.repeat(np.arange(n, dtype=np.int64), np.diff(labels.indptr))
     below = _below(tree, row, labels.indices, n)

@@ -25,8 +25,9 @@ from treetop.arrays import check_int
 from treetop.errors import ModelFileError
 from treetop.files import sync_folder
 
-FORMAT, VERSION, MANIFEST, SERVING = "treetop-model", 3, "manifest.json", "serving.bin"
+FORMAT, VERSION, MANIFEST, SERVING = "treetop-model", 5, "manifest.json", "serving.bin"
 PIECE = 1 << 23  # large aligned writes: where the system can, the file is then cached, and mapped, in huge pages
+CSR = {"start": "int64", "index": "int32", "value": "float32"}
 FILES = {
     "parents": "int32",
     "leaf_of": "int32",
@@ -45,6 +46,8 @@ OPTIONAL = {
     "pooled_sample_count": "int32",
     "pooled_trial_value": "float32",
     "pooled_initial_leaf": "int32",
+    "pooled_new_trials": "int32",
+    **{f"{name}_{part}": kind for name in ("base_routing", "held_out_0", "held_out_1") for part, kind in CSR.items()},
 }
 
 

@@ -76,7 +76,8 @@ def choose(
     """
     if is_native(strategy):
         kind, rate = strategy.native(n_seen)
-        return _core.choose(candidates.score, candidates.is_node, candidates.id, k, explore, kind, rate, key)
+        known = candidates.score, candidates.is_node, candidates.id
+        return _core.choose(*known, k, explore, kind, rate, key, candidates.exploration_value, candidates.new_share)
     return _choose_slowly(candidates, k, explore, strategy, n_seen, key)
 
 

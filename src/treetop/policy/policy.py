@@ -11,13 +11,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from treetop import _core
-from treetop.arrays import Arms, Matrix, Rows, as_rows, check_float, check_int
+from treetop.arrays import Arms, Floats, Matrix, Rows, as_rows, check_float, check_int
 from treetop.model.model import Model
+from treetop.policy.budgeted import Budgeted
 from treetop.policy.draws import batch_keys, choose, draw_probabilities, event_key, event_name
 from treetop.policy.eligibility import ALL, Eligible
 from treetop.policy.search import search
 from treetop.policy.strategies import IGW, Strategy, check_strategy, is_native
-from treetop.records import Decision, Decisions, Explanation
+from treetop.records import Candidates, Decision, Decisions, Explanation
 
 MAX_SLOTS = 65_536
 CSR = (sp.csr_matrix, sp.csr_array)
@@ -81,7 +82,8 @@ class Policy:
             return quick
         row = one_row(x, model.n_features)
         keys = np.array([event_key(name)], np.int64)
-        return Decisions((name,), model.epoch, *self._run(model, row, keys, allowed, 1))[0]
+        *slots, components = self._run(model, row, keys, allowed, 1)
+        return Decisions((name,), model.epoch, *slots, components=components)[0]
 
     def decide_batch(
         self,
@@ -103,7 +105,8 @@ class Policy:
         rows = as_rows(X, expect(model, Model, self).n_features)
         names, keys = batch_keys(len(rows), seed, event_ids, first_row)
         allowed = _allowed(model, eligible, exclude, len(rows))
-        return Decisions(names, model.epoch, *self._run(model, rows, keys, allowed, self.threads))
+        *slots, components = self._run(model, rows, keys, allowed, self.threads)
+        return Decisions(names, model.epoch, *slots, components=components)
 
     def explain(
         self, model: Model, x: Matrix, eligible: Arms | Eligible | None = None, exclude: Arms | None = None
@@ -111,9 +114,25 @@ class Policy:
         """Every effective arm of a context: route, score, and its chance under the strategy with no slot taken yet."""
         row = one_row(x, expect(model, Model, self).n_features)
         allowed = _allowed(model, eligible, exclude, 1).row(0)
-        found = search(model, row, self.beam, self.beta, self.k, allowed)
-        p = draw_probabilities(self.strategy, found, model.n_seen)
-        return Explanation(found.is_node, found.id, found.route, found.score, found.exploration_value, p)
+        trials = self.strategy.new_arm_trials if isinstance(self.strategy, Budgeted) else 0
+        found = search(model, row, self.beam, self.beta, self.k, allowed, new_arm_trials=trials)
+        return Explanation(
+            found.is_node,
+            found.id,
+            found.route,
+            found.score,
+            found.exploration_value,
+            self._first_draw(model, found),
+            components=found.components,
+            new_share=found.new_share,
+        )
+
+    def _first_draw(self, model: Model, found: Candidates) -> Floats:
+        """The chances in the first slot, if it is one that is drawn."""
+        if type(self.strategy) is not Budgeted:
+            return draw_probabilities(self.strategy, found, model.n_seen)
+        strategy = self.strategy.after(model.pooled.exploration_net if model.pooled else 0.0)
+        return strategy.slot_probabilities(found, (), self.k, self.k)
 
     def begin(
         self, model: Model, row: Rows, event_id: str, allowed: Eligible, ahead: _core.Ahead | None = None
@@ -132,14 +151,14 @@ class Policy:
         if ahead is not None and (quick := self._quickly(row, event_id, allowed, model.n_seen)) is not None:
             begun = model.engine.begin_one(ahead, *quick)
             if begun is not None:
-                return lambda: Decision(event_id, model.epoch, *begun.take())
+                return lambda: _decision(event_id, model.epoch, begun.take())
         return lambda: self.decide(model, row, event_id, allowed)
 
     def _decide_quickly(self, model: Model, x: Any, name: str, allowed: Eligible) -> Decision | None:
         """The decision for a row that the core can read as it is; None for whatever has to be looked at first."""
         quick = self._quickly(x, name, allowed, model.n_seen)
         out = None if quick is None else model.engine.decide_one(*quick)
-        return None if out is None else Decision(name, model.epoch, *out)
+        return None if out is None else _decision(name, model.epoch, out)
 
     def _quickly(self, x: Any, name: str, allowed: Eligible, n_seen: int) -> tuple[Any, ...] | None:
         """What the core takes for a single decision, of a row that it may be able to read as it is."""
@@ -171,6 +190,7 @@ class Policy:
         arms, nodes = np.full((n, k), -1, np.int32), np.full((n, k), -1, np.int32)
         propensities, scores = np.zeros((n, k)), np.zeros((n, k), np.float32)
         explored = np.zeros((n, k), np.bool_)
+        components = np.zeros((n, k, model.engine.n_components), np.float32)
         for i in range(n):
             mine, key = allowed.row(i), int(keys[i])
             found = search(model, x.row(i), self.beam, self.beta, k, mine)
@@ -185,7 +205,13 @@ class Policy:
                 propensities[i, slot] = p[slot] / below
             scores[i, : len(chosen)] = found.score[chosen]
             explored[i, : len(chosen)] = drawn
-        return arms, propensities, scores, explored, nodes
+            components[i, : len(chosen)] = found.components[chosen]
+        return arms, propensities, scores, explored, nodes, components
+
+
+def _decision(event_id: str, epoch: int, found: tuple[Any, ...]) -> Decision:
+    arms, propensities, scores, explored, nodes, components = found
+    return Decision(event_id, epoch, arms, propensities, scores, explored, nodes, components=components)
 
 
 def expect(model: Any, kind: type[M], policy: object) -> M:

@@ -16,7 +16,7 @@ from treetop.records import Candidates
 class CandidateRows:
     """The effective arms of many contexts: row i has places start[i]:start[i + 1], single arms by id, then nodes by id.
 
-    `log_route` is the log of the routing score; the other fields are those of `Candidates`.
+    `log_route` is the log of the routing score; the other fields are those of `Candidates`, `components` (n, C) too.
     """
 
     start: Int64s
@@ -25,12 +25,24 @@ class CandidateRows:
     log_route: Floats
     score: Float32s
     exploration_value: Float32s
+    components: Float32s
+    new_share: Float32s
 
 
 def search_batch(
-    model: Model, x: Rows, beam: int, beta: float | None, wanted: int, eligible: Eligible, *, threads: int = 0
+    model: Model,
+    x: Rows,
+    beam: int,
+    beta: float | None,
+    wanted: int,
+    eligible: Eligible,
+    *,
+    threads: int = 0,
+    new_arm_trials: int = 0,
 ) -> CandidateRows:
     """The effective arms of every context, in one call of the core; `eligible` is the same for all rows.
+
+    An arm that was added counts as new until it was shown `new_arm_trials` times.
 
     >>> from treetop.arrays import as_rows
     >>> from treetop.policy.eligibility import EVERY_ARM
@@ -42,7 +54,17 @@ def search_batch(
     """
     limit = -1.0 if beta is None else beta
     found = model.engine.search(
-        x.start, x.index, x.value, wanted, beam, limit, eligible.kind, eligible.positions, eligible.mask, threads
+        x.start,
+        x.index,
+        x.value,
+        wanted,
+        beam,
+        limit,
+        eligible.kind,
+        eligible.positions,
+        eligible.mask,
+        threads,
+        new_arm_trials,
     )
     rows = CandidateRows(*found)
     if not (finite := np.isfinite(rows.score)).all():
@@ -50,7 +72,9 @@ def search_batch(
     return rows
 
 
-def search(model: Model, x: Rows, beam: int, beta: float | None, wanted: int, eligible: Eligible) -> Candidates:
+def search(
+    model: Model, x: Rows, beam: int, beta: float | None, wanted: int, eligible: Eligible, *, new_arm_trials: int = 0
+) -> Candidates:
     """The effective arms of one context, in canonical order; at least `wanted` where that many arms are eligible.
 
     >>> from treetop.arrays import as_rows
@@ -62,5 +86,7 @@ def search(model: Model, x: Rows, beam: int, beta: float | None, wanted: int, el
     >>> found.is_node.tolist()  # the two arms of the leaf that survives, and the other leaf as a whole
     [False, False, True]
     """
-    found = search_batch(model, x, beam, beta, wanted, eligible, threads=1)
-    return Candidates(found.is_node, found.id, np.exp(found.log_route), found.score, found.exploration_value)
+    found = search_batch(model, x, beam, beta, wanted, eligible, threads=1, new_arm_trials=new_arm_trials)
+    columns = (found.is_node, found.id, np.exp(found.log_route), found.score, found.exploration_value)
+    new = found.new_share if found.new_share.any() else None
+    return Candidates(*columns, components=found.components, new_share=new)

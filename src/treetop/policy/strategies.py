@@ -10,9 +10,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from treetop.arrays import Floats, check_float, check_int
+from treetop.policy.budgeted import Budgeted
 from treetop.records import Candidates
 
-GREEDY, IGW_, BOLTZMANN, EPSILON, COST_AWARE = range(5)  # as the core numbers them
+GREEDY, IGW_, BOLTZMANN, EPSILON = range(4)  # as the core numbers them
 GAMMAS = ("experiments", "theorem1", "theorem2")
 LARGEST = 1e100  # of a parameter: times any number of rounds and any gap it is still finite
 
@@ -39,10 +40,10 @@ class Strategy(Protocol):
 class CandidateStrategy(Strategy, Protocol):
     """A strategy that wants to know more of the candidates in play than their scores.
 
-    >>> isinstance(CostAware(), CandidateStrategy), isinstance(Greedy(), CandidateStrategy)
+    >>> isinstance(Budgeted(), CandidateStrategy), isinstance(Greedy(), CandidateStrategy)
     (True, False)
     >>> one = np.ones(1)
-    >>> CostAware().candidate_probabilities(Candidates(np.zeros(1, bool), np.arange(1), one, one, one), n_seen=9)
+    >>> Budgeted().candidate_probabilities(Candidates(np.zeros(1, bool), np.arange(1), one, one, one), n_seen=9)
     array([1.])
     """
 
@@ -191,64 +192,12 @@ class EpsilonGreedy:
         return EPSILON, self.epsilon
 
 
-@dataclass(frozen=True)
-class CostAware:
-    """Shows the best, except for draws where the later value of a draw exceeds its immediate cost. Not in the paper.
-
-    A draw takes a candidate in proportion to its exploration value: what showing it brings later, by what it teaches
-    (`Candidates.exploration_value`, which treetop's learner fills in). With the cost (score of the best less that of
-    the drawn) and the value as a draw has them on average, the chance of a draw is (scale * value / cost)^4, within
-    0.001 to 0.9. Where all remaining scores are close, as in the last slots, a draw costs little and is likely.
-    Without exploration values (a model of the paper's learner) a draw is rare, and all in play are alike.
-
-    >>> one, value = np.ones(3), np.array([0.0, 0.2, 0.05])
-    >>> three = Candidates(np.zeros(3, bool), np.arange(3), one, np.array([0.3, 0.0, 0.0]), value)
-    >>> CostAware().candidate_probabilities(three, n_seen=9).round(4)
-    array([0.8969, 0.0825, 0.0206])
-    """
-
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_float("scale", self.scale, 0, LARGEST)
-
-    def probabilities(self, scores: Floats, n_seen: int) -> Floats:
-        """Without exploration values: rare draws, all in play alike.
-
-        >>> CostAware().probabilities(np.array([0.3, 0.0]), n_seen=9).round(4).tolist()
-        [0.9995, 0.0005]
-        """
-        return self._over(scores, np.zeros(len(scores)))
-
-    def candidate_probabilities(self, candidates: Candidates, n_seen: int) -> Floats:
-        """Of the candidates in play, by their scores and exploration values."""
-        return self._over(candidates.score.astype(np.float64), candidates.exploration_value.astype(np.float64))
-
-    def _over(self, scores: Floats, value: Floats) -> Floats:
-        best = scores.argmax()
-        value = np.maximum(value, 1e-9)
-        drawn = value / value.sum()
-        cost, gain = float(drawn @ (scores[best] - scores)), self.scale * float(drawn @ value)
-        epsilon = 0.9 if gain >= cost else min(max((gain / cost) ** 4, 1e-3), 0.9)
-        p: Floats = epsilon * drawn
-        p[best] += 1 - epsilon
-        return p
-
-    def native(self, n_seen: int) -> tuple[int, float]:
-        """What the core needs to know.
-
-        >>> CostAware(scale=2.0).native(n_seen=9)
-        (4, 2.0)
-        """
-        return COST_AWARE, self.scale
-
-
 STRATEGIES: dict[str, type[Any]] = {
     "igw": IGW,
     "greedy": Greedy,
     "boltzmann": Boltzmann,
     "epsilon": EpsilonGreedy,
-    "cost-aware": CostAware,
+    "budgeted": Budgeted,
 }
 
 

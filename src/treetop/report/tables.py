@@ -96,9 +96,10 @@ def grid_table(panel: Panel, note: str = "") -> Table:
 
 
 def runs_table(runs: Sequence[Run | RunRecord]) -> rich.table.Table:
-    """One line per strategy, best first: mean reward over the whole stream and over its last fifth.
+    """One line per strategy, best first: mean reward over the whole stream and over its last fifth, and what greedy
+    slates of the same models would have brought more, as a share of the reward.
 
-    Greedy of the same settings and seed is what a line is compared with.
+    Greedy of the same settings and seed, a run of its own, is what a line is compared with.
 
     >>> from treetop.data.datasets import load
     >>> from treetop.policy.policy import Policy
@@ -119,15 +120,17 @@ def runs_table(runs: Sequence[Run | RunRecord]) -> rich.table.Table:
         if run.strategy == "greedy"
     }
     several, set_apart = len({run.seed for run in runs}) > 1, any(setting for _, setting in apart)
-    heads = ["strategy", *["settings"] * set_apart, *["seed"] * several, "whole stream", "last fifth"]
-    for head in (*heads, *["against greedy"] * bool(base), "rounds/s", "seconds"):
+    names = ["strategy", *["settings"] * set_apart, *["seed"] * several]
+    rewards = ["whole\nstream", "last\nfifth", "exploration\ncost", *["against\ngreedy"] * bool(base)]
+    for head in (*names, *rewards, "rounds/s", "seconds"):
         words = head in ("strategy", "settings")
         out.add_column(head, justify="left" if words else "right", no_wrap=words)
     for run, (own, setting) in sorted(zip(runs, apart, strict=True), key=lambda pair: -pair[0].mean_reward):
         greedy = base.get((run.seed, setting))
         ratio = f"{run.mean_reward / greedy:.2f}x" if greedy else ""
         names = [f"{run.strategy} {own}".strip(), *[setting] * set_apart, *[str(run.seed)] * several]
-        rewards = (f"{run.mean_reward:.3f}", f"{run.late_reward:.3f}")
+        cost = f"{run.exploration_cost / run.mean_reward:.2%}" if run.mean_reward else "-"
+        rewards = [f"{run.mean_reward:.3f}", f"{run.late_reward:.3f}", cost, *[ratio] * bool(base)]
         speed = run.rounds / max(run.seconds, 1e-3)
-        out.add_row(*names, *rewards, *[ratio] * bool(base), f"{speed:,.0f}", f"{run.seconds:.1f}")
+        out.add_row(*names, *rewards, f"{speed:,.0f}", f"{run.seconds:.1f}")
     return out

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from treetop.arrays import Bools, Float32s, Floats, Ints, Rows
 from treetop.records import Feedback
 
 CURVE_POINTS = 200
+ARRAYS = ("arms", "nodes", "rewards", "observed", "explored", "greedy_rewards", "components")
 
 
 @dataclass(frozen=True, eq=False)
 class History:
     """What was shown in the first `done` rounds and what came of it: all that is needed to go on from there.
 
-    `rewards` are those of all slots; `observed` says which of them the learner has seen.
+    `rewards` are those of all slots; `observed` says which of them the learner has seen. `greedy_rewards` are what the
+    greedy slate of the same model would have brought, round by round. `components` (horizon, k, C) are the terms of the
+    scores, NaN where the deciding model gave none; None as long as no model has given any.
 
     >>> history = History.blank(horizon=3, k=2)
-    >>> history.arms.shape, history.collected()
-    ((3, 2), array([0., 0., 0.]))
+    >>> history.arms.shape, history.collected(), history.exploration_cost()
+    ((3, 2), array([0., 0., 0.]), 0.0)
     """
 
     arms: Ints
@@ -29,21 +34,26 @@ class History:
     rewards: Float32s
     observed: Bools
     explored: Bools
+    greedy_rewards: Floats
     done: int = 0
     seconds: float = 0.0
+    components: Float32s | None = None
 
     @classmethod
     def blank(cls, horizon: int, k: int) -> History:
         """Nothing shown yet, with room for all rounds."""
         shape = (horizon, k)
         nothing, unobserved = np.full(shape, -1, np.int32), np.zeros(shape, np.bool_)
-        return cls(nothing, nothing.copy(), np.full(shape, np.nan, np.float32), unobserved, unobserved.copy())
+        rewards = np.full(shape, np.nan, np.float32)
+        return cls(nothing, nothing.copy(), rewards, unobserved, unobserved.copy(), np.zeros(horizon))
 
     def head(self, n: int) -> History:
         """The first n rounds alone, sharing memory."""
-        return History(
-            self.arms[:n], self.nodes[:n], self.rewards[:n], self.observed[:n], self.explored[:n], n, self.seconds
-        )
+        return History(**{name: array[:n] for name, array in self.arrays().items()}, done=n, seconds=self.seconds)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What is kept of every round, by name."""
+        return {name: array for name in ARRAYS if (array := getattr(self, name)) is not None}
 
     def extended(self, horizon: int, k: int, refits: list[int]) -> History:
         """A history with room for `horizon` rounds that begins with these; it must end where an epoch ends."""
@@ -53,20 +63,45 @@ class History:
                 f"{refits} rounds, of {k} slots each"
             )
         longer = History.blank(horizon, k)
-        for name in ("arms", "nodes", "rewards", "observed", "explored"):
-            getattr(longer, name)[: self.done] = getattr(self, name)
+        if self.components is not None:
+            longer = longer.with_components(0, self.components)
+        for name, array in self.arrays().items():
+            getattr(longer, name)[: self.done] = array
         return replace(longer, done=self.done)
+
+    def with_components(self, first: int, given: Float32s) -> History:
+        """The same with the components (n, k, C) of the rounds from `first` on, sharing memory; itself if C is 0.
+
+        >>> history = History.blank(horizon=3, k=1).with_components(2, np.full((1, 1, 2), 0.5, np.float32))
+        >>> history.components[:, 0].tolist()
+        [[nan, nan], [nan, nan], [0.5, 0.5]]
+        """
+        count = given.shape[2]
+        if count == 0:
+            return self
+        kept = self.components
+        if kept is None:
+            kept = np.full((*self.arms.shape, count), np.nan, np.float32)
+        if kept.shape[2] != count:
+            raise ValueError(f"round {first} was decided with {count} components, those before with {kept.shape[2]}")
+        kept[first : first + len(given)] = given
+        return replace(self, components=kept)
 
     def feedback(
         self, contexts: Rows, n: int, reward_range: tuple[float, float] | None, appeared: Ints | None = None
     ) -> Feedback:
         """The first n rounds as the learner knows them: NaN where a slot was not observed."""
         known = np.where(self.observed[:n], self.rewards[:n], np.float32(np.nan))
-        return Feedback(contexts.head(n), self.arms[:n], self.nodes[:n], known, reward_range, appeared)
+        components = None if self.components is None else self.components[:n]
+        return Feedback(contexts.head(n), self.arms[:n], self.nodes[:n], known, reward_range, appeared, components)
 
     def collected(self) -> Floats:
         """The reward of every round: that of all slots, observed or not."""
-        return np.asarray(np.nansum(self.rewards, axis=1, dtype=np.float64))
+        return reward_sums(self.rewards)
+
+    def exploration_cost(self) -> float:
+        """What the greedy slates would have brought more than those that were shown, a round."""
+        return float((self.greedy_rewards - self.collected()).mean())
 
     def checksum(self) -> str:
         """sha256 of what was shown and what it brought."""
@@ -74,6 +109,15 @@ class History:
         for array in (self.arms, self.nodes, self.rewards):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+
+def reward_sums(rewards: Float32s) -> Floats:
+    """What every round brought: (n, k) rewards to n sums, NaN where there is no arm.
+
+    >>> reward_sums(np.array([[1.0, 0.5], [1.0, np.nan]], np.float32))
+    array([1.5, 1. ])
+    """
+    return np.asarray(np.nansum(rewards, axis=1, dtype=np.float64))
 
 
 def curve(values: Floats, refits: list[int]) -> list[tuple[int, float]]:

@@ -18,8 +18,9 @@ from treetop.learning.linear import Linear
 from treetop.learning.refit import Learner, refit
 from treetop.learning.schedule import Epochs
 from treetop.model.model import Model
-from treetop.records import Feedback
-from treetop.simulation.history import History, curve
+from treetop.policy.strategies import Greedy
+from treetop.records import Decisions, Feedback
+from treetop.simulation.history import History, curve, reward_sums
 from treetop.simulation.observation import All, Observer, uniforms
 from treetop.simulation.scenario import Scenario, SwappedRewards
 from treetop.simulation.worlds import Labels, World
@@ -92,6 +93,8 @@ class Tracking:
 class Run:
     """What one strategy collected: mean reward a round, the curve of it, and the history to look at.
 
+    `seconds` are those of deciding, revealing and refitting; what the greedy slates to compare with took is left out.
+
     >>> from treetop.data.datasets import load
     >>> from treetop.policy.policy import Policy
     >>> data = load("synthetic:arms=50,features=30,rows=200,init=100")
@@ -124,12 +127,26 @@ class Run:
         last = max(1, self.rounds // 5)
         return float(self.history.collected()[-last:].sum() / last)
 
+    @cached_property
+    def exploration_cost(self) -> float:
+        """What the greedy slates of the same models would have brought more, a round; 0 for the greedy strategy."""
+        return self.history.exploration_cost()
+
     def summary(self) -> dict[str, Any]:
         """The part that goes into JSON."""
         return {name: getattr(self, name) for name in SUMMARY}
 
 
-SUMMARY = ("strategy", "seed", "mean_reward", "late_reward", "checkpoints", "seconds", "settings")  # of a run in JSON
+SUMMARY = (  # of a run in JSON
+    "strategy",
+    "seed",
+    "mean_reward",
+    "late_reward",
+    "exploration_cost",
+    "checkpoints",
+    "seconds",
+    "settings",
+)
 
 
 def begin(
@@ -149,10 +166,22 @@ def begin(
     >>> len(stream.rows), model.epoch
     (150, 0)
     """
-    tree = tree or TreeBuilding()
     stream = Stream.draw(dataset, init, horizon, seed)
     if scenario:
         stream = scenario.initial(stream)
+    return stream, first_model(stream, max_leaf, seed, tree)
+
+
+def first_model(stream: Stream, max_leaf: int, seed: int = 0, tree: TreeBuilding | None = None) -> Model:
+    """The model of epoch 0 for a stream: its initialisation set gives tree and routing, nothing else.
+
+    >>> from treetop.data.datasets import load
+    >>> data = load("synthetic:arms=50,features=30,rows=200,init=100")
+    >>> stream = Stream.draw(data, init=100, horizon=100, seed=0, order="file")
+    >>> first_model(stream, max_leaf=10).epoch
+    0
+    """
+    tree = tree or TreeBuilding()
     progress: dict[str, Any] = {
         name: partial(tree.progress, name) if tree.progress else None for name in ("tree", "routing")
     }
@@ -165,7 +194,7 @@ def begin(
         split=tree.split,
         effort=Effort(progress=progress["tree"]),
     )
-    return stream, Model.initial(built, stream.X_init, stream.Y_init, progress=progress["routing"])
+    return Model.initial(built, stream.X_init, stream.Y_init, progress=progress["routing"])
 
 
 def run(
@@ -202,13 +231,15 @@ def run(
     past = resume.extended(horizon, policy.k, refits) if resume else History.blank(horizon, policy.k)
     if past.done:  # the model of the epochs that need not be played again
         model = replace(model, epoch=model.epoch + refits.index(past.done))
-    game = _Game(stream, policy, seed, environment, _world(stream, environment), past, tracking.progress)
+    world = _world(stream, environment)
+    game = _Game(stream, policy, _greedy(policy), seed, environment, world, past, tracking.progress)
     for first, end in zip([0, *refits], [*refits, horizon], strict=True):
         if first < past.done:
             continue
         if first > 0:
             model = refit(model, game.feedback(first), learning.learner)
-        game.play(model, first, end)
+        past, beside = game.play(model, first, end)
+        game, began = replace(game, past=past), began + beside
         if save and end < horizon:
             save(replace(past.head(end), seconds=time.perf_counter() - began))
     collected = past.collected()
@@ -230,12 +261,19 @@ def _world(stream: Stream, environment: Environment) -> World:
     return SwappedRewards(world, environment.scenario) if environment.scenario else world
 
 
+def _greedy(policy: Any) -> Any:
+    """The same policy without exploration; None if it is that already."""
+    explores = policy.explore > 0 and type(policy.strategy) is not Greedy
+    return replace(policy, strategy=Greedy()) if explores else None
+
+
 @dataclass(frozen=True, eq=False)
 class _Game:
     """One run under way: everything but the model, which changes from epoch to epoch."""
 
     stream: Stream
     policy: Any
+    greedy: Any
     seed: int
     environment: Environment
     world: World
@@ -248,23 +286,41 @@ class _Game:
         appeared = scenario.appeared(n) if scenario else None
         return self.past.feedback(self.stream.X, n, self.world.reward_range, appeared)
 
-    def play(self, model: Any, first: int, end: int) -> None:
-        """Rounds first to end with one model, written to the history."""
+    def play(self, model: Any, first: int, end: int) -> tuple[History, float]:
+        """Rounds first to end with one model: the history with them, and the seconds that greedy slates took beside."""
         past, scenario, slots = self.past, self.environment.scenario, np.arange(self.policy.k)
         change = scenario.change if scenario else first
         cuts = sorted({*range(first, end, BLOCK), *([change] if first < change < end else []), end})
+        beside = 0.0
         for a, b in pairwise(cuts):
-            eligible = scenario.eligible(a) if scenario else None
-            d = self.policy.decide_batch(
-                model, self.stream.X.slice(a, b), seed=self.seed, first_row=a, eligible=eligible
-            )
+            d = self._decide(self.policy, model, a, b)
             rewards = self.world.rewards(self.stream.rows[a:b], d.arms, a)
             draws = uniforms("feedback", self.seed, a, np.broadcast_to(slots, rewards.shape))
             past.arms[a:b], past.nodes[a:b], past.explored[a:b] = d.arms, d.nodes, d.explored
             past.rewards[a:b] = rewards
+            past = past.with_components(a, d.components)
             past.observed[a:b] = self.environment.observer.observed(rewards, draws) & ~np.isnan(rewards)
+            beside += self._compare(model, a, b)
             if self.progress:
                 self.progress(b, float(past.head(b).collected().sum()) / b)
+        return past, beside
+
+    def _decide(self, policy: Any, model: Any, a: int, b: int) -> Decisions:
+        scenario = self.environment.scenario
+        eligible = scenario.eligible(a) if scenario else None
+        decided: Decisions = policy.decide_batch(
+            model, self.stream.X.slice(a, b), seed=self.seed, first_row=a, eligible=eligible
+        )
+        return decided
+
+    def _compare(self, model: Any, a: int, b: int) -> float:
+        """Writes what the greedy slates of rounds a to b would have brought; the seconds that it took."""
+        began, rewards = time.perf_counter(), self.past.rewards[a:b]
+        if self.greedy is not None:
+            greedy = self._decide(self.greedy, model, a, b)
+            rewards = self.world.rewards(self.stream.rows[a:b], greedy.arms, a)
+        self.past.greedy_rewards[a:b] = reward_sums(rewards)
+        return time.perf_counter() - began
 
 
 def _settings(policy: Any, refits: list[int], learner: Learner | None) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from treetop.effort import Effort
 from treetop.tree.labels import pifa
 
 SPLITS = ("kmeans", "cocluster")
+LEVELS = 3  # of a binary tree that become one, in a tree for the learner of treetop
 KMEANS_ROUNDS = 20  # of balanced k-means, at most
 
 
@@ -117,7 +118,8 @@ class Tree:
     ) -> Tree:
         """The same, but arms without a positive context stand in leaves of their own below one child of the root.
 
-        No beam is spent on them then, and draws still reach them through that child. What treetop's learner builds on.
+        No beam is spent on them then, and draws still reach them through that child. A binary tree is flattened, three
+        levels to one. What treetop's learner builds on.
 
         >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, 6, dtype=np.float32)  # nobody knows arms 4 and 5
         >>> Tree.from_labels_separated(X, Y, max_leaf=2).leaf_of[4:]
@@ -126,6 +128,8 @@ class Tree:
         vectors = pifa(X, Y)
         positive = np.diff(vectors.start) > 0
         tree = cls.from_vectors(vectors.csr()[positive], max_leaf, branching, seed, split=split, effort=effort)
+        if branching == 2:
+            tree = tree.flattened(LEVELS)
         if positive.all():
             return tree
         return _with_others(tree, np.flatnonzero(positive), np.flatnonzero(~positive), max_leaf, branching)
@@ -164,6 +168,29 @@ class Tree:
             rows.start, rows.index, rows.value, rows.columns, *settings, effort.threads, effort.progress
         )
         return cls(parents, leaf_of)
+
+    def flattened(self, levels: int) -> Tree:
+        """The same leaves below fewer nodes: of every `levels` levels above the leaves one is kept, and the root.
+
+        A binary tree of three levels becomes one of eight children a node. Routing scores are products along a path: on
+        a shorter one fewer factors can be wrong.
+
+        >>> tall = Tree.from_vectors(np.eye(8), max_leaf=1 + 1)
+        >>> tall, tall.flattened(2)
+        (Tree(8 arms, 7 nodes, depth 2), Tree(8 arms, 5 nodes, depth 1))
+        """
+        check_int("levels", levels, 1)
+        above, height = self.parents.copy(), np.zeros(self.n_nodes, np.int64)
+        for node in range(self.n_nodes - 1, 0, -1):
+            height[above[node]] = max(height[above[node]], height[node] + 1)
+        kept = height % levels == 0
+        kept[0] = True
+        for node in range(1, self.n_nodes):
+            if not kept[above[node]]:
+                above[node] = above[above[node]]
+        number = np.cumsum(kept, dtype=np.int32) - 1
+        parents = np.concatenate([[-1], number[above[kept][1:]]]).astype(np.int32)
+        return Tree(parents, number[self.leaf_of].astype(np.int32))
 
     @classmethod
     def from_taxonomy(cls, parent_of: Mapping[str, str | None], category_of: list[str]) -> Tree:

@@ -7,9 +7,12 @@ with the same id.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from html import escape
 
+from treetop.log.greedy_slates import spent_share
+from treetop.log.visit_totals import Cell
 from treetop.service.dashboard import charts
 from treetop.service.dashboard.arm_views import arm_section, arms, why_arm
 from treetop.service.dashboard.board import Board, LogData
@@ -120,6 +123,7 @@ def _tiles(board: Board) -> str:
         _tile("rewards", "Rewards", f"{observed:,}", f"for {share(observed, slots)} of the slots"),
         _tile("pending", "Rewards pending", f"{slots - observed:,}", "slots without one"),
         _tile("explored-share", "Slots explored", share(explored, slots), f"of {share(drawn, slots)} drawn"),
+        _tile("spent-share", "Spent on exploration", _spent(cells), "of the reward, by the log"),
         _tile("latency", "Decision, median", p50, f"<span>90 % {p90}</span> <span>99 % {p99}</span>"),
         _tile(
             "errors",
@@ -130,6 +134,13 @@ def _tiles(board: Board) -> str:
         _tile("unknown-features", "Unknown features", f"{total.features.get('unknown', 0):,}", _clipped(total)),
     ]
     return f"<dl id='tiles' {OOB}>{''.join(tiles)}</dl>"
+
+
+def _spent(cells: list[Cell]) -> str:
+    """Per cent of what the best of every slot would have brought; nothing if every decision explores."""
+    weight, weighted = sum(c.weight for c in cells), sum(c.weighted_reward for c in cells)
+    found = spent_share(sum(c.visits for c in cells), sum(sum(c.reward) for c in cells), weight, weighted)
+    return NONE if math.isnan(found) else f"{100 * found:.1f} %"
 
 
 def _clipped(total: RequestTotals) -> str:

@@ -13,7 +13,7 @@ STRATEGY = {
     "boltzmann": "Boltzmann",
     "epsilon": "epsilon-greedy",
     "greedy": "greedy",
-    "cost-aware": "cost-aware exploration",
+    "budgeted": "exploration within a budget",
 }
 SHOWN = 12  # slots of a decision that are listed
 Name = Callable[[int], str]  # an arm's id by its index

@@ -6,7 +6,7 @@ import pytest
 from treetop import Model, Pooled, Tree
 from treetop.bandit.growth import grow
 from treetop.learning.label_samples import LabelSamples
-from treetop.learning.trial_value import DRAWS, FINDS, NEW, UNLABELLED, TrialValues
+from treetop.learning.trials import ALIKE, FINDS, Trials
 from treetop.records import Feedback
 
 LABELLED = np.array([True, True, False, False, False])
@@ -22,62 +22,70 @@ def history(
     )
 
 
-def values(feedback: Feedback) -> TrialValues:
-    return TrialValues.of(feedback, LABELLED)
+def values(feedback: Feedback) -> Trials:
+    return Trials.of(feedback, LABELLED)
 
 
 def test_without_rounds_nothing_is_worth_anything() -> None:
-    assert values(Feedback.none(1, 1)).of_arm.tolist() == [0] * 5
+    assert values(Feedback.none(1, 1)).value.tolist() == [0] * 5
 
 
-def test_an_arm_without_labels_is_worth_a_part_of_what_others_earn() -> None:
-    first = UNLABELLED * 10 / 2 * (0.8**2 + 0.2**2) / 2
-    earning = [1.0] * 8 + [1.0] * 2
-    assert values(history([0] * 8 + [1] * 2, earning)).of_arm.tolist() == pytest.approx([0, 0, first, first, first])
+def test_an_arm_without_labels_is_taken_to_be_like_those_with_labels() -> None:
+    worth = ALIKE * 10 / 2 * (0.8**2 + 0.2**2) / 2
+    trials = values(history([0] * 8 + [1] * 2, [1.0] * 10))
+    assert trials.value.tolist() == pytest.approx([0, 0, worth, worth, worth])
+    assert trials.new_trials is None
 
 
 def test_draws_that_bring_nothing_lower_it_and_what_was_found_raises_it() -> None:
-    arms, rewards = [0] * 20, [1.0] * 20
-    first = UNLABELLED * 20 / 2 * 0.5
-    steady = values(history(arms, rewards)).of_arm[3]
-    assert steady == pytest.approx(first)
-    missed = values(history([0] * 20 + [2] * 4, rewards + [0.0] * 4, [-1] * 20 + [7] * 4))
-    rate = 20 / 24
-    assert missed.of_arm[3] == pytest.approx(DRAWS * UNLABELLED * 12 * rate**2 / 2 / (DRAWS + 4))
-    found = values(history([0] * 20 + [2] * 4, rewards + [1.0] * 4, [-1] * 20 + [7] + [-1] * 3))
-    assert found.of_arm[3] == pytest.approx((DRAWS * UNLABELLED * 12 * rate**2 / 2 + 1.5) / (DRAWS + 1))
-    assert found.of_arm[2] == 0  # it has been found
+    """By enumeration: each known arm in turn is what an unknown one is like, given that its draws brought nothing."""
+    arms, rewards = [0] * 16 + [1] * 4, [1.0] * 20
+    n, rates = 25, np.array([16, 4]) / 25
+    missed = (1 - rates) ** 5
+    scale = n / 2 * ALIKE * FINDS / (1 - missed.mean() + FINDS)
+    trials = values(history(arms + [2] * 5, rewards + [0.0] * 5, [-1] * 20 + [7] * 5))
+    assert trials.value[2] == pytest.approx(scale * (missed * rates**2).sum() / missed.sum())
+    assert trials.value[3] == pytest.approx(scale * (rates**2).mean())
+    assert trials.value[2] < trials.value[3]
+    found = values(history(arms + [2] * 5, rewards + [1.0] + [0.0] * 4, [-1] * 20 + [7] * 5))
+    assert found.value[3] == pytest.approx(trials.value[3] * (1 + ALIKE * FINDS) / (ALIKE * FINDS))
+    assert found.value[2] == 0  # it has been found
 
 
 def test_a_new_arm_is_taken_to_be_like_the_old_ones() -> None:
-    """By enumeration: each old arm in turn is what the new one is like, given that its draws brought nothing."""
+    """Labels or not: what counts is what arms have earned that were there from the first round on."""
     arms, rewards = [0] * 16 + [1] * 4, [1.0] * 20
     some = history([*arms, *[3] * 5], rewards + [0.0] * 5, [-1] * 20 + [7] * 5, appeared=[0, 0, 0, 20, 25])
     n, rates = 25, np.array([16, 4, 0]) / 25
     missed = (1 - rates) ** 5
-    finds = 1 - missed.mean()
-    scale = NEW * n / 2 * FINDS / (finds + FINDS)
-    found = values(some)
-    assert found.of_arm[3] == pytest.approx(scale * (missed * rates**2).sum() / missed.sum())
-    assert found.of_arm[4] == pytest.approx(scale * (rates**2).mean()) == found.new_arm
-    assert found.of_arm[3] < found.of_arm[4]
-
-
-def test_the_few_best_arms_do_not_raise_the_value() -> None:
-    """One of a hundred: of 200 arms with labels, the two that earn most are not expected again."""
-    shown = np.repeat(np.arange(200), np.append(np.ones(198, np.int64), [50, 60]))
-    feedback = Feedback(np.ones((len(shown), 1), np.float32), shown[:, None], None, np.ones((len(shown), 1)))
-    labelled = np.arange(201) < 200
-    found = TrialValues.of(feedback, labelled).of_arm[200]
-    n = len(shown)
-    assert found == pytest.approx(UNLABELLED * n / 2 * (1 / n) ** 2)
+    scale = n / 2 * ALIKE * FINDS / (1 - missed.mean() + FINDS)
+    trials = values(some)
+    assert trials.value[3] == pytest.approx(scale * (missed * rates**2).sum() / missed.sum())
+    assert trials.value[4] == pytest.approx(scale * (rates**2).mean()) == trials.new_value
+    assert trials.new_trials is not None
+    assert trials.new_trials.tolist() == [-1, -1, -1, 5, 0]
 
 
 def test_new_arms_that_are_found_more_often_than_old_ones_would_be_are_worth_more() -> None:
     appeared = [0, 0, 0, 3, 3]
     bad = history([0] + [3] * 9, [1.0] + [0.0] * 9, [-1] + [7] * 9, appeared=appeared)
     good = history([0] + [3] * 9, [1.0] + [0.0] * 8 + [1.0], [-1] + [7] * 9, appeared=appeared)
-    assert values(good).of_arm[4] > values(bad).of_arm[4]
+    assert values(good).value[4] > values(bad).value[4]
+
+
+def test_what_draws_found_has_earned_less_what_they_cost() -> None:
+    """A draw costs what the last other slot of its round has brought; found is who got the first reward by a draw."""
+    shown = [[0, 2], [0, 3], [0, 2], [4, 0], [3, 0], [1, 0]]
+    nodes = [[-1, 7], [-1, 7], [-1, -1], [7, -1], [-1, -1], [7, -1]]
+    rewards = [[1.0, 1.0], [0.5, 0.0], [0.0, 1.0], [0.0, 0.25], [1.0, 0.0], [1.0, float("nan")]]
+    feedback = Feedback(np.ones((6, 1), np.float32), shown, nodes, rewards)
+    earned, cost, everything = 1.0 + 1.0, 1.0 + 0.5 + 0.25 + 0.0, 5.75
+    assert values(feedback).net == pytest.approx((earned - cost) / everything)
+    added = Feedback(
+        feedback.contexts, shown, nodes, rewards, appeared=[0, 0, 0, 0, 1]
+    )  # arm 4 has a budget of its own
+    assert values(added).net == pytest.approx((earned - cost + 0.25) / everything)
+    assert values(Feedback.none(1, 2)).net == 0
 
 
 def test_histories_with_arms_that_appeared_add_up() -> None:

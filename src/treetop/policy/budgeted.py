@@ -1,0 +1,190 @@
+"""Exploration within a budget: what a decision may give up, by the model's own scores. Never draws.
+
+docs/learner.md, "Exploration", has the formulas. `slot_probabilities` is what `src/core/explore.hpp` draws by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from treetop.arrays import Floats, Int64s, check_float, check_int
+from treetop.records import Candidates
+
+BUDGETED = 4  # as the core numbers it
+ALIKE = 1e-9  # the least weight of a candidate: where none has any, all are alike
+
+
+@dataclass(frozen=True)
+class Budgeted:
+    """Shows the best, except for draws that cost at most a stated share of the reward. Not in the paper.
+
+    - `budget`: the share of a decision's expected reward (its k best scores) that draws may give up
+    - `evaluation_share`: on so many of the events every slot is drawn, so that the log can judge other policies: with
+      `evaluation_floor` a uniform candidate, otherwise the best. This is paid from the budget
+    - `new_arms_budget`: the share that may be given up for arms that were added, until each was shown
+      `new_arm_trials` times
+    - `paying_budget`: the share that draws may give up at most where each is expected to bring more than it costs,
+      while all of them have cost no more than what they found has earned and `budget`
+    - `largest_chance`: the largest chance of a draw in one slot, where nothing is given up by it
+
+    A draw takes a candidate that would not be shown otherwise, in proportion to its exploration value: what showing it
+    brings later (`Candidates.exploration_value`, which treetop's learner fills in; without it all are alike).
+
+    >>> one, value = np.ones(3), np.array([0.0, 1.0, 0.25])
+    >>> three = Candidates(np.zeros(3, bool), np.arange(3), one, np.array([0.5, 0.0, 0.0]), value)
+    >>> Budgeted(budget=0.1, evaluation_share=0.0).candidate_probabilities(three, n_seen=9).round(4)
+    array([0.9 , 0.08, 0.02])
+    """
+
+    budget: float = 0.005
+    evaluation_share: float = 0.002
+    new_arms_budget: float = 0.01
+    new_arm_trials: int = 20
+    evaluation_floor: float = 0.5
+    paying_budget: float = 0.1
+    largest_chance: float = 0.9
+
+    def __post_init__(self) -> None:
+        for name in ("budget", "evaluation_share", "new_arms_budget", "evaluation_floor", "paying_budget"):
+            check_float(name, getattr(self, name), 0, 1)
+        check_float("largest_chance", self.largest_chance, 0, 1)
+        check_int("new_arm_trials", self.new_arm_trials, 0, 10**9)
+        if (cost := self.evaluation_share * self.evaluation_floor) > self.budget:
+            raise ValueError(
+                f"evaluation_share {self.evaluation_share:g} times evaluation_floor {self.evaluation_floor:g} is "
+                f"{cost:g}; it is paid from budget, {self.budget:g}"
+            )
+
+    def probabilities(self, scores: Floats, n_seen: int) -> Floats:
+        """Without exploration values all in play are alike.
+
+        >>> Budgeted(budget=0.1, evaluation_share=0.0).probabilities(np.array([0.3, 0.0]), n_seen=9).round(4).tolist()
+        [0.9, 0.1]
+        """
+        n, nothing = len(scores), np.zeros(len(scores), np.float32)
+        arms, score = np.arange(n, dtype=np.int32), np.asarray(scores, np.float32)
+        alike = Candidates(np.zeros(n, np.bool_), arms, np.ones(n), score, nothing)
+        return self.candidate_probabilities(alike, n_seen)
+
+    def candidate_probabilities(self, candidates: Candidates, n_seen: int) -> Floats:
+        """Of a decision of one slot, which is drawn."""
+        return self.slot_probabilities(candidates, (), k=1, explore=1)
+
+    def slot_probabilities(self, candidates: Candidates, taken: Sequence[int], k: int, explore: int) -> Floats:
+        """Of each candidate to fill the next slot, given those taken so far; whether the event evaluates is not known.
+
+        >>> two = Candidates(np.zeros(2, bool), np.arange(2), np.ones(2), np.array([0.5, 0.0]), np.ones(2))
+        >>> Budgeted(budget=0.5, evaluation_share=0.5).slot_probabilities(two, (), k=2, explore=1).tolist()
+        [0.875, 0.125]
+        """
+        event = _Event.of(self, candidates, k, explore)
+        evaluation, ordinary = self.evaluation_share, 1 - self.evaluation_share  # likelihoods of the slots so far
+        for slot, place in enumerate(taken):
+            even, drawn = event.even(taken[:slot]), event.drawn(taken[:slot])
+            evaluation, ordinary = evaluation * even[place], ordinary * drawn[place]
+        p: Floats = evaluation * event.even(taken) + ordinary * event.drawn(taken)
+        return p / (evaluation + ordinary)
+
+    def after(self, net: float) -> Budgeted:
+        """Without the larger budget if draws have cost more than what they found has earned by more than `budget`.
+
+        `net` is `PooledState.exploration_net`.
+
+        >>> [Budgeted(budget=0.005).after(net).paying_budget for net in (-0.004, -0.006)]
+        [0.1, 0.0]
+        """
+        return self if self.budget + net >= 0 else replace(self, paying_budget=0.0)
+
+    def native(self, n_seen: int) -> tuple[int, tuple[float, ...]]:
+        """What the core needs to draw the same.
+
+        >>> Budgeted().native(n_seen=9)
+        (4, (0.005, 0.002, 0.5, 0.01, 20, 0.1, 0.9))
+        """
+        return BUDGETED, (
+            self.budget,
+            self.evaluation_share,
+            self.evaluation_floor,
+            self.new_arms_budget,
+            self.new_arm_trials,
+            self.paying_budget,
+            self.largest_chance,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Event:
+    """A decision of `slots` slots, those from `greedy` on drawn, which may cost `spending` each."""
+
+    strategy: Budgeted
+    order: Int64s  # candidates, best first
+    score: Floats  # floored at 0, as rewards are
+    weight: Floats
+    valued: bool  # whether any candidate has an exploration value
+    new_share: Floats
+    slots: int
+    greedy: int
+    spending: tuple[float, float, float]
+
+    @classmethod
+    def of(cls, strategy: Budgeted, candidates: Candidates, k: int, explore: int) -> _Event:
+        score = np.maximum(candidates.score.astype(np.float64), 0)
+        n, slots = len(score), min(k, len(score))
+        order = np.argsort(-candidates.score, kind="stable").astype(np.int64)
+        best = score[order[:slots]]
+        rest = [score[order[s:]].mean() for s in range(slots)]
+        evaluation = strategy.evaluation_share * strategy.evaluation_floor * float((best - rest).sum())
+        greedy = min(k - explore, slots)
+        ordinary = (1 - strategy.evaluation_share) * (slots - greedy)
+        new = np.zeros(n) if candidates.new_share is None else candidates.new_share.astype(np.float64)
+        weight = np.maximum(candidates.exploration_value.astype(np.float64), ALIKE)
+        shares = (strategy.budget, evaluation), (strategy.paying_budget, evaluation), (strategy.new_arms_budget, 0.0)
+        usual, paying, fresh = (
+            max(0.0, share * float(best.sum()) - paid) / ordinary if ordinary > 0 else 0.0 for share, paid in shares
+        )
+        valued = bool((candidates.exploration_value > 0).any())
+        return cls(strategy, order, score, weight, valued, new, slots, greedy, (usual, paying, fresh))
+
+    def _in_play(self, taken: Sequence[int]) -> Int64s:
+        return self.order[~np.isin(self.order, list(taken))]
+
+    def even(self, taken: Sequence[int]) -> Floats:
+        """In an event that evaluates: the floor shared out among those in play, and the rest for the best."""
+        p, in_play, floor = np.zeros(len(self.score)), self._in_play(taken), self.strategy.evaluation_floor
+        p[in_play] = floor / len(in_play)
+        p[in_play[0]] += 1 - floor
+        return p
+
+    def drawn(self, taken: Sequence[int]) -> Floats:
+        """In an ordinary event: by exploration values, by newness, and the rest for the best."""
+        p, in_play = np.zeros(len(self.score)), self._in_play(taken)
+        p[in_play[0]] = 1
+        if len(taken) < self.greedy:
+            return p
+        fit = self.slots - len(taken)  # the best of those in play are shown anyway, and not drawn
+        others, last = in_play[fit:], self.score[in_play[fit - 1]]
+        cost = last - self.score
+        explore, paying, fresh = self.spending  # by exploration, by exploration that pays, for new arms
+        weight = self.weight[others]
+        costs, brings = float(weight @ cost[others]), float(weight @ weight)
+        if self.valued and brings < costs:
+            explore *= brings / costs
+        elif self.valued and brings > 0:
+            explore = max(explore, paying * (1 - costs / brings))
+        draws = self._draws(others, self.weight, cost, explore)
+        draws += (1 - draws.sum()) * self._draws(others, self.new_share, cost, fresh)
+        p[in_play[0]] -= draws.sum()
+        return p + draws
+
+    def _draws(self, others: Int64s, weight: Floats, cost: Floats, spend: float) -> Floats:
+        """In proportion to the weights, as often as costs what may be spent, up to the largest chance."""
+        q = np.zeros(len(weight))
+        q[others] = weight[others]
+        if q.sum() == 0:
+            return q
+        q /= q.sum()
+        each, most = float(q @ cost), self.strategy.largest_chance
+        return q * (most if spend >= most * each else spend / each)

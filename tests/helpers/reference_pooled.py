@@ -1,0 +1,65 @@
+"""The slow twin of a search with the scores of treetop's learner, from docs/learner.md, in float64.
+
+    score = weights[0] * (pooled mean at the route down to the arm) + weights[1] * (the arm's own regressor)
+
+Nodes score the mean of draws and what their regressor says. What a search finds does not depend on it.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from helpers.reference import Effective, Floats, Model, log_path, log_routing, score, search
+
+WIDEST = 4.0
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A model whose routing may have a row an arm behind the nodes', and what its scores are made of."""
+
+    model: Model
+    means: Floats
+    weights: tuple[float, float]
+    node_mean: float
+
+    @property
+    def arm_routes(self) -> bool:
+        return len(self.model.routing) > self.model.tree.n_nodes
+
+
+def log_route(scored: Scored, arm: int, x: Floats) -> float:
+    """The log of the product of the routing scores down to the arm."""
+    model = scored.model
+    leaf = log_path(model, int(model.tree.leaf_of[arm]), x)
+    if not scored.arm_routes:
+        return leaf
+    own = log_routing(model, model.tree.n_nodes + arm, x)
+    at = int(model.tree.leaf_of[arm])
+    return leaf - (log_routing(model, at, x) if at > 0 else 0.0) + own
+
+
+def pooled_mean(means: Floats, route: float) -> float:
+    """A table over the cube root of -log g: evenly spaced in [0, 4], linear in between."""
+    slack = min(float(np.cbrt(-route)), WIDEST)
+    return float(np.interp(slack, np.linspace(0, WIDEST, len(means)), means))
+
+
+def components(scored: Scored, is_node: bool, index: int, x: Floats) -> tuple[float, float]:
+    own = score(scored.model, is_node, index, x)
+    return (scored.node_mean if is_node else pooled_mean(scored.means, log_route(scored, index, x))), own
+
+
+def scored_search(
+    scored: Scored, x: Floats, eligible: set[int], wanted: int, beam: int = 1, beta: float | None = None
+) -> list[Effective]:
+    """A_x in canonical order, with routes down to the arm and weighted scores."""
+
+    def judged(e: Effective) -> Effective:
+        mean, own = components(scored, e.is_node, e.id, x)
+        if e.is_node:
+            return replace(e, score=mean + own)
+        a, b = scored.weights
+        return replace(e, route=log_route(scored, e.id, x), score=a * mean + b * own)
+
+    return [judged(e) for e in search(replace(scored.model, pooled=True), x, eligible, wanted, beam, beta)]
