@@ -2,7 +2,9 @@
 
 import os
 import signal
+import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from helpers.postgres import free_port, new_schema
 from helpers.running import COMMAND, PLAIN, named, running, small_bandit
 
 from treetop.bandit.bandit import Bandit
-from treetop.service.supervisor import LONGEST_PAUSE, METRICS, Worker
+from treetop.service.supervisor import LONGEST_PAUSE, METRICS, Supervisor, Worker
 
 
 @pytest.fixture
@@ -146,6 +148,24 @@ def test_a_worker_that_cannot_start_ends_the_start(folder: Path, workers: str) -
     assert "no model of" in ended.stderr
     assert "leaf_of.npy: 10 bytes" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("another_serves", [True, False])
+def test_a_worker_that_cannot_start_while_another_serves_is_tried_again(another_serves: bool) -> None:
+    """A database that goes just after the first worker has begun does not end the service."""
+    with socket.socket() as listening:
+        supervisor = Supervisor("shop", listening, 2)
+        scripts = iter([f"import os; os.write({supervisor.told}, b'1')" * another_serves, "import sys; sys.exit(3)"])
+
+        def start() -> subprocess.Popen[bytes]:
+            process = subprocess.Popen([sys.executable, "-c", next(scripts, "")], pass_fds=(supervisor.told,))
+            process.wait()
+            return process
+
+        supervisor._start = start  # type: ignore[method-assign]
+        assert supervisor._look_after(0.0) == 0  # both are started
+        assert supervisor._look_after(1.0) == (0 if another_serves else 2)
+        assert supervisor.workers[1].deaths == another_serves
 
 
 def test_no_process_has_the_password_in_its_arguments(folder: Path, tmp_path: Path, server: Any) -> None:

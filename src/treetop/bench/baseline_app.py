@@ -48,4 +48,4 @@ def create(service: Service) -> App:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], create)
+    main(*sys.argv[1:], app=create)

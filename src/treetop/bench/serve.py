@@ -130,14 +130,14 @@ def _started(
         http_load.write_requests(requests, _bodies(subject.contexts.head(setting.contexts), names))
         listening = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=2048))
         listening.setblocking(False)
-        alive, held = os.pipe()
-        stack.callback(os.close, held)
-        stack.callback(os.close, alive)
+        (alive, held), (news, told) = os.pipe(), os.pipe()
+        for handle in (held, alive, news, told):
+            stack.callback(os.close, handle)
         environment = {key: value for key, value in os.environ.items() if not key.startswith("TREETOP_")}
         if workers > 1:
             (folder / "metrics").mkdir()
             environment["PROMETHEUS_MULTIPROC_DIR"] = str(folder / "metrics")
-        handles = (listening.fileno(), alive)
+        handles = (listening.fileno(), alive, told)
         command = [sys.executable, "-m", APPS[name], *map(str, (folder / "bandit", *handles, workers))]
         said = stack.enter_context((folder / "said").open("wb"))
         running = [subprocess.Popen(command, env=environment, pass_fds=handles, stderr=said) for _ in range(workers)]

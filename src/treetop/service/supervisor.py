@@ -78,6 +78,9 @@ class Supervisor:
         self.folder, self.listening = folder, listening
         self.workers = [Worker() for _ in range(count)]
         self.alive, self.held = os.pipe()  # only this process holds `held` open: workers notice its end on `alive`
+        self.news, self.told = os.pipe()  # each worker writes a byte to `told` when it serves
+        os.set_blocking(self.news, False)
+        self.served = False
         self.signals: list[int] = []
         self.metrics = MetricsFolder() if count > 1 else None
 
@@ -100,7 +103,7 @@ class Supervisor:
             signal.set_wakeup_fd(before)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-            for handle in (woken, wake, self.alive):
+            for handle in (woken, wake, self.alive, self.news, self.told):
                 os.close(handle)
             if self.metrics is not None:
                 self.metrics.remove()
@@ -109,10 +112,13 @@ class Supervisor:
         self.signals.append(number)
 
     def _look_after(self, now: float) -> int:
-        """Starts the workers that are due. Returns an exit code if the service cannot start."""
+        """Starts the workers that are due. Returns an exit code if the service cannot start.
+
+        Once a worker has served, others will: one that meets a database that is down for a moment is tried again.
+        """
         for worker in self.workers:
             if worker.process is not None and (code := worker.process.poll()) is not None:
-                if code == CANNOT_START and worker.deaths == 0:  # it has said why
+                if code == CANNOT_START and worker.deaths == 0 and not self._has_served():  # it has said why
                     return 2
                 pid, pause = worker.process.pid, worker.died(now)
                 level = "error" if code else "info"  # a worker may be asked to end: another one reads the tokens again
@@ -120,6 +126,11 @@ class Supervisor:
             if worker.process is None and now >= worker.due and not self.signals:
                 worker.process, worker.started = self._start(), now
         return 0
+
+    def _has_served(self) -> bool:
+        with suppress(BlockingIOError):
+            self.served = bool(os.read(self.news, 4096)) or self.served
+        return self.served
 
     def _pause(self, now: float) -> float | None:
         """Seconds until the next worker is due; None if all run."""
@@ -130,7 +141,7 @@ class Supervisor:
         environment = dict(os.environ)
         if self.metrics is not None:
             environment["PROMETHEUS_MULTIPROC_DIR"] = self.metrics.path
-        handles = (self.listening.fileno(), self.alive)
+        handles = (self.listening.fileno(), self.alive, self.told)
         arguments = map(str, (self.folder, *handles, len(self.workers)))
         command = [sys.executable, "-m", "treetop.service.worker", *arguments]
         # In this session: Linux would schedule another session as a group of its own, beside all others.

@@ -1,7 +1,8 @@
 """One serving process: opens the bandit and answers requests on a socket until it is asked to end.
 
-`serve` starts each of several as `python -m treetop.service.worker DIR SOCKET PARENT WORKERS`; SOCKET and PARENT are
-file descriptors. Nothing is ever written to PARENT: it closes when the parent ends, and then the worker ends too.
+`serve` starts each of several as `python -m treetop.service.worker DIR SOCKET PARENT SERVING WORKERS`; SOCKET, PARENT
+and SERVING are file descriptors. Nothing is ever written to PARENT: it closes when the parent ends, and then the worker
+ends too. The worker writes a byte to SERVING once it serves.
 """
 
 from __future__ import annotations
@@ -47,12 +48,20 @@ class Server(uvicorn.Server):
     """A server that ends without resetting a connection, with exit code 0 after SIGTERM and SIGINT.
 
     `parent` is a pipe that closes when the whole service ends; then nobody else takes new connections either.
+    `serving` is a pipe that is told when it can answer.
     """
 
-    def __init__(self, config: uvicorn.Config, connections: Connections, parent: int | None) -> None:
+    def __init__(
+        self, config: uvicorn.Config, connections: Connections, parent: int | None, serving: int | None
+    ) -> None:
         super().__init__(config)
         self.server_state = self.connections = connections
-        self.parent = parent
+        self.parent, self.serving = parent, serving
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and self.serving is not None:
+            os.write(self.serving, b"1")
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -123,6 +132,7 @@ def run(
     folder: Path,
     listening: socket.socket,
     parent: int | None = None,
+    serving: int | None = None,
     workers: int = 1,
     app: Callable[[Service], App] = create,
 ) -> None:
@@ -144,7 +154,7 @@ def run(
         proxy_headers=False,
     )
     limits = bandit.config.limits
-    server = Server(config, Connections(most_connections(limits.connections), limits.head_seconds), parent)
+    server = Server(config, Connections(most_connections(limits.connections), limits.head_seconds), parent, serving)
     _core.keep_lock(True)
     try:
         with _rare_collections():
@@ -213,11 +223,13 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def main(folder: str, listening: str, parent: str, workers: str, app: Callable[[Service], App] = create) -> None:
+def main(
+    folder: str, listening: str, parent: str, serving: str, workers: str, app: Callable[[Service], App] = create
+) -> None:
     """Runs a worker from the arguments of its command line."""
     with socket.socket(fileno=int(listening)) as given:
         try:
-            run(Path(folder), given, int(parent), int(workers), app)
+            run(Path(folder), given, int(parent), int(serving), int(workers), app)
         except (TreetopError, ValueError, OSError) as error:
             logs.log_event("the worker cannot start", logging.ERROR, why=str(error))
             sys.exit(CANNOT_START)
@@ -227,4 +239,4 @@ def main(folder: str, listening: str, parent: str, workers: str, app: Callable[[
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4])
+    main(*sys.argv[1:])
