@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -208,26 +209,33 @@ inline Weights fit_truth(const Labelled& data, double ridge, std::size_t kept, i
     return out;
 }
 
-// (rows, k): [x; 1] . w for the arms of each row, features in ascending order and the bias last; NaN for arm -1.
+// (rows, k): [x; 1] . w for the arms of each row, features in ascending order and the bias last; NaN for arm -1. Arm by
+// arm, since weights have more nonzeros than contexts: those of an arm are spread out once for all that ask for it.
 inline std::vector<double> means(const Rows& contexts, const Rows& weights, std::span<const std::int64_t> rows,
                                  std::span<const std::int32_t> arms, int threads) {
     const std::size_t k = rows.empty() ? 0 : arms.size() / rows.size();
+    std::vector<std::size_t> start(weights.size() + 1, 0), asked(arms.size());
+    for (const std::int32_t arm : arms)
+        if (arm >= 0) ++start[static_cast<std::size_t>(arm) + 1];
+    std::partial_sum(start.begin(), start.end(), start.begin());
+    std::vector<std::size_t> next(start.begin(), start.end() - 1);
+    for (std::size_t s = 0; s < arms.size(); ++s)
+        if (arms[s] >= 0) asked[next[static_cast<std::size_t>(arms[s])]++] = s;
     std::vector<double> out(arms.size(), std::numeric_limits<double>::quiet_NaN());
-    std::vector<std::vector<float>> dense(worker_count(threads, rows.size()),
+    std::vector<std::vector<float>> dense(worker_count(threads, weights.size()),
                                           std::vector<float>(static_cast<std::size_t>(weights.columns), 0.0f));
-    parallel_for(rows.size(), threads, 64, [&](int worker, std::size_t i) {
-        std::vector<float>& x = dense[worker];
-        const Row row = contexts[static_cast<std::size_t>(rows[i])];
-        for (std::size_t j = 0; j < row.size(); ++j) x[row.index[j]] = row.value[j];
-        x.back() = 1;
-        for (std::size_t s = i * k; s < (i + 1) * k; ++s) {
-            if (arms[s] < 0) continue;
-            const Row w = weights[arms[s]];
+    parallel_for(weights.size(), threads, 16, [&](int worker, std::size_t arm) {
+        if (start[arm] == start[arm + 1]) return;
+        std::vector<float>& w = dense[worker];
+        const Row own = weights[arm];
+        for (std::size_t j = 0; j < own.size(); ++j) w[own.index[j]] = own.value[j];
+        for (std::size_t a = start[arm]; a < start[arm + 1]; ++a) {
+            const Row x = contexts[static_cast<std::size_t>(rows[asked[a] / k])];
             double sum = 0;
-            for (std::size_t j = 0; j < w.size(); ++j) sum += static_cast<double>(x[w.index[j]]) * w.value[j];
-            out[s] = sum;
+            for (std::size_t j = 0; j < x.size(); ++j) sum += static_cast<double>(x.value[j]) * w[x.index[j]];
+            out[asked[a]] = sum + w.back();
         }
-        for (const std::int32_t f : row.index) x[f] = 0;
+        for (const std::int32_t f : own.index) w[f] = 0;
     });
     return out;
 }

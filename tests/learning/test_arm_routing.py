@@ -10,7 +10,6 @@ from helpers import reference
 from helpers.problems import topics
 
 from treetop.arrays import Bools, Ints, Rows, as_rows
-from treetop.learning import arm_routing
 from treetop.learning.arm_routing import NEVER, _Known, fold_of, with_arm_routes
 from treetop.learning.label_samples import LabelSamples
 from treetop.model.model import Model
@@ -19,12 +18,6 @@ from treetop.tree.tree import Tree
 
 X, Y = topics(n=160, arms=40)
 ROUNDS = range(60, 124)  # 64 contexts that are not labelled
-
-
-@pytest.fixture(autouse=True)
-def early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds teach routing from the eighth on."""
-    monkeypatch.setattr(arm_routing, "FIRST", 8)
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +177,7 @@ def test_a_context_is_always_in_the_same_fold() -> None:
     assert np.array_equal(fold_of(as_rows(X.toarray().astype(np.float64))), folds)
 
 
-def test_routing_changes_only_when_rounds_double(tree: Tree) -> None:
+def test_routing_changes_only_when_what_is_known_has_grown_by_a_fifth(tree: Tree) -> None:
     labels, model = labels_of(Y[:60]), None
     changed = []
     for n in range(65):
@@ -196,13 +189,13 @@ def test_routing_changes_only_when_rounds_double(tree: Tree) -> None:
         else:
             assert after is model
         model = after
-    assert changed == [0, 8, 16, 32, 64]
+    assert changed == [0, 12, 26, 43, 64]  # 60 labelled rows: 72, 86, 103, 124
 
 
 def test_late_rewards_and_corrections_of_the_first_rounds_change_it(tree: Tree) -> None:
     labels, feedback = labels_of(Y[:60]), history(40)
     model = learned(tree, labels, feedback)
-    for t, same in ((31, False), (32, True), (39, True)):
+    for t, same in ((25, False), (26, True), (39, True)):
         rewards = feedback.rewards.copy()
         slot = int(np.argmax(np.isin(feedback.arms[t], Y[:60].indices)))
         rewards[t, slot] = 0.0 if rewards[t, slot] == 1 else 1.0
@@ -234,9 +227,9 @@ def test_arms_are_taught_where_they_belong_by_then(tree: Tree) -> None:
         return Tree(tree.parents, leaf_of)
 
     model = with_arm_routes(first_model(tree), labels_of(Y[:60]), history().head(20), place)
-    assert asked == [16]
-    assert with_arm_routes(model, labels_of(Y[:60]), history().head(31), place) is model
-    assert asked == [16]
+    assert asked == [12]
+    assert with_arm_routes(model, labels_of(Y[:60]), history().head(25), place) is model
+    assert asked == [12]
 
 
 def test_geometric_routing_is_left_alone() -> None:

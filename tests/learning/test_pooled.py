@@ -120,7 +120,7 @@ def test_labelled_rows_alone_make_the_means() -> None:
     learner = Pooled(label_samples=known)
     first = learner.learn(model, Feedback.none(model.n_features, 5))
     played = run(stream, first, treetop.Policy(strategy=Budgeted()), learning=Learning(learner))
-    later = learner.learn(first, played.feedback)
+    later = learner.learn(first, played.feedback.head(79))  # too few to fit routing again
     assert first.pooled is not None
     assert later.pooled is not None
     np.testing.assert_array_equal(first.pooled.means, later.pooled.means)

@@ -12,7 +12,6 @@ import treetop
 from treetop.arrays import Fitted, Floats, Rows, as_rows
 from treetop.bandit.growth import grow
 from treetop.data.datasets import load
-from treetop.learning import arm_routing
 from treetop.learning.arm_routing import fold_of
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.pooled import Pooled
@@ -26,30 +25,19 @@ from treetop.simulation.scenario import Scenario
 HORIZON = 700
 
 
-@pytest.fixture(autouse=True)
-def early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds teach routing from the 128th on, so that short histories see it change twice."""
-    monkeypatch.setattr(arm_routing, "FIRST", 128)
-
-
 @pytest.fixture(scope="module")
 def world() -> tuple[Model, LabelSamples, Feedback]:
     """Half of the arms have no label, and move when rewards are found; every slot has its components."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(arm_routing, "FIRST", 128)
-        data = load("synthetic:arms=80,features=40,rows=900,init=150")
-        half = Scenario.of("half-init", data.n_arms, HORIZON, seed=0)
-        stream, model = begin(data, 150, HORIZON, 5, 0, half, TreeBuilding(separate_unlabelled=True))
-        labels = LabelSamples.of(model.tree, stream.X_init, stream.Y_init, beam=40)  # arms without labels, too
-        learner = Pooled(label_samples=labels)
-        policy, learning = (
-            treetop.Policy(strategy=Budgeted(budget=0.3)),
-            Learning(learner, treetop.Epochs.doubling(100)),
-        )
-        start = learner.learn(model, Feedback.none(model.n_features, 5))
-        played = run(stream, start, policy, learning=learning, environment=Environment(scenario=half))
-        assert played.feedback.components is not None
-        return model, labels, played.feedback
+    data = load("synthetic:arms=80,features=40,rows=900,init=150")
+    half = Scenario.of("half-init", data.n_arms, HORIZON, seed=0)
+    stream, model = begin(data, 150, HORIZON, 5, 0, half, TreeBuilding(separate_unlabelled=True))
+    labels = LabelSamples.of(model.tree, stream.X_init, stream.Y_init, beam=40)  # arms without labels, too
+    learner = Pooled(label_samples=labels)
+    policy, learning = (treetop.Policy(strategy=Budgeted(budget=0.3)), Learning(learner, treetop.Epochs.doubling(100)))
+    start = learner.learn(model, Feedback.none(model.n_features, 5))
+    played = run(stream, start, policy, learning=learning, environment=Environment(scenario=half))
+    assert played.feedback.components is not None
+    return model, labels, played.feedback
 
 
 def same_rows(one: Rows, other: Rows) -> bool:
@@ -77,12 +65,12 @@ def check_same(one: Model, other: Model) -> None:
 def test_a_chain_of_refits_is_one_from_scratch(
     world: tuple[Model, LabelSamples, Feedback], cached: bool, tmp_path: Path
 ) -> None:
-    """While arms move, routing doubles, late rewards come and the model is saved and loaded."""
+    """While arms move, routing is fitted again, late rewards come and the model is saved and loaded."""
     base, labels, whole = world
     chained = Pooled(label_samples=labels, route_cache=RouteCache() if cached else None)
     model, moved, labelled = base, [], labels.labelled_arms(base.n_arms)
     late = whole.rewards.copy()
-    late[200:210] = np.nan  # rewards of a round within the first 256 that come when there are 400
+    late[200:210] = np.nan  # rewards of rounds that routing was fitted from, which come when there are 400
     for n in (0, 100, 128, 140, 255, 300, 420, 512, HORIZON):
         known = replace(whole, rewards=late if n < 400 else whole.rewards).head(n)
         model = chained.learn(model, known)
@@ -94,7 +82,7 @@ def test_a_chain_of_refits_is_one_from_scratch(
     assert moved[0] == 0
     assert len(set(moved)) > 3
     assert model.learned_routing is not None
-    assert model.learned_routing.rounds == 512
+    assert model.learned_routing.rounds == 625
 
 
 def test_a_cache_serves_histories_that_are_none_of_the_last(world: tuple[Model, LabelSamples, Feedback]) -> None:
@@ -160,15 +148,15 @@ def slow_routes(model: Model, rows: Rows, feedback: Feedback) -> Floats:
 
 def test_rounds_and_labels_are_judged_by_what_has_not_seen_them(world: tuple[Model, LabelSamples, Feedback]) -> None:
     base, labels, whole = world
-    model = Pooled(label_samples=labels).learn(base, whole.head(300))
+    model = Pooled(label_samples=labels).learn(base, whole.head(350))
     learned = model.learned_routing
     assert learned is not None
-    assert learned.rounds == 256
-    shown = whole.head(300)
+    assert learned.rounds == 298
+    shown = whole.head(350)
     routed, routes = routed_samples(model, labels, shown)
     by = [slow_routes(model, rows, shown) for rows in (*learned.held_out, model.route_rows)]
-    judge = np.where(np.arange(300) < 256, fold_of(shown.contexts), 2)
-    wanted = np.array(by)[judge, np.arange(300)]
+    judge = np.where(np.arange(350) < 298, fold_of(shown.contexts), 2)
+    wanted = np.array(by)[judge, np.arange(350)]
     np.testing.assert_allclose(routes, wanted, rtol=1e-4, atol=1e-5)  # the core adds float32
     assert routed is not None
     pairs = Feedback(as_rows(labels.contexts.csr()[labels.row]), labels.arm[:, None], None, labels.reward[:, None])

@@ -19,7 +19,6 @@ import scipy.sparse as sp
 from treetop import _core
 from treetop.arrays import Bools, Float32s, Int64s, Ints, Rows, as_rows
 from treetop.learning.label_samples import LabelSamples
-from treetop.learning.pooled_means import pooled_rounds
 from treetop.learning.samples import by_group
 from treetop.model.learned_routing import FOLDS, LearnedRouting
 from treetop.model.model import Model
@@ -27,7 +26,7 @@ from treetop.model.routing import SQUARED_HINGE, one_against_siblings
 from treetop.records import Feedback
 from treetop.tree.tree import Tree
 
-FIRST = 1024  # rounds from which on they teach routing
+GROWTH = 1.2  # routing is fitted again when labelled rows and rounds together are so many times as many
 TOLERANCE = 0.1
 PASSES = 1000
 NEVER = -1.0  # what the routing function of an arm says, whatever the context, if nothing right is known of the arm
@@ -36,10 +35,10 @@ NEVER = -1.0  # what the routing function of an arm says, whatever the context, 
 def with_arm_routes(
     model: Model, labels: LabelSamples, feedback: Feedback, place: Callable[[Feedback], Tree], threads: int = 0
 ) -> Model:
-    """The model with routing down to the arm, learned from the labels and the first 2^j rounds.
+    """The model with routing down to the arm, learned from the labels and the first `rounds_for_routing` rounds.
 
-    So it changes only when the rounds double. The model is returned as it is if its routing was fitted from the same,
-    or if it is geometric. `place` says where arms belong by some rounds alone.
+    The model is returned as it is if its routing was fitted from the same, or if it is geometric. `place` says where
+    arms belong by some rounds alone.
 
     >>> X, Y = np.tile(np.eye(4, dtype=np.float32), (8, 1)), np.tile(np.eye(4, dtype=np.float32), (8, 1))
     >>> tree = Tree.from_labels(X, Y, max_leaf=2)
@@ -50,7 +49,7 @@ def with_arm_routes(
     """
     if model.geometric:
         return model
-    rounds = pooled_rounds(len(feedback)) if len(feedback) >= FIRST else 0
+    rounds = rounds_for_routing(len(labels.contexts), len(feedback))
     first, past = feedback.head(rounds), model.learned_routing
     digest = _digest(model.tree, labels, first)
     if past is not None and past.digest == digest:
@@ -63,6 +62,20 @@ def with_arm_routes(
     routing = known.fit(base, np.ones(len(fold), np.bool_), threads)
     learned = LearnedRouting(base=base, held_out=held_out, digest=digest, rounds=rounds)
     return replace(model, route_rows=routing, learned_routing=learned)
+
+
+def rounds_for_routing(labelled: int, rounds: int) -> int:
+    """How many of the rounds, the first ones, routing is fitted from: what is known has grown by GROWTH a step.
+
+    It depends on nothing but how many rows and rounds there are, so that a refit from scratch is the same.
+
+    >>> [rounds_for_routing(5000, rounds) for rounds in (999, 1000, 2199, 2200)]
+    [0, 1000, 1000, 2200]
+    """
+    known = labelled
+    while (more := max(known + 1, round(known * GROWTH))) <= labelled + rounds:
+        known = more
+    return known - labelled
 
 
 def fold_of(contexts: Rows) -> Int64s:
