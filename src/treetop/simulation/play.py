@@ -18,6 +18,7 @@ from treetop.learning.linear import Linear
 from treetop.learning.refit import Learner, refit
 from treetop.learning.schedule import Epochs
 from treetop.model.model import Model
+from treetop.policy.budgeted import Budgeted
 from treetop.policy.strategies import Greedy
 from treetop.records import Decisions, Feedback
 from treetop.simulation.history import History, curve, reward_sums
@@ -263,8 +264,8 @@ def _world(stream: Stream, environment: Environment) -> World:
 
 def _greedy(policy: Any) -> Any:
     """The same policy without exploration; None if it is that already."""
-    explores = policy.explore > 0 and type(policy.strategy) is not Greedy
-    return replace(policy, strategy=Greedy()) if explores else None
+    explores = policy.explore > 0 or isinstance(policy.strategy, Budgeted)  # which evaluates in every slot
+    return replace(policy, strategy=Greedy()) if explores and type(policy.strategy) is not Greedy else None
 
 
 @dataclass(frozen=True, eq=False)
