@@ -27,6 +27,7 @@ from treetop.bandit.outliers import OutlierLimits
 from treetop.bandit.ownership import claim_log, claim_log_if_there
 from treetop.bandit.promotion import logged_feedback, next_fit, validate
 from treetop.bandit.results import RefitResult, ServedDecision, check_stored
+from treetop.bandit.sealing import seal_before_refit, segment_folder
 from treetop.bandit.snapshot import Snapshot, replayed_decision
 from treetop.bandit.state import FolderState, ScheduleStart
 from treetop.bandit.vocabulary import Vocabulary
@@ -320,11 +321,11 @@ class Bandit:
                 raise ModelSuperseded(f"model {state.model} became current since the refit was due")
             arms, config = self.snapshot.arms, self.config
             base = grown_to(self.snapshot.model, len(arms), config.tree.max_leaf)
+            seal_before_refit(self.folder, self.log, config.segments, base.tree)
             counts = self.log.counts()
             mark = self.log.seal(f"refit {model_name(state.next_epoch)} {time.time():.6f}")
-            feedback = logged_feedback(self.log, mark, base, arms, config)
-            uses_labels = config.learner.uses_label_samples
-            samples = self.folder.label_samples(base, arms.is_removed) if uses_labels else None
+            feedback = logged_feedback(self.log, mark, base, arms, config, segment_folder(self.folder))
+            samples = self.folder.label_samples(base, arms.is_removed) if config.learner.uses_label_samples else None
             model, caught = next_fit(base, feedback, config.learner.make_learner(samples), state.next_epoch)
             validate(model, base, feedback, config.policy.make_policy())
             self.folder.publish(model, state, config.refit.keep, ScheduleStart.of(counts, mark.time))

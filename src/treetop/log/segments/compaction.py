@@ -1,0 +1,85 @@
+"""Segments replaced by smaller ones: what was deleted from the log leaves them, small neighbours become one.
+
+Files are never changed: new ones are written, the manifest is replaced, the old ones are deleted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from treetop.log.base import Log
+from treetop.log.blocks import RewardRows, join
+from treetop.log.segments import binding
+from treetop.log.segments.manifest import Manifest, Segment, SegmentFolder
+from treetop.log.segments.storage import read_deltas, read_segment, read_shards, write_delta, write_segment
+
+MAX_DELTAS = 16  # beyond that many they become one
+
+
+def follow_log(folder: SegmentFolder, log: Log, manifest: Manifest, forgotten: int) -> Manifest:
+    """Segments and deltas without the decisions that are not in the log any more, of which it says how many."""
+    kept: list[Segment] = []
+    late = read_deltas(folder.path, manifest.deltas)
+    gone = np.zeros(len(late), np.bool_)
+    shard_of = read_shards(folder.path, manifest.shard_pieces)
+    for segment in manifest.segments:
+        there = log.positions_between(segment.first, segment.last)
+        if len(there) == segment.rounds:
+            kept.append(segment)
+            continue
+        inside = (late.decisions >= segment.first) & (late.decisions <= segment.last)
+        gone |= inside & ~np.isin(late.decisions, there)
+        if len(there):
+            block = read_segment(folder.path, segment)
+            name, manifest = manifest.named("segment")
+            left = block.take(np.isin(block.positions, there))
+            if len(left):
+                kept.append(write_segment(folder.path, name, left, (shard_of, manifest.shards)))
+    if gone.any():
+        manifest = _only_delta(folder, manifest, late.take(~gone))
+    return binding.store(folder, log, replace(manifest, segments=tuple(kept), forgotten=forgotten))
+
+
+def merged_delta(folder: SegmentFolder, manifest: Manifest, late: RewardRows) -> Manifest:
+    """With one more delta, or with one instead of all if they have become many."""
+    if len(manifest.deltas) < MAX_DELTAS:
+        name, manifest = manifest.named("delta")
+        return replace(manifest, deltas=(*manifest.deltas, write_delta(folder.path, name, late)))
+    return _only_delta(folder, manifest, _joined(read_deltas(folder.path, manifest.deltas), late))
+
+
+def _joined(one: RewardRows, two: RewardRows) -> RewardRows:
+    names = ("decisions", "slots", "values", "positions")
+    return RewardRows(*(np.concatenate([getattr(one, name), getattr(two, name)]) for name in names)).sorted()
+
+
+def _only_delta(folder: SegmentFolder, manifest: Manifest, rewards: RewardRows) -> Manifest:
+    if not len(rewards):
+        return replace(manifest, deltas=())
+    name, manifest = manifest.named("delta")
+    return replace(manifest, deltas=(write_delta(folder.path, name, rewards),))
+
+
+def merge_small(folder: SegmentFolder, log: Log, manifest: Manifest, rounds: int) -> Manifest:
+    """The newest segments joined while the last is not much smaller than the one before it, up to `rounds` rounds.
+
+    A round is thus written again as often as the logarithm of a segment's rounds says, however small the steps are in
+    which they were sealed.
+    """
+    segments = list(manifest.segments)
+    shard_of = None
+    while len(segments) > 1 and _mergeable(segments[-2], segments[-1], rounds):
+        if shard_of is None:
+            shard_of = read_shards(folder.path, manifest.shard_pieces)
+        block = join([read_segment(folder.path, segment) for segment in segments[-2:]])
+        name, manifest = manifest.named("segment")
+        segments[-2:] = [write_segment(folder.path, name, block, (shard_of, manifest.shards))]
+    if len(segments) == len(manifest.segments):
+        return manifest
+    return binding.store(folder, log, replace(manifest, segments=tuple(segments)))
+
+
+def _mergeable(older: Segment, newer: Segment, rounds: int) -> bool:
+    return older.rounds + newer.rounds <= rounds and 2 * newer.rounds >= older.rounds
