@@ -1,4 +1,4 @@
-"""A process that decides, rewards, deletes and seals until it is killed. Says `ready` when it begins.
+"""A process that decides, rewards, deletes and seals until it is killed. Says `ready` when it has sealed once.
 
 python seal_worker.py ADDRESS FOLDER FIRST
 """
@@ -17,7 +17,6 @@ if __name__ == "__main__":
     address, path, begin = sys.argv[1:]
     folder, first = SegmentFolder(Path(path)), int(begin)
     with open_log(address) as log:
-        print("ready", flush=True)
         for step in count():
             at = first + step * 12
             fill(log, range(at, at + 12), keep=0.4)
@@ -25,3 +24,5 @@ if __name__ == "__main__":
             late(log, range(at, at + 6))
             if step % 4 == 3:
                 log.forget(START + at - 100)
+            if step == 0:
+                print("ready", flush=True)

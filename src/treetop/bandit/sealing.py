@@ -11,6 +11,7 @@ from treetop.bandit.config import SegmentConfig
 from treetop.bandit.folder import BanditFolder
 from treetop.errors import FolderInUse, SegmentError
 from treetop.log.base import Log
+from treetop.log.segments.compaction import follow
 from treetop.log.segments.manifest import SegmentFolder
 from treetop.log.segments.schema import MAX_SHARDS
 from treetop.log.segments.seal import Assign, Sealed, Sealing, seal_rounds
@@ -97,3 +98,19 @@ def seal_before_refit(folder: BanditFolder, log: Log, config: SegmentConfig, tre
     except (SegmentError, FolderInUse) as error:
         folder.note("segments not used", error=str(error))
         return None
+
+
+def follow_deletions(folder: BanditFolder, log: Log) -> int:
+    """Takes what was deleted from the log out of the segments; how many files of arrays were written again or deleted.
+
+    Segments that are damaged, or of another log, are deleted: the next sealing makes them again.
+
+    >>> import tempfile
+    >>> from treetop.bandit.bandit import Bandit
+    >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
+    ...     _ = tea.decide(np.ones(4))
+    ...     _ = seal_folder(tea.folder, tea.log, SegmentConfig(wait_seconds=0), tea.snapshot.model.tree, rest=True)
+    ...     tea.log.forget(2e9), follow_deletions(tea.folder, tea.log), segment_folder(tea.folder).manifest().rounds
+    (1, 1, 0)
+    """
+    return follow(segment_folder(folder), log)

@@ -145,6 +145,14 @@ class Log(ABC):
         """
 
     @abstractmethod
+    def erase(self, key: tuple[str, str], limit: int = FORGET_STEP) -> int:
+        """Deletes decisions that carry a key, as `forget` does; returns how many, 0 when none is left."""
+
+    @abstractmethod
+    def scrub(self) -> None:
+        """Rewrites the database, so that no free space in it holds what was deleted. Writers wait meanwhile."""
+
+    @abstractmethod
     def count_before(self, before: float) -> int:
         """How many decisions are older than a time."""
 

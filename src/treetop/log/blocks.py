@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,11 @@ _REWARDS = (
     "SELECT decision, slot, value, position FROM treetop_rewards WHERE decision BETWEEN ? AND ? AND position <= ? "
     "ORDER BY decision, slot"
 )
-_LATE = "SELECT decision, slot, value, position FROM treetop_rewards WHERE position > ? AND position <= ?"
+# The sign keeps SQLite from looking by decision: it would read the rewards of every older one.
+_LATE = (
+    "SELECT decision, slot, value, position FROM treetop_rewards "
+    "WHERE position > ? AND position <= ? AND +decision <= ? ORDER BY position"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +45,8 @@ class RewardRows:
     @classmethod
     def of(cls, rows: Sequence[tuple[Any, ...]]) -> RewardRows:
         """From rows of (decision, slot, value, position)."""
-        columns = list(zip(*rows, strict=True)) if rows else [(), (), (), ()]
         kinds = (np.int64, np.int32, np.float64, np.int64)
-        return cls(*(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)))
+        return cls(*(np.fromiter(map(itemgetter(i), rows), kind, len(rows)) for i, kind in enumerate(kinds)))
 
     def take(self, places: Any) -> RewardRows:
         return RewardRows(*(getattr(self, f.name)[places] for f in fields(self)))
@@ -252,5 +256,4 @@ def _settings(connection: Connection, numbers: Int64s) -> tuple[Int64s, Ints, tu
 
 def read_late(connection: Connection, low: int, high: int, last: int) -> RewardRows:
     """The rewards committed at positions in (low, high] for decisions up to the position `last`."""
-    found = RewardRows.of(connection.rows(_LATE, low, high))
-    return found.take(found.decisions <= last).sorted()
+    return RewardRows.of(connection.rows(_LATE, low, high, last) if low < high and last else [])

@@ -21,6 +21,7 @@ from treetop.log.blocks import Block, RewardRows, read_block, read_late
 from treetop.log.connection import Connection
 from treetop.log.entries import MAX_POSITION, all_entries, read_entries, read_marks, restore
 from treetop.log.group import Group
+from treetop.log.keys import check_keys
 from treetop.log.ownership import claim, read_owner
 from treetop.log.pack import unpack_set
 from treetop.log.records import (
@@ -36,7 +37,7 @@ from treetop.log.records import (
     Reward,
     StoredEvent,
 )
-from treetop.log.retention import forget
+from treetop.log.retention import erase, forget
 from treetop.log.sample import View
 from treetop.log.schema import make_tables
 
@@ -91,6 +92,18 @@ class SqlLog(Log):
     def forget(self, before: float, limit: int = FORGET_STEP) -> int:
         before, limit = check_float("before", before, -math.inf), check_int("limit", limit, 1)
         return int(self.alone(lambda connection, state: forget(connection, state, before, limit)))
+
+    def erase(self, key: tuple[str, str], limit: int = FORGET_STEP) -> int:
+        check_keys((key,))
+        limit = check_int("limit", limit, 1)
+        return int(self.alone(lambda connection, state: erase(connection, state, key, limit)))
+
+    def scrub(self) -> None:
+        connection = self.connect()
+        try:
+            connection.scrub()
+        finally:
+            connection.close()
 
     def count_before(self, before: float) -> int:
         with self.reading() as connection:

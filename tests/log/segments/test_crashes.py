@@ -72,11 +72,10 @@ def test_a_crash_at_any_sync_leaves_the_manifest_as_before_or_after(
     assert n > 80
 
 
-@pytest.mark.parametrize("kills", [20])
-def test_sealing_killed_at_random_points_loses_and_doubles_nothing(place: str, tmp_path: Path, kills: int) -> None:
+def test_sealing_killed_at_random_points_loses_and_doubles_nothing(place: str, tmp_path: Path) -> None:
     folder = SegmentFolder(tmp_path / "segments")
     generations = [0]
-    for round in range(kills if place.endswith(".sqlite") else kills // 4):
+    for round in range(20 if place.endswith(".sqlite") else 5):
         first = round * 100_000
         command = [sys.executable, str(WORKER), place, str(folder.path), str(first)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
@@ -86,9 +85,7 @@ def test_sealing_killed_at_random_points_loses_and_doubles_nothing(place: str, t
             process.kill()
         with open_log(place) as log:
             check_same(folder, log)
-            if (found := folder.manifest()) is not None:
-                generations.append(found.generation)
-    assert generations == sorted(generations)
-    assert len(set(generations)) > 2  # it did seal between the kills
+            generations.append(manifest(folder).generation)
+    assert generations == sorted(set(generations))  # each of them sealed, and went on from the one before
     with open_log(place) as log:
         check_whole(folder, log)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from treetop.errors import SegmentError
 from treetop.log.base import Log
 from treetop.log.blocks import RewardRows, join
 from treetop.log.segments import binding
@@ -16,6 +17,34 @@ from treetop.log.segments.manifest import Manifest, Segment, SegmentFolder
 from treetop.log.segments.storage import read_deltas, read_segment, read_shards, write_delta, write_segment
 
 MAX_DELTAS = 16  # beyond that many they become one
+
+
+def follow(folder: SegmentFolder, log: Log) -> int:
+    """Takes what is not in the log any more out of segments and deltas; how many of these were replaced or deleted.
+
+    Segments that are damaged, or of another log, are deleted: nobody knows whose rounds they hold.
+    """
+    if not folder.path.is_dir():
+        return 0
+    try:
+        return _follow(folder, log)
+    except SegmentError:
+        return folder.delete()
+
+
+def _follow(folder: SegmentFolder, log: Log) -> int:
+    with folder.changing() as found:
+        if found is None:
+            return 0
+        counts = log.counts()
+        manifest = binding.own_manifest(log, found, counts)
+        if manifest is not found:
+            binding.store(folder, log, manifest)
+            return len(found.names())
+        if manifest.forgotten == counts.forgotten:
+            return 0
+        new = follow_log(folder, log, manifest, counts.forgotten)
+        return len(found.names() - new.names())
 
 
 def follow_log(folder: SegmentFolder, log: Log, manifest: Manifest, forgotten: int) -> Manifest:

@@ -142,6 +142,15 @@ class SegmentFolder:
             self.clear(found)
             yield found
 
+    def delete(self) -> int:
+        """Deletes all of it; how many folders it had."""
+        with locked(self.lock_path, LOCK_TIMEOUT):
+            count = sum(path.is_dir() for path in self.path.iterdir())
+            (self.path / MANIFEST).unlink(missing_ok=True)  # first: without it, nothing else counts
+            sync_folder(self.path)
+            shutil.rmtree(self.path)
+        return count
+
     def manifest(self) -> Manifest | None:
         path = self.path / MANIFEST
         return Manifest.read(path) if path.exists() else None

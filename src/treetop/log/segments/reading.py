@@ -39,6 +39,17 @@ def sealed_samples(
         yield from log.samples(until, wait=wait, default=default, tree=tree, after=after)
 
 
+def all_blocks(folder: SegmentFolder, log: Log, until: int, size: int) -> Iterator[Block]:
+    """Every round up to a position with the rewards known at it: those of segments, then the rest of the log."""
+    with folder.reading() as manifest:
+        after = 0
+        if manifest is not None and agrees(log, manifest):
+            after = manifest.decisions
+            for block in blocks(folder, log, manifest, until):
+                yield block.head(int(np.searchsorted(block.positions, until, side="right")))
+        yield from log.blocks(after, until, size)
+
+
 def blocks(folder: SegmentFolder, log: Log, manifest: Manifest, until: int) -> Iterator[Block]:
     """The sealed rounds, a segment at a time, with every reward that was committed up to a position."""
     late = read_deltas(folder.path, manifest.deltas)
