@@ -206,12 +206,20 @@ def join(blocks: Sequence[Block]) -> Block:
     return Block(**{**joined, "trees": np.concatenate(trees)}, start=start, tree_ids=names)
 
 
-def read_block(connection: Connection, after: int, until: int, size: int) -> Block:
-    """The next decisions after a position, at most `size`, with the rewards committed up to the position `until`."""
+Table = list[tuple[Any, ...]]
+
+
+def read_rows(connection: Connection, after: int, until: int, size: int) -> tuple[Table, Table]:
+    """The next decisions after a position, at most `size`, and their rewards up to the position `until`, as rows."""
     rows = connection.rows(_DECISIONS, after, until, size)
+    return rows, connection.rows(_REWARDS, rows[0][0], rows[-1][0], until) if rows else []
+
+
+def read_block(connection: Connection, after: int, until: int, size: int) -> Block:
+    """The same as columns."""
+    rows, rewarded = read_rows(connection, after, until, size)
     positions, times, numbers, contexts, slots, components = zip(*rows, strict=True) if rows else ((),) * 6
-    ends = (positions[0], positions[-1]) if rows else (0, 0)
-    rewards = RewardRows.of(connection.rows(_REWARDS, *ends, until))
+    rewards = RewardRows.of(rewarded)
     pairs, flat = np.frombuffer(b"".join(contexts), PAIR), np.frombuffer(b"".join(slots), SLOT)
     widths = np.fromiter(map(len, contexts), np.int64, len(rows)) // PAIR.itemsize
     counts = np.fromiter(map(len, slots), np.int32, len(rows)) // np.int32(SLOT.itemsize)
