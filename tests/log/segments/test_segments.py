@@ -57,16 +57,18 @@ def test_sealing_waits_for_rewards_and_leaves_no_gap(place: str, folder: Segment
 
 def test_small_steps_make_few_segments_and_deltas(tmp_path: Path, folder: SegmentFolder) -> None:
     with open_log(tmp_path / "log.sqlite") as log:
+        told = 0
         for step in range(30):
             fill(log, range(step * 4, step * 4 + 4), keep=0.3)
             seal(folder, log, rounds=64, rest=True)
-            late(log, range(step * 4, step * 4 + 2))
+            told += late(log, range(step * 4, step * 4 + 2))
         seal(folder, log, rounds=64, rest=True)
         check_same(folder, log)
         found = manifest(folder)
         assert found.rounds == 120
         assert len(found.segments) <= 8
         assert 1 <= len(found.deltas) <= 16
+        assert sum(delta.rewards for delta in found.deltas) < told / 2  # many are in the segments now
         on_disk = {path.name for path in folder.path.iterdir()}
         assert on_disk == {"manifest.json", *found.names()}
 

@@ -1,4 +1,4 @@
-"""Segments replaced by smaller ones: what was deleted from the log leaves them, small neighbours become one.
+"""Segments written again: without what was deleted from the log, with many late rewards, small neighbours as one.
 
 Files are never changed: new ones are written, the manifest is replaced, the old ones are deleted.
 """
@@ -17,6 +17,7 @@ from treetop.log.segments.manifest import Manifest, Segment, SegmentFolder
 from treetop.log.segments.storage import read_deltas, read_segment, read_shards, write_delta, write_segment
 
 MAX_DELTAS = 16  # beyond that many they become one
+FOLD = 8  # one late reward for so many samples of a segment: they are then put into it
 
 
 def follow(folder: SegmentFolder, log: Log) -> int:
@@ -72,11 +73,27 @@ def follow_log(folder: SegmentFolder, log: Log, manifest: Manifest, forgotten: i
 
 
 def merged_delta(folder: SegmentFolder, manifest: Manifest, late: RewardRows) -> Manifest:
-    """With one more delta, or with one instead of all if they have become many."""
+    """With one more delta; if they have become many, one instead of all, without what goes into segments."""
     if len(manifest.deltas) < MAX_DELTAS:
         name, manifest = manifest.named("delta")
         return replace(manifest, deltas=(*manifest.deltas, write_delta(folder.path, name, late)))
-    return _only_delta(folder, manifest, _joined(read_deltas(folder.path, manifest.deltas), late))
+    rewards = _joined(read_deltas(folder.path, manifest.deltas), late)
+    return _only_delta(folder, *_folded(folder, manifest, rewards))
+
+
+def _folded(folder: SegmentFolder, manifest: Manifest, rewards: RewardRows) -> tuple[Manifest, RewardRows]:
+    """Segments that many of these rewards are for, written again with them; and the rewards that are left."""
+    segments, left = [], np.ones(len(rewards), np.bool_)
+    shard_of = read_shards(folder.path, manifest.shard_pieces)
+    for segment in manifest.segments:
+        inside = (rewards.decisions >= segment.first) & (rewards.decisions <= segment.last)
+        if FOLD * inside.sum() >= max(1, segment.samples):
+            block = read_segment(folder.path, segment).with_rewards(rewards.take(inside))
+            name, manifest = manifest.named("segment")
+            segment = write_segment(folder.path, name, block, (shard_of, manifest.shards))
+            left &= ~inside
+        segments.append(segment)
+    return replace(manifest, segments=tuple(segments)), rewards.take(left)
 
 
 def _joined(one: RewardRows, two: RewardRows) -> RewardRows:

@@ -71,8 +71,10 @@ def seal_rounds(
         rounds = 0
         while True:
             block = next_block(log, manifest.decisions, counts.position, how)
+            if block is None and not how.rest:
+                break
             late = log.late_rewards(manifest.rewards, counts.position, manifest.decisions)
-            if block is None and not (how.rest and len(late)):
+            if block is None and not len(late):
                 break
             manifest = _add(folder, log, manifest, (block, late, counts.position), assign)
             rounds, late_rewards = rounds + (0 if block is None else len(block)), late_rewards + len(late)
