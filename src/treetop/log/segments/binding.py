@@ -45,7 +45,9 @@ def own_manifest(log: Log, found: Manifest | None, counts: Counts) -> Manifest:
 
 
 def store(folder: SegmentFolder, log: Log, manifest: Manifest) -> Manifest:
-    """Makes a manifest the one that counts; the log knows of it before."""
-    manifest = replace(manifest, generation=manifest.generation + 1)
+    """Makes a manifest the one that counts; the log knows of it before. Its number is above that of every host."""
+    kept = log.kept(NAME)
+    known = 0 if kept is None else json.loads(kept)["generation"]
+    manifest = replace(manifest, generation=max(manifest.generation, known) + 1)
     log.keep(NAME, json.dumps({"id": manifest.log, "generation": manifest.generation}).encode())
     return folder.store(manifest)
