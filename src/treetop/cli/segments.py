@@ -29,7 +29,7 @@ def seal(
 ) -> None:
     """Seals the rounds of a log whose rewards have been waited for, into segments that refits read. It may be in use.
 
-    Every refit does this by itself, unless [segments] seal is false in config.toml.
+    Every refit does this by itself, unless segments.seal is false in config.toml.
 
     Example: treetop seal shop --rest
     """
