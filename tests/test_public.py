@@ -83,6 +83,8 @@ PUBLIC = [
     "run",
     "Scenario",
     "ScoresAllArms",
+    "SegmentConfig",
+    "SegmentError",
     "ServedDecision",
     "ServedSlot",
     "ServiceError",

@@ -18,6 +18,7 @@ from treetop.bandit.config import (
     PolicyConfig,
     RefitConfig,
     RewardConfig,
+    SegmentConfig,
     TreeConfig,
 )
 from treetop.bandit.results import RefitResult, ServedDecision, ServedSlot
@@ -39,6 +40,7 @@ from treetop.errors import (
     NoEligibleArm,
     NothingToLearn,
     RewardConflict,
+    SegmentError,
     ServiceError,
     ServiceUnreachable,
     TreetopError,
@@ -139,6 +141,8 @@ __all__ = [
     "run",
     "ScoresAllArms",
     "Scenario",
+    "SegmentConfig",
+    "SegmentError",
     "ServedDecision",
     "ServedSlot",
     "ServiceError",

@@ -90,9 +90,11 @@ class Client:
         explore: int | None = None,
         eligible: Iterable[ArmId] | None = None,
         exclude: Iterable[ArmId] | None = None,
+        keys: Mapping[str, str | int] | None = None,
     ) -> ServedDecision:
         """One decision, as `Bandit.decide`. Without an event id the client makes one, so that it can send it again."""
-        return _decision(self._call("POST", "/v1/decide", _decide_body(x, event_id, k, explore, eligible, exclude)))
+        body = _decide_body(x, event_id, k, explore, eligible, exclude, keys)
+        return _decision(self._call("POST", "/v1/decide", body))
 
     def decide_batch(self, requests: Sequence[Mapping[str, Any]]) -> list[ServedDecision | ServiceError]:
         """Many decisions; each request has the arguments of `decide` by name. Returns a decision or an error for each.
@@ -272,12 +274,14 @@ def _decide_body(
     explore: int | None = None,
     eligible: Iterable[ArmId] | None = None,
     exclude: Iterable[ArmId] | None = None,
+    keys: Mapping[str, str | int] | None = None,
 ) -> dict[str, Any]:
     options = {
         "k": k,
         "explore": explore,
         "eligible": None if eligible is None else list(eligible),
         "exclude": None if exclude is None else list(exclude),
+        "keys": None if keys is None else dict(keys),
     }
     given = {name: value for name, value in options.items() if value is not None}
     return {"event_id": uuid.uuid4().hex if event_id is None else event_id, "features": _features(x), **given}

@@ -1,7 +1,7 @@
 """One tree of exceptions: everything that treetop raises on purpose, beside ValueError and TypeError for bad arguments.
 
     TreetopError
-      ModelFileError, LogError, ForeignLog, FolderInUse   files, databases and folders
+      ModelFileError, SegmentError, LogError, ForeignLog, FolderInUse: files, databases and folders
       UnknownArm, UnknownFeature, UnknownEvent            names that nothing stands for
       ArmNotShown, NoEligibleArm, FeatureOutlier          requests that cannot be met
       EventConflict, RewardConflict                       something else is stored under that id
@@ -30,6 +30,10 @@ class ModelFileError(TreetopError, ValueError):
     Traceback (most recent call last):
     treetop.errors.ModelFileError: no/such/model: no manifest.json
     """
+
+
+class SegmentError(TreetopError, ValueError):
+    """Sealed segments that cannot be trusted: truncated, corrupt, or of another version. The log has all they held."""
 
 
 class LogError(TreetopError, OSError):

@@ -94,10 +94,10 @@ def sync(file: BinaryIO) -> None:
 
 
 @contextmanager
-def locked(path: Path, timeout: float = 0.0) -> Iterator[None]:
+def locked(path: Path, timeout: float = 0.0, shared: bool = False) -> Iterator[None]:
     """Holds a file or folder until the end, whatever the end: the system lets go of it when the process dies.
 
-    Waits `timeout` seconds at most for another process to let go of it.
+    Waits `timeout` seconds at most for another process to let go of it. Those who hold it `shared` do so together.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder, locked(Path(folder)):
@@ -118,7 +118,7 @@ def locked(path: Path, timeout: float = 0.0) -> Iterator[None]:
     try:
         while True:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if time.monotonic() >= until:

@@ -76,6 +76,7 @@ def test_decide_has_the_form_that_others_read(cache: Path) -> None:
         ("refit", {"samples", "arms_per_second"}),
         ("build", {"seconds", "rows"}),
         ("scale", {"beam", "median_ms", "times_smallest", "arm_weights"}),
+        ("seal", {"rounds_per_cpu_second", "cpu_us_a_round", "rounds"}),
         ("load", {"save_seconds", "first_decision_seconds", "bytes_per_weight", "weights"}),
     ],
 )

@@ -225,11 +225,11 @@ def test_no_folder_no_database_and_another_version(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="not a database"):
         open_log(tmp_path / "text")
     open_log(tmp_path / "new").close()
-    for version in (0, 1, 2, 3, 4, 999):
+    for version in (0, 1, 2, 3, 4, 5, 999):
         with sqlite3.connect(tmp_path / "new") as db:
             db.execute("UPDATE treetop_schema SET version = ?", (version,))
         db.close()
-        with pytest.raises(LogError, match=f"new has tables of version {version}; this treetop reads version 5$"):
+        with pytest.raises(LogError, match=f"new has tables of version {version}; this treetop reads version 6$"):
             open_log(tmp_path / "new")
 
 

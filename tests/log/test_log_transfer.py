@@ -220,7 +220,7 @@ def spoiled(change: Callable[[dict[str, Any]], object]) -> Callable[[list[str]],
         (spoiled(lambda r: r["components"][2].pop()), r"slots have \[1, 2\] components; every slot has as many"),
         (spoiled(lambda r: r.update(components=[[1e300]] * 4)), "beyond the limit"),
         (spoiled(lambda r: r.update(components=[])), r"slots have \[\] components"),
-        (lambda lines: [lines[0].replace('"version":3', '"version":2'), *lines[1:]], "treetop-log 2; treetop-log 3 is"),
+        (lambda lines: [lines[0].replace('"version":4', '"version":2'), *lines[1:]], "treetop-log 2; treetop-log 4 is"),
         (lambda lines: [lines[0].replace('"observed":40', '"observed":39'), *lines[1:]], "rewards for 40 of them came"),
     ],
 )

@@ -12,10 +12,12 @@ from helpers.commands import shell
 from helpers.logs import check_whole, event
 from helpers.problems import topics
 from helpers.running import named, running, settings, small_bandit
+from helpers.sealing import seal
 
 from treetop.bandit import config
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.retention import DAY, RetentionState
+from treetop.bandit.sealing import segment_folder
 from treetop.log.base import FORGET_STEP
 from treetop.log.records import Reward
 from treetop.log.retention import forget_in_steps
@@ -240,3 +242,15 @@ def test_the_command_and_its_mistakes(folder: Path) -> None:
         assert (done.returncode, done.stdout) == (2, "")
         assert error in done.stderr
     assert shell("forget", str(folder.parent), "--days", "1").returncode == 2
+
+
+def test_segments_lose_what_the_log_loses(bandit: Bandit, clock: Clock) -> None:
+    fill(bandit, [20.0] * 30 + [9.0] * 20)
+    assert seal(segment_folder(bandit.folder), bandit.log, rest=True).sealed_rounds == 50
+    assert asyncio.run(begin(bandit, clock).run_once())
+    found = segment_folder(bandit.folder).manifest()
+    assert found is not None
+    assert found.rounds == 20
+    assert found.forgotten == bandit.log.counts().forgotten == 30
+    assert min(segment.oldest for segment in found.segments) >= NOW - 10 * DAY
+    assert {path.name for path in segment_folder(bandit.folder).path.iterdir()} == {"manifest.json", *found.names()}

@@ -93,6 +93,25 @@ def test_k_explore_eligible_and_exclude(shop: Running) -> None:
     assert {s["arm"] for s in without["slots"]} == {"a55", "a56", "a57", "a58", "a59"}
 
 
+def test_keys_are_stored_with_the_event_and_checked(shop: Running) -> None:
+    body = {"event_id": fresh(), "features": named(X, 2), "keys": {"visitor": 123, "page": "home"}}
+    first = shop.post("/v1/decide", body)
+    assert first.status == 200
+    assert "keys" not in first.json
+    assert shop.get(f"/v1/events/{body['event_id']}").json["keys"] == {"visitor": "123", "page": "home"}
+    again = {**body, "keys": {"page": "home", "visitor": "123"}}
+    assert shop.post("/v1/decide", again).content == first.content
+    assert shop.post("/v1/decide", {**body, "keys": {"visitor": 124}}).status == 409
+    with shop.client() as client:
+        served = client.decide(named(X, 3), keys={"visitor": 9})
+        assert client.event(served.event_id)["keys"] == {"visitor": "9"}
+        two = client.decide_batch([{"x": named(X, 3), "keys": {"visitor": 9}}, {"x": named(X, 3)}])
+        assert [client.event(one.event_id)["keys"] for one in two] == [{"visitor": "9"}, {}]  # type: ignore[union-attr]
+    many = {f"k{i}": "x" for i in range(9)}
+    for keys in ({"visitor": ""}, {"visitor": 1.5}, {"": "x"}, {"visitor": "x" * 257}, {"visitor": None}, many):
+        assert shop.post("/v1/decide", {"features": named(X, 2), "keys": keys}).status in (400, 422), keys
+
+
 def test_the_same_event_again_gives_the_same_decision_from_the_log(shop: Running) -> None:
     body = {"event_id": fresh(), "features": named(X, 2), "k": 3, "exclude": ["a7"]}
     first, again = shop.post("/v1/decide", body), shop.post("/v1/decide", body)
@@ -103,6 +122,7 @@ def test_the_same_event_again_gives_the_same_decision_from_the_log(shop: Running
         {"exclude": ["a8"]},
         {"explore": 1},
         {"eligible": ["a1", "a2"]},
+        {"keys": {"visitor": "123"}},
     ):
         other = shop.post("/v1/decide", {**body, **change})
         assert (other.status, other.code) == (409, "event_conflict")

@@ -27,11 +27,13 @@ from treetop.bandit.outliers import OutlierLimits
 from treetop.bandit.ownership import claim_log, claim_log_if_there
 from treetop.bandit.promotion import logged_feedback, next_fit, validate
 from treetop.bandit.results import RefitResult, ServedDecision, check_stored
+from treetop.bandit.sealing import seal_before_refit, segment_folder
 from treetop.bandit.snapshot import Snapshot, replayed_decision
 from treetop.bandit.state import FolderState, ScheduleStart
 from treetop.bandit.vocabulary import Vocabulary
 from treetop.errors import EventConflict, ModelSuperseded, UnknownEvent
 from treetop.log.base import Log
+from treetop.log.keys import as_keys
 from treetop.log.open import open_log
 from treetop.log.records import Event, Reward, StoredEvent
 from treetop.model.model import Model
@@ -218,19 +220,20 @@ class Bandit:
         explore: int | None = None,
         eligible: Iterable[ArmId] | None = None,
         exclude: Iterable[ArmId] | None = None,
+        keys: Mapping[str, str | int] | None = None,
     ) -> ServedDecision:
         """Decides and logs; the decision is durable when this returns.
 
         `x` is a context by feature names or as numbers. `k` and `explore` override the settings; `eligible` and
-        `exclude` are lists of arm ids. The same event id with the same request returns the logged decision again, with
-        another request it raises EventConflict. Raises NoEligibleArm if no arm is left, FeatureOutlier if the settings
-        refuse values far outside what a feature has shown.
+        `exclude` are lists of arm ids; `keys` such as {"visitor": 123} find the event if it has to be erased. The same
+        event id with the same request returns the logged decision again, with another it raises EventConflict. Raises
+        NoEligibleArm if no arm is left, FeatureOutlier if the settings refuse values far outside of what was seen.
         """
         snapshot = self.snapshot
         row = snapshot.bounded(self.row(x))
         name = None if event_id is None else event_name(event_id)
         arm_filter = snapshot.arm_filter(eligible, exclude)
-        event = snapshot.decide(row, name, k, explore, arm_filter)
+        event = snapshot.decide(row, name, k, explore, arm_filter, as_keys(keys))
         answer = self.log.append([event], arm_filter.sets())[0]
         if isinstance(answer, EventConflict):
             raise answer
@@ -320,11 +323,11 @@ class Bandit:
                 raise ModelSuperseded(f"model {state.model} became current since the refit was due")
             arms, config = self.snapshot.arms, self.config
             base = grown_to(self.snapshot.model, len(arms), config.tree.max_leaf)
+            seal_before_refit(self.folder, self.log, config.segments, base.tree)
             counts = self.log.counts()
             mark = self.log.seal(f"refit {model_name(state.next_epoch)} {time.time():.6f}")
-            feedback = logged_feedback(self.log, mark, base, arms, config)
-            uses_labels = config.learner.uses_label_samples
-            samples = self.folder.label_samples(base, arms.is_removed) if uses_labels else None
+            feedback = logged_feedback(self.log, mark, base, arms, config, segment_folder(self.folder))
+            samples = self.folder.label_samples(base, arms.is_removed) if config.learner.uses_label_samples else None
             model, caught = next_fit(base, feedback, config.learner.make_learner(samples), state.next_epoch)
             validate(model, base, feedback, config.policy.make_policy())
             self.folder.publish(model, state, config.refit.keep, ScheduleStart.of(counts, mark.time))
@@ -337,8 +340,7 @@ class Bandit:
     def roll_back(self, model: str | None = None, pin: bool = False) -> str:
         """Makes another kept model current: the one named, or the one that the current one was made from.
 
-        Returns its name. A refit that is running is dropped; the next one starts from there, when new feedback makes it
-        due. With `pin` there is none until `unpin`.
+        Returns its name. A running refit is dropped; the next one starts from there, with `pin` not before `unpin`.
         """
         before = self.snapshot.name
         state = self.folder.roll_back(model, ScheduleStart.of(self.log.counts(), time.time()), pin)

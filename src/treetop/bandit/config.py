@@ -206,6 +206,31 @@ class RewardConfig:
 
 
 @dataclass(frozen=True)
+class SegmentConfig:
+    """`seal`: whether a refit first seals complete rounds into segments, and reads these instead of the log.
+
+    A round is complete `wait_seconds` after its decision; rewards that come later are kept in deltas. A segment has
+    `rounds` rounds; its samples are sorted by shards of about `shard_arms` arms.
+
+    >>> SegmentConfig(wait_seconds=-1)
+    Traceback (most recent call last):
+    ValueError: wait_seconds is -1; it must be finite and lie in [0, 31622400]
+    """
+
+    seal: bool = True
+    wait_seconds: float = 3600.0
+    rounds: int = 65_536
+    shard_arms: int = 16_384
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.seal, bool):
+            raise TypeError(f"seal must be true or false, not {self.seal!r}")
+        check_float("wait_seconds", self.wait_seconds, 0, YEAR)
+        check_int("rounds", self.rounds, 1, 1 << 24)
+        check_int("shard_arms", self.shard_arms, 1)
+
+
+@dataclass(frozen=True)
 class LimitConfig:
     """What the service accepts. A request above a limit is refused with an error that names the limit.
 
@@ -247,6 +272,7 @@ class Config:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     refit: RefitConfig = field(default_factory=RefitConfig)
     rewards: RewardConfig = field(default_factory=RewardConfig)
+    segments: SegmentConfig = field(default_factory=SegmentConfig)
     limits: LimitConfig = field(default_factory=LimitConfig)
 
     def __post_init__(self) -> None:
@@ -275,6 +301,7 @@ TABLES: dict[str, type[Any]] = {
     "learner": LearnerConfig,
     "refit": RefitConfig,
     "rewards": RewardConfig,
+    "segments": SegmentConfig,
     "limits": LimitConfig,
 }
 
@@ -334,6 +361,7 @@ def config_text(config: Config) -> str:
         "learner": 'name = "treetop" shares strength between arms, "paper" does not; label_samples: learn labels',
         "refit": "after `first` observed rounds, then at `factor` times as many; `every` seconds; `keep` models",
         "rewards": "default_reward = 0.0 counts a slot without a reward as 0 after `reward_wait` seconds",
+        "segments": "rounds older than `wait_seconds` are sealed, `rounds` at a time; arms in a shard",
         "limits": "the largest requests that are accepted",
     }
     for name in TABLES:

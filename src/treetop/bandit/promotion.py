@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -11,10 +12,12 @@ from treetop.arrays import Floats, as_rows
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.config import Config
 from treetop.bandit.snapshot import tree_id
-from treetop.errors import InvalidModel, NothingToLearn
+from treetop.errors import FolderInUse, InvalidModel, NothingToLearn, SegmentError
 from treetop.learning.refit import Learner, refit
 from treetop.log.base import Log
 from treetop.log.records import Mark, gather
+from treetop.log.segments.manifest import SegmentFolder
+from treetop.log.segments.reading import sealed_samples
 from treetop.model.feature_scale import raised_scale
 from treetop.model.model import Model
 from treetop.policy.policy import Policy
@@ -23,8 +26,12 @@ from treetop.records import Feedback
 VALIDATION_CONTEXTS = 256  # decided by a new model before it serves
 
 
-def logged_feedback(log: Log, until: Mark, base: Model, arms: ArmIndex, config: Config) -> Feedback:
-    """All feedback in a log up to a mark, for the model that follows `base`.
+def logged_feedback(
+    log: Log, until: Mark, base: Model, arms: ArmIndex, config: Config, segments: SegmentFolder | None = None
+) -> Feedback:
+    """All feedback in a log up to a mark, for the model that follows `base`; sealed rounds from their segments.
+
+    Where these cannot be used, all of it is read from the log, with the same result.
 
     >>> import tempfile
     >>> from treetop.bandit.bandit import Bandit
@@ -36,6 +43,10 @@ def logged_feedback(log: Log, until: Mark, base: Model, arms: ArmIndex, config: 
     """
     wait, default = config.rewards.reward_wait, config.rewards.default_reward
     tree = tree_id(base.tree) if config.learner.name == "paper" else None  # only the paper's learner uses nodes
+    if segments is not None and config.segments.seal:
+        with suppress(SegmentError, FolderInUse):
+            sealed = sealed_samples(segments, log, until, wait=wait, default=default, tree=tree)
+            return gather(sealed, base.n_features, arms.epochs())
     return gather(log.samples(until, wait=wait, default=default, tree=tree), base.n_features, arms.epochs())
 
 

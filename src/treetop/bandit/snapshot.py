@@ -21,6 +21,7 @@ from treetop.bandit.arm_filter import DIGEST_BYTES, NO_ARMS, ArmFilter, logged_f
 from treetop.bandit.arm_index import ArmId, ArmIndex
 from treetop.bandit.config import PolicyConfig
 from treetop.bandit.outliers import ClippedRow, OutlierLimits
+from treetop.log.keys import NO_KEYS, Keys
 from treetop.log.records import Event
 from treetop.model.model import Model
 from treetop.policy.eligibility import EXCEPT, ONLY, Eligible
@@ -104,10 +105,16 @@ class Snapshot:
         return row if self.limits is None else self.limits.bound(row)
 
     def decide(
-        self, row: Rows, event_id: str | None, k: int | None, explore: int | None, arm_filter: ArmFilter
+        self,
+        row: Rows,
+        event_id: str | None,
+        k: int | None,
+        explore: int | None,
+        arm_filter: ArmFilter,
+        keys: Keys = NO_KEYS,
     ) -> Event:
         """Decides. The event is not in any log yet."""
-        return self.begin(row, event_id, k, explore, arm_filter)()
+        return self.begin(row, event_id, k, explore, arm_filter, keys=keys)()
 
     def begin(
         self,
@@ -117,13 +124,14 @@ class Snapshot:
         explore: int | None,
         arm_filter: ArmFilter,
         ahead: _core.Ahead | None = None,
+        keys: Keys = NO_KEYS,
     ) -> Callable[[], Event]:
         """A function that returns the event of `decide`. With `ahead`, the core's second thread starts on it now."""
         policy, policy_json = self.policy(k, explore)
         name = os.urandom(16).hex() if event_id is None else event_id
         arm_filter.check_any(self.model.n_arms)
         decision = policy.begin(self.model, row, name, arm_filter.eligible, ahead)
-        request = request_digest(row, k, explore, arm_filter)
+        request = request_digest(row, k, explore, arm_filter, keys)
 
         def event() -> Event:
             d = decision()
@@ -145,6 +153,7 @@ class Snapshot:
                 policy=policy_json,
                 eligible=arm_filter.name,
                 removals=arm_filter.removals,
+                keys=keys,
             )
 
         return event
@@ -162,7 +171,7 @@ class Snapshot:
         return policy.explain(self.model, logged_row(event, self.model), arm_filter.eligible)
 
 
-def request_digest(row: Rows, k: int | None, explore: int | None, arm_filter: ArmFilter) -> bytes:
+def request_digest(row: Rows, k: int | None, explore: int | None, arm_filter: ArmFilter, keys: Keys = NO_KEYS) -> bytes:
     """A request in 16 bytes. Equal requests have equal digests, however their features were spelled or clipped.
 
     >>> from treetop.bandit.arm_filter import NO_FILTER
@@ -173,6 +182,7 @@ def request_digest(row: Rows, k: int | None, explore: int | None, arm_filter: Ar
     """
     row = row.given if isinstance(row, ClippedRow) else row
     head = f"{len(row.index)} {k} {explore} {arm_filter.name[:1]} ".encode()
+    head += f"{json.dumps(keys)} ".encode() if keys else b""
     parts = (head, row.index.tobytes(), row.value.tobytes(), arm_filter.listed.tobytes())
     return hashlib.blake2b(b"".join(parts), digest_size=DIGEST_BYTES).digest()
 

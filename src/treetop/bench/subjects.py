@@ -9,6 +9,7 @@ from typing import Any
 from treetop.bench.decide import batch, decide, scale
 from treetop.bench.learn import build, refits
 from treetop.bench.load import load
+from treetop.bench.seal import seal
 from treetop.bench.serve import serve
 from treetop.bench.setting import Result, Setting
 from treetop.bench.timing import Row, commit, load_average, machine
@@ -21,9 +22,10 @@ SUBJECTS: dict[str, Callable[[Setting], Result]] = {
     "scale": scale,
     "load": load,
     "serve": serve,
+    "seal": seal,
 }
 OF_DATASETS = ("decide", "batch", "load", "serve")
-WHEN_ASKED = ("serve",)  # starts services, which the others do not need: not part of all
+WHEN_ASKED = ("serve", "seal")  # services and a log, which the others do not need: not part of all
 SAME = ("beam", "threads", "samples", "batch")
 
 

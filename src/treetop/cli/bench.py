@@ -47,7 +47,9 @@ class TimingOptions:
 def bench(
     sizes: ShapeOptions,
     timing: TimingOptions,
-    what: Annotated[list[str] | None, typer.Argument(help="decide, batch, refit, build, scale, load; serve.")] = None,
+    what: Annotated[
+        list[str] | None, typer.Argument(help="decide, batch, refit, build, scale, load; serve, seal.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Times treetop beside PECOS, Vowpal Wabbit, scikit-learn, scipy and a flat index, on a made-up model.

@@ -18,12 +18,14 @@ from treetop.arrays import check_float
 from treetop.bandit.folder import CURRENT, LOG, BanditFolder
 from treetop.bandit.ownership import check_owner, claim_log
 from treetop.bandit.retention import DAY, RetentionState
+from treetop.bandit.sealing import follow_deletions, segment_folder
 from treetop.cli.folder import Folder, LogAt
 from treetop.cli.options import Json
 from treetop.cli.output import console, errors
 from treetop.errors import LogError
 from treetop.log.open import open_log
 from treetop.log.retention import forget_in_steps
+from treetop.log.slot_table import export_slots
 from treetop.log.transfer import export_log, form, import_log
 
 Where = Annotated[str, typer.Argument(help="A bandit's folder, a log file, or a postgresql:// address.")]
@@ -31,21 +33,36 @@ FILE = "name.jsonl (JSON lines) or name.parquet (needs pyarrow)."
 
 
 def export(
-    log: Where, file: Annotated[Path, typer.Argument(help=f"The file to write: {FILE}")], as_json: Json = False
+    log: Where,
+    file: Annotated[Path, typer.Argument(help=f"The file to write: {FILE}")],
+    rows: Annotated[
+        str, typer.Option(help="A row a decision, with all that belongs to it; or flat, a row a slot (Parquet).")
+    ] = "decisions",
+    as_json: Json = False,
 ) -> None:
     """Writes all of a log to one file: decisions, rewards, marks. The log may be in use.
 
-    Example: treetop export shop decisions.parquet
+    With --rows slots the file is for analysis, by DuckDB or pandas, and cannot be imported again.
+
+    Example: treetop export shop slots.parquet --rows slots
     """
     form(file)
+    if rows not in ("decisions", "slots"):
+        raise ValueError(f"--rows is {rows!r}; it must be decisions or slots")
     where = _address(log)
     _check_there(where)
     with open_log(where) as opened, _progress(as_json, "exported") as progress:
-        n = export_log(opened, file, progress)
+        if rows == "slots":
+            folder = BanditFolder(Path(log)) if (Path(log) / CURRENT).exists() else None
+            segments = None if folder is None else segment_folder(folder)
+            ids = None if folder is None else folder.arm_index(folder.state()).ids
+            n = export_slots(opened, file, segments, ids, progress)
+        else:
+            n = export_log(opened, file, progress)
     if as_json:
-        print(json.dumps({"file": str(file), "decisions": n}))
+        print(json.dumps({"file": str(file), rows: n}))
     else:
-        console.print(f"{file}: {n:,} decisions", highlight=False, soft_wrap=True)
+        console.print(f"{file}: {n:,} {rows}", highlight=False, soft_wrap=True)
 
 
 def import_(
@@ -111,6 +128,7 @@ def forget(
                     deleted += count
                     progress(deleted)
                     time.sleep(pause)
+            follow_deletions(owner, opened)
             RetentionState(confirmed=time.time()).store(opened)
             owner.note("decisions forgotten", count=deleted, before=until)
     facts = {

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from treetop._version import __version__
-from treetop.cli import folder, log
+from treetop.cli import folder, log, segments
 from treetop.cli.bench import bench
 from treetop.cli.demo import demo
 from treetop.cli.output import errors
@@ -31,6 +31,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "export": log.export,
     "import": log.import_,
     "forget": log.forget,
+    "seal": segments.seal,
+    "erase": segments.erase,
     "demo": demo,
     "simulate": simulate,
     "tune": tune,

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 
-from treetop.arrays import Ints
+from treetop.arrays import Int64s, Ints
 from treetop.errors import EventConflict
+from treetop.log.blocks import Block, RewardRows
 from treetop.log.records import (
     Counts,
     Entry,
@@ -85,14 +86,35 @@ class Log(ABC):
         default: float | None = None,
         tree: str | None = None,
         size: int = 4096,
+        after: int = 0,
     ) -> Iterator[LoggedRounds]:
         """Every decision up to a mark, with the rewards known at it, in chunks of at most `size`.
 
         `default` is the reward of a slot without one, if its decision is at least `wait` seconds older than the mark.
         With `tree`, nodes of other trees become -1. With `since`, only what is new after that mark: newer decisions,
         and older ones that got rewards since, with these rewards only. Reading from mark to mark thus gives each reward
-        once; it cannot be combined with `default`, which a later reward would replace.
+        once; it cannot be combined with `default`, which a later reward would replace. With `after`, only decisions
+        behind that position.
         """
+
+    @abstractmethod
+    def blocks(self, after: int, until: int, size: int) -> Iterator[Block]:
+        """The decisions at positions in (after, until], in blocks of at most `size`, with their rewards up to `until`.
+
+        Each block is read in a transaction of its own.
+        """
+
+    @abstractmethod
+    def time_of_next(self, after: int, n: int) -> float | None:
+        """The time of the n-th decision behind a position; None if there are fewer."""
+
+    @abstractmethod
+    def late_rewards(self, low: int, high: int, last: int) -> RewardRows:
+        """The rewards at positions in (low, high] of decisions up to the position `last`."""
+
+    @abstractmethod
+    def positions_between(self, first: int, last: int) -> Int64s:
+        """The positions of the decisions that lie in [first, last]."""
 
     @abstractmethod
     def event(self, event_id: str) -> StoredEvent | None:
@@ -121,6 +143,14 @@ class Log(ABC):
         Their rewards go with them, and the eligible sets that are not used any more. Returns how many decisions. Marks
         stay, but samples up to them then have less; the deleted ids can be used again.
         """
+
+    @abstractmethod
+    def erase(self, key: tuple[str, str], limit: int = FORGET_STEP) -> int:
+        """Deletes decisions that carry a key, as `forget` does; returns how many, 0 when none is left."""
+
+    @abstractmethod
+    def scrub(self) -> None:
+        """Rewrites the database, so that no free space in it holds what was deleted. Writers wait meanwhile."""
 
     @abstractmethod
     def count_before(self, before: float) -> int:

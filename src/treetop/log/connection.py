@@ -63,6 +63,10 @@ class Connection(ABC):
         """Inside a transaction: waits until no other process creates tables."""
 
     @abstractmethod
+    def scrub(self) -> None:
+        """Outside a transaction: rewrites the tables, so that nothing of deleted rows is left in them."""
+
+    @abstractmethod
     def close(self) -> None: ...
 
     @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from treetop.log.connection import Connection
+from treetop.log.keys import NO_KEYS, Keys
 from treetop.log.ownership import joined_owner, read_owner, store_owner
 from treetop.log.pack import pack_event, unpack_set
 from treetop.log.records import Entry, Event, LogSummary, Mark, Restored, StoredEvent
@@ -23,6 +24,7 @@ from treetop.log.write import (
     event_of,
     number_of,
     settings_of,
+    store_keys,
     store_sets,
 )
 
@@ -36,7 +38,8 @@ def read_marks(connection: Connection) -> list[Mark]:
 def read_entries(connection: Connection, until: int, which: str, *values: Any) -> list[Entry]:
     """The decisions that the end of a SELECT chooses, with their rewards up to a position."""
     rows = connection.rows(f"SELECT d.position, {EVENT} {FROM_DECISIONS} {which}", *values)
-    found = {row[0]: _without_rewards(event_of(row[1:]), row[0]) for row in rows}
+    keys = _read_keys(connection, [row[0] for row in rows])
+    found = {row[0]: _without_rewards(event_of(row[1:], keys.get(row[0], NO_KEYS)), row[0]) for row in rows}
     if rows:
         sql = f"SELECT decision, slot, value, time, position FROM treetop_rewards WHERE decision {connection.among}"
         for decision, slot, value, time, position in connection.rows(sql, connection.several(list(found))):
@@ -45,6 +48,15 @@ def read_entries(connection: Connection, until: int, which: str, *values: Any) -
                 entry.stored.rewards[slot], entry.stored.times[slot] = value, time
                 entry.reward_positions[slot] = position
     return list(found.values())
+
+
+def _read_keys(connection: Connection, positions: list[int]) -> dict[int, Keys]:
+    """The keys of the decisions at these positions that have any."""
+    sql = f"SELECT decision, key_name, key_value FROM treetop_keys WHERE decision {connection.among}"
+    found: dict[int, Keys] = {}
+    for position, *key in sorted(connection.rows(sql, connection.several(positions))) if positions else ():
+        found[position] = (*found.get(position, NO_KEYS), (key[0], key[1]))
+    return found
 
 
 def _without_rewards(event: Event, position: int) -> Entry:
@@ -127,6 +139,7 @@ class _Restoring:
         there = self._there(chunk)
         new = [entry for entry in chunk if entry.stored.event.event_id not in there]
         self.connection.bulk("treetop_decisions", DECISION, [self._row(entry) for entry in new])
+        store_keys(self.connection, [(entry.stored.position + self.shift, entry.stored.event) for entry in new])
         rows = [row for entry in chunk for row in self._rewards(entry, there.get(entry.stored.event.event_id))]
         self.connection.bulk("treetop_rewards", REWARD, rows)
         slots = sum(len(entry.stored.event) for entry in new)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treetop.arrays import Bools, Float32s, Floats, Int64s, Ints
+from treetop.log.keys import Keys
 from treetop.log.records import Event
 
 # Interleaved and little-endian: the concatenated bytes of many rows are the array of all of them.
@@ -59,7 +60,7 @@ def unpack_event(
     request: bytes,
     packed: tuple[bytes, bytes, bytes],
     settings: tuple[int, str, str, str],
-    arms: tuple[str, int],
+    rest: tuple[str, int, Keys],
 ) -> Event:
     context, slots, components = packed
     pairs, s = np.frombuffer(context, PAIR), np.frombuffer(slots, SLOT)
@@ -81,8 +82,9 @@ def unpack_event(
         model=model,
         tree=tree,
         policy=policy,
-        eligible=arms[0],
-        removals=arms[1],
+        eligible=rest[0],
+        removals=rest[1],
+        keys=rest[2],
     )
 
 

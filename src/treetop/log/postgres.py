@@ -44,6 +44,8 @@ KINDS = MappingProxyType(
         "slot": "int8",
         "value": "float8",
         "name": "text",
+        "key_name": "text",
+        "key_value": "text",
         "fingerprint": "text",
         "arms": "bytea",
         "id": "int8",
@@ -164,6 +166,11 @@ class _Connection(Connection):
 
     def alone(self) -> None:
         self.rows("SELECT pg_advisory_xact_lock(?)::text", TABLES_LOCK)
+
+    def scrub(self) -> None:
+        """Rewrites the files of the tables; what the server archives of its own log is its operator's."""
+        for table in ("treetop_decisions", "treetop_rewards", "treetop_keys", "treetop_eligible"):
+            self.run(f"VACUUM FULL {table}")
 
     def close(self) -> None:
         with suppress(psycopg.Error):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treetop.arrays import Bools, Float32s, Floats, Int64s, Ints, Rows, check_float, check_int
+from treetop.log.keys import NO_KEYS, Keys, check_keys
 from treetop.records import Decision, Feedback
 
 REQUEST_BYTES = 16  # length of a request's digest
@@ -33,7 +34,8 @@ class Event(Decision):
     `time` is in seconds since 1970. `request` is a digest of the request: the same event id with another request is a
     conflict. `index` and `value` are the context, as a sparse row. `model` is the name of the saved model that decided,
     `tree` the id of the tree that the nodes belong to, `policy` its settings as JSON. `eligible` is the name of the set
-    of arms that the request listed, empty if it listed none; `removals` is how many arms had been removed.
+    of arms that the request listed, empty if it listed none; `removals` is how many arms had been removed. `keys` are
+    what the request carried to find it by, should it have to be erased.
     """
 
     time: float
@@ -45,6 +47,7 @@ class Event(Decision):
     policy: str
     eligible: str = ""
     removals: int = 0
+    keys: Keys = NO_KEYS
 
 
 @dataclass(frozen=True)
@@ -303,6 +306,7 @@ def check_event(event: Event) -> None:
             raise ValueError(f"{name} of event {event.event_id!r} holds a zero character")
     check_float("time", event.time, -1e15, 1e15)
     check_int("removals", event.removals, 0)
+    check_keys(event.keys)
 
 
 def check_id(event_id: str) -> None:

@@ -1,9 +1,10 @@
-"""What retention deletes: old decisions with their rewards, in steps that leave other writers most of the time."""
+"""What retention and erasure delete: decisions with their rewards, in steps between which others write."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from treetop.log.base import Log
 from treetop.log.connection import Connection
@@ -14,15 +15,31 @@ SHARE = 0.1  # of the log's time that deleting may take
 
 
 def forget(connection: Connection, state: State, before: float, limit: int) -> int:
-    """Deletes up to `limit` decisions older than `before`, with their rewards and the sets that no other names."""
+    """Deletes up to `limit` decisions older than `before`."""
     sql = "SELECT position, slots, eligible FROM treetop_decisions WHERE time < ? ORDER BY time LIMIT ?"
-    found = connection.rows(sql, before, limit)
+    return _delete(connection, state, connection.rows(sql, before, limit))
+
+
+def erase(connection: Connection, state: State, key: tuple[str, str], limit: int) -> int:
+    """Deletes up to `limit` decisions that carry a key."""
+    sql = (
+        "SELECT d.position, d.slots, d.eligible FROM treetop_keys k "
+        "JOIN treetop_decisions d ON d.position = k.decision "
+        "WHERE k.key_name = ? AND k.key_value = ? ORDER BY d.position LIMIT ?"
+    )
+    return _delete(connection, state, connection.rows(sql, *key, limit))
+
+
+def _delete(connection: Connection, state: State, found: list[tuple[Any, ...]]) -> int:
+    """Deletes decisions, of which (position, slots, eligible) are given, with their rewards and keys and the sets that
+    no other decision names."""
     if not found:
         return 0
     positions = connection.several([row[0] for row in found])
     sql = f"SELECT count(DISTINCT decision) FROM treetop_rewards WHERE decision {connection.among}"
     observed = connection.rows(sql, positions)[0][0]
     rewards = connection.run(f"DELETE FROM treetop_rewards WHERE decision {connection.among}", positions)
+    connection.run(f"DELETE FROM treetop_keys WHERE decision {connection.among}", positions)
     connection.run(f"DELETE FROM treetop_decisions WHERE position {connection.among}", positions)
     if sets := {row[2] for row in found} - {""}:
         connection.run(

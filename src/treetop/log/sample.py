@@ -31,6 +31,7 @@ class View:
     tree: str | None = None
     default: float | None = None
     overdue: float = -np.inf  # unobserved slots of decisions made up to this time count as `default`
+    after: int = 0  # decisions up to this position are left out
 
     def chunks(self, reading: Callable[[], AbstractContextManager[Connection]]) -> Iterator[LoggedRounds]:
         """First older decisions with newer rewards, then newer decisions, each in the order of their positions."""
@@ -41,7 +42,7 @@ class View:
                     chunk = self._again(connection, positions)
                 if len(chunk):
                     yield chunk
-        at = self.low
+        at = max(self.low, self.after)
         while True:
             with reading() as connection:
                 chunk = self._after(connection, at)

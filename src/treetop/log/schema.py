@@ -5,7 +5,7 @@ from __future__ import annotations
 from treetop.errors import LogError
 from treetop.log.connection import Connection
 
-VERSION = 5  # 1 to 4 were of development versions
+VERSION = 6  # 1 to 5 were of development versions
 # One counter gives positions to decisions, rewards and marks, in the order of their commits. It is in the one row of
 # treetop_state: writers of PostgreSQL take turns by locking that row, writers of SQLite by its own lock.
 TABLES = """
@@ -30,6 +30,10 @@ CREATE TABLE treetop_rewards (
     decision {int} NOT NULL, slot {int} NOT NULL, value {real} NOT NULL, time {real} NOT NULL,
     position {int} NOT NULL, PRIMARY KEY (decision, slot)) {clustered};
 CREATE INDEX treetop_rewards_position ON treetop_rewards (position);
+CREATE TABLE treetop_keys (
+    key_name TEXT NOT NULL, key_value TEXT NOT NULL, decision {int} NOT NULL,
+    PRIMARY KEY (key_name, key_value, decision)) {clustered};
+CREATE INDEX treetop_keys_decision ON treetop_keys (decision);
 CREATE TABLE treetop_marks (position {int} PRIMARY KEY, name TEXT NOT NULL UNIQUE, time {real} NOT NULL);
 CREATE TABLE treetop_kept (name TEXT PRIMARY KEY, data {bytes} NOT NULL);
 """

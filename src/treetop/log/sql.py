@@ -11,13 +11,17 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from treetop.arrays import Ints, check_float, check_int
+import numpy as np
+
+from treetop.arrays import Int64s, Ints, check_float, check_int
 from treetop.errors import EventConflict, LogError
 from treetop.log import write
 from treetop.log.base import FORGET_STEP, NO_SETS, Log
+from treetop.log.blocks import Block, RewardRows, read_block, read_late
 from treetop.log.connection import Connection
 from treetop.log.entries import MAX_POSITION, all_entries, read_entries, read_marks, restore
 from treetop.log.group import Group
+from treetop.log.keys import check_keys
 from treetop.log.ownership import claim, read_owner
 from treetop.log.pack import unpack_set
 from treetop.log.records import (
@@ -33,7 +37,7 @@ from treetop.log.records import (
     Reward,
     StoredEvent,
 )
-from treetop.log.retention import forget
+from treetop.log.retention import erase, forget
 from treetop.log.sample import View
 from treetop.log.schema import make_tables
 
@@ -88,6 +92,18 @@ class SqlLog(Log):
     def forget(self, before: float, limit: int = FORGET_STEP) -> int:
         before, limit = check_float("before", before, -math.inf), check_int("limit", limit, 1)
         return int(self.alone(lambda connection, state: forget(connection, state, before, limit)))
+
+    def erase(self, key: tuple[str, str], limit: int = FORGET_STEP) -> int:
+        check_keys((key,))
+        limit = check_int("limit", limit, 1)
+        return int(self.alone(lambda connection, state: erase(connection, state, key, limit)))
+
+    def scrub(self) -> None:
+        connection = self.connect()
+        try:
+            connection.scrub()
+        finally:
+            connection.close()
 
     def count_before(self, before: float) -> int:
         with self.reading() as connection:
@@ -217,15 +233,43 @@ class SqlLog(Log):
         default: float | None = None,
         tree: str | None = None,
         size: int = 4096,
+        after: int = 0,
     ) -> Iterator[LoggedRounds]:
         wait, size = check_float("wait", wait, 0.0), check_int("size", size, 1)
         if default is not None:
             check_float("default", default, 0.0, 1.0)
         if since is not None and default is not None:
             raise ValueError("samples since a mark cannot fill in a default: a later reward would replace it")
+        if since is not None and after:
+            raise ValueError("samples since a mark cannot leave out older decisions, which may have got rewards since")
         overdue = until.time - wait
-        view = View(since.position if since else 0, until.position, size, tree, default, overdue)
+        view = View(since.position if since else 0, until.position, size, tree, default, overdue, after)
         return view.chunks(self.reading)
+
+    def blocks(self, after: int, until: int, size: int) -> Iterator[Block]:
+        size = check_int("size", size, 1)
+        while True:
+            with self.reading() as connection:
+                block = read_block(connection, after, until, size)
+            if not len(block):
+                return
+            yield block
+            after = int(block.positions[-1])
+
+    def time_of_next(self, after: int, n: int) -> float | None:
+        sql = "SELECT time FROM treetop_decisions WHERE position > ? ORDER BY position LIMIT 1 OFFSET ?"
+        with self.reading() as connection:
+            rows = connection.rows(sql, after, check_int("n", n, 1) - 1)
+        return float(rows[0][0]) if rows else None
+
+    def late_rewards(self, low: int, high: int, last: int) -> RewardRows:
+        with self.reading() as connection:
+            return read_late(connection, low, high, last)
+
+    def positions_between(self, first: int, last: int) -> Int64s:
+        sql = "SELECT position FROM treetop_decisions WHERE position BETWEEN ? AND ? ORDER BY position"
+        with self.reading() as connection:
+            return np.array([row[0] for row in connection.rows(sql, first, last)], np.int64)
 
 
 def _write(connection: Connection, jobs: Sequence[Any], numbers: dict[write.Settings, int]) -> list[Any]:

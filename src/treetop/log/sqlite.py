@@ -155,6 +155,21 @@ class _Connection(Connection):
     def alone(self) -> None:
         """Nothing to do: BEGIN IMMEDIATE has locked the file."""
 
+    def scrub(self) -> None:
+        """Deleted rows, and copies of rows that moved, stay in free space of pages and in old pages of the write-ahead
+        log: both are written anew."""
+        self._write_lock.take()
+        try:
+            self.run("PRAGMA secure_delete = ON")
+            self.run("VACUUM")
+            until = time.monotonic() + WRITE_TIMEOUT
+            while self.rows("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]:  # a reader still needs the old pages
+                if time.monotonic() > until:
+                    raise LogError(f"the log {self.where} is being read; what was deleted is still in {self.where}-wal")
+                time.sleep(0.05)
+        finally:
+            self._write_lock.give()
+
     def close(self) -> None:
         with suppress(sqlite3.Error):
             self._db.close()

@@ -19,7 +19,8 @@ from treetop.arrays import INT32_MAX, Float32s, Floats, Int64s, as_float32s, as_
 from treetop.log.base import Log
 from treetop.log.records import Counts, Entry, Event, LogSummary, Mark, Owner, Restored, StoredEvent, check_event
 
-FORMAT, VERSION = "treetop-log", 3
+FORMAT, VERSION = "treetop-log", 4
+READABLE = (3, 4)  # 3 has no keys
 CHUNK = 1024  # records
 Progress = Callable[[int], None]
 Check = Callable[[Owner | None], object]
@@ -44,7 +45,8 @@ class Tail(msgspec.Struct, forbid_unknown_fields=True):
 class Record(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """One decision. Rewards are null where there are none; `eligible_arms` is given with the first use of its set.
 
-    `components` has a list a slot; it is left out (null in Parquet) if the model that decided had no components.
+    `components` has a list a slot; it is left out (null in Parquet) if the model that decided had no components, and so
+    is `keys`, pairs of name and value, if the request carried none.
     """
 
     position: int
@@ -69,6 +71,7 @@ class Record(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     reward_times: list[float | None]
     reward_positions: list[int | None]
     components: list[list[float]] | None = None
+    keys: list[tuple[str, str]] | None = None
 
 
 RECORDS = msgspec.json.Decoder(Record)
@@ -96,7 +99,7 @@ def import_log(
     read = {".jsonl": _read_lines, ".parquet": _read_parquet}[form(path)]
     with path.open("rb") as file:
         head, records = read(file, path)
-        if head.format != FORMAT or head.version != VERSION:
+        if head.format != FORMAT or head.version not in READABLE:
             raise ValueError(f"{path} is {head.format} {head.version}; {FORMAT} {VERSION} is needed")
         check(head.owner)
         chunks = _counted(_chunks(records, path), progress)
@@ -157,6 +160,7 @@ def _record(entry: Entry) -> Record:
         _or_null(stored.times, known),
         _or_null(entry.reward_positions, known),
         e.components.tolist() if e.components.size else None,
+        list(e.keys) or None,
     )
 
 
@@ -189,6 +193,7 @@ def _entry(r: Record) -> Entry:
         policy=r.policy,
         eligible=r.eligible,
         removals=r.removals,
+        keys=tuple(r.keys or ()),
     )
     check_event(event)
     sets = None if r.eligible_arms is None else as_indices(r.eligible_arms, INT32_MAX, "eligible arm")
@@ -270,7 +275,7 @@ def _parsed(line: bytes, where: str) -> Record | Tail:
 
 
 def _write_parquet(file: BinaryIO, head: Head, chunks: Iterable[list[Entry]]) -> int:
-    arrow, parquet = _pyarrow()
+    arrow, parquet = load_pyarrow()
     schema = _parquet_schema(arrow, {FORMAT: msgspec.json.encode(head)})
     n = 0
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
@@ -282,7 +287,7 @@ def _write_parquet(file: BinaryIO, head: Head, chunks: Iterable[list[Entry]]) ->
 
 
 def _read_parquet(file: BinaryIO, path: Path) -> tuple[Head, Iterator[Record]]:
-    arrow, parquet = _pyarrow()
+    arrow, parquet = load_pyarrow()
     try:
         source = parquet.ParquetFile(file)
         head = msgspec.json.decode(source.schema_arrow.metadata[FORMAT.encode()], type=Head)
@@ -328,11 +333,13 @@ def _parquet_schema(arrow: Any, metadata: dict[str, bytes]) -> Any:
         "reward_times": arrow.list_(real_),
         "reward_positions": arrow.list_(whole_),
         "components": arrow.list_(arrow.list_(single)),
+        "keys": arrow.list_(arrow.list_(text)),
     }
     return arrow.schema(list(kinds.items()), metadata)
 
 
-def _pyarrow() -> tuple[Any, Any]:
+def load_pyarrow() -> tuple[Any, Any]:
+    """pyarrow and pyarrow.parquet; raises ValueError with what to install if they are not there."""
     try:
         import pyarrow
         import pyarrow.parquet

@@ -15,11 +15,13 @@ from typing import Any
 from treetop.arrays import Ints, check_float, check_int
 from treetop.errors import EventConflict
 from treetop.log.connection import Connection
+from treetop.log.keys import NO_KEYS, Keys
 from treetop.log.pack import pack_event, pack_set, shown_arms, unpack_event
 from treetop.log.records import Counts, Event, Mark, Outcome, Reward, Status, check_event, check_id
 
 FACTS = ("position", "event_id", "time", "request", "settings", "eligible", "removals")
 DECISION = (*FACTS, "context", "slots", "components")
+KEY = ("key_name", "key_value", "decision")
 REWARD = ("decision", "slot", "value", "time", "position")
 PACKED = "d.context, d.slots, d.components"
 EVENT = f"d.event_id, d.time, d.request, {PACKED}, d.eligible, d.removals, s.epoch, s.model, s.tree, s.policy"
@@ -136,6 +138,7 @@ def append(
                 )
     written = connection.insert("treetop_decisions", DECISION, list(rows.values()), known="event_id")
     before = _known_before(connection, rows) if written < len(rows) else {}
+    store_keys(connection, [(rows[name][0], event) for name, event in first.items() if name not in before])
     listed = {event.eligible for name, event in first.items() if event.eligible and name not in before}
     store_sets(connection, {name: arms for job in jobs for name, arms in job.sets.items() if name in listed})
     count_decisions(state, [len(event) for name, event in first.items() if name not in before])
@@ -156,11 +159,11 @@ def _known_before(connection: Connection, rows: Mapping[str, tuple[Any, ...]]) -
     return {row[1]: event_of(row[1:]) for row in found if row[0] != rows[row[1]][0]}
 
 
-def event_of(row: Sequence[Any]) -> Event:
-    """An event from the columns named in EVENT."""
+def event_of(row: Sequence[Any], keys: Keys = NO_KEYS) -> Event:
+    """An event from the columns named in EVENT, and its keys."""
     event_id, time, request, context, slots, components, eligible, removals, *settings = row
     packed = (context, slots, components)
-    return unpack_event(event_id, time, request, packed, tuple(settings), (eligible, removals))
+    return unpack_event(event_id, time, request, packed, tuple(settings), (eligible, removals, keys))
 
 
 def count_decisions(state: State, lengths: Sequence[int]) -> None:
@@ -181,6 +184,13 @@ def number_of(connection: Connection, settings: Settings, known: dict[Settings, 
             connection.insert("treetop_settings", columns, [(found[0][0], digest, *settings)])
         known[settings] = found[0][0]
     return known[settings]
+
+
+def store_keys(connection: Connection, events: Sequence[tuple[int, Event]]) -> None:
+    """Stores the keys of events that are at these positions."""
+    rows = [(*key, position) for position, event in events for key in event.keys]
+    if rows:
+        connection.insert("treetop_keys", KEY, rows)
 
 
 def store_sets(connection: Connection, sets: Mapping[str, Ints]) -> None:

@@ -50,6 +50,7 @@ async def event(service: Service, scope: Scope) -> schema.EventAnswer:
         eligible=found.eligible,
         features=schema.Sparse(found.index.tolist(), found.value.tolist()),
         slots=slots,
+        keys=dict(found.keys),
     )
 
 

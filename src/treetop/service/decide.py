@@ -15,6 +15,7 @@ from treetop.bandit.outliers import ClippedRow
 from treetop.bandit.results import ServedDecision
 from treetop.bandit.snapshot import Snapshot, request_digest
 from treetop.errors import EventConflict, FeatureOutlier, NoEligibleArm, Problem, UnknownArm
+from treetop.log.keys import NO_KEYS, Keys, as_keys
 from treetop.log.records import Event, check_id
 from treetop.service import schema
 from treetop.service.problems import error_of, problem_of
@@ -85,6 +86,7 @@ class PreparedRequest:
     event_id: str | None
     request: schema.DecideRequest
     arm_filter: ArmFilter
+    keys: Keys = NO_KEYS
 
     def begin(self, service: Service, ahead: _core.Ahead | None = None) -> Callable[[], Event]:
         """Starts to decide; the function returned gives the event."""
@@ -96,7 +98,7 @@ class PreparedRequest:
             raise
         if isinstance(row, ClippedRow):
             service.metrics.clipped.inc(row.clipped)
-        return self.snapshot.begin(row, self.event_id, request.k, request.explore, self.arm_filter, ahead)
+        return self.snapshot.begin(row, self.event_id, request.k, request.explore, self.arm_filter, ahead, self.keys)
 
 
 def prepare(service: Service, request: schema.DecideRequest) -> PreparedRequest:
@@ -109,7 +111,7 @@ def prepare(service: Service, request: schema.DecideRequest) -> PreparedRequest:
     event_id = None if request.event_id is None else event_text(request.event_id)
     row, snapshot = context_row(service, request.features), service.bandit.snapshot
     arm_filter = snapshot.arm_filter(request.eligible, request.exclude)
-    return PreparedRequest(snapshot, row, event_id, request, arm_filter)
+    return PreparedRequest(snapshot, row, event_id, request, arm_filter, as_keys(request.keys))
 
 
 def check_arm_count(service: Service, *lists: Sequence[Any] | None) -> None:
@@ -169,7 +171,8 @@ async def _logged_before(service: Service, prepared: PreparedRequest, error: Exc
     stored = None if event_id is None else await asyncio.to_thread(service.bandit.log.event, event_id)
     if stored is None:
         raise error
-    if stored.event.request != request_digest(prepared.row, request.k, request.explore, prepared.arm_filter):
+    asked = request_digest(prepared.row, request.k, request.explore, prepared.arm_filter, prepared.keys)
+    if stored.event.request != asked:
         raise EventConflict(stored.event)
     return stored.event
 

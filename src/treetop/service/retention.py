@@ -1,4 +1,5 @@
-"""Deletes decisions older than `keep_days`: when the service starts, and then every hour, in small steps.
+"""Deletes decisions older than `keep_days`, from the log and then from segments: when the service starts, and then
+every hour, in small steps.
 
 Deleting goes by the wall clock, and a wrong clock would delete what must be kept. So it is refused if the clock has
 jumped ahead since the last run, and if even the newest decision looks too old. A refusal lasts, whatever starts again,
@@ -15,6 +16,7 @@ from datetime import datetime, timezone
 
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.retention import DAY, RetentionState
+from treetop.bandit.sealing import follow_deletions
 from treetop.log.retention import forget_in_steps
 from treetop.service import logs
 
@@ -62,6 +64,7 @@ class Retention:
         while step := await asyncio.to_thread(next, steps, None):
             count += step[0]
             await asyncio.sleep(step[1])
+        await asyncio.to_thread(follow_deletions, self.bandit.folder, self.bandit.log)
         if count:
             logs.log_event("forgot old decisions", count=count, days=self.days)
         self._started = None

@@ -13,11 +13,14 @@ import msgspec
 from msgspec import Meta, Struct
 
 from treetop.bandit.results import ServedDecision, ServedSlot
+from treetop.log.keys import MAX_KEYS, VALUE_BYTES
 
 ArmId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=512)] | int
 EventId: TypeAlias = Annotated[
     Annotated[str, Meta(min_length=1, max_length=512)] | int, Meta(description="Your own id of the event.")
 ]
+KeyValue: TypeAlias = Annotated[str, Meta(min_length=1, max_length=VALUE_BYTES)] | int
+KEYS_HELP = 'Such as {"visitor": "123"}: what finds the event if it has to be erased (`treetop erase`).'
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=65_536)]
 
 _NUMBERS = {"type": "array", "items": {"type": "number"}}
@@ -53,6 +56,7 @@ class DecideRequest(Strict):
     explore: Annotated[int, Meta(ge=0, le=65_536)] | None = None
     eligible: list[ArmId] | None = None
     exclude: list[ArmId] | None = None
+    keys: Annotated[dict[str, KeyValue], Meta(max_length=MAX_KEYS, description=KEYS_HELP)] | None = None
 
 
 class RewardRequest(Strict):
@@ -143,6 +147,7 @@ class EventAnswer(Struct):
     eligible: str
     features: Sparse
     slots: list[EventSlot]
+    keys: dict[str, str]
 
 
 class ExplainRequest(Strict):

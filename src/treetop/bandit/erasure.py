@@ -1,0 +1,53 @@
+"""Takes somebody's events out of a bandit's folder: log, segments, deltas. The next refit learns from what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from treetop.bandit.folder import BanditFolder
+from treetop.bandit.sealing import follow_deletions
+from treetop.log.base import Log
+from treetop.log.keys import check_keys
+
+
+@dataclass(frozen=True)
+class Erased:
+    """How many events were erased, and how many segments and deltas were written again or deleted for it."""
+
+    events: int
+    files: int
+
+
+def erase_events(
+    folder: BanditFolder,
+    log: Log,
+    keys: Sequence[tuple[str, str]],
+    progress: Callable[[int], None] = lambda events: None,
+) -> Erased:
+    """Erases every event that carries one of these keys, and writes anew what could still hold bytes of it.
+
+    Nothing of the keys is noted. If it ends half-way, call it again: what is left is erased, and all is written anew.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from treetop.bandit.bandit import Bandit
+    >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
+    ...     for visitor in (123, 124, 123):
+    ...         _ = tea.decide(np.ones(4), keys={"visitor": visitor})
+    ...     erase_events(tea.folder, tea.log, [("visitor", "123")]).events, tea.log.counts().forgotten
+    (2, 2)
+    """
+    if not keys:
+        raise ValueError("there are no keys to erase by")
+    events = 0
+    for key in keys:
+        check_keys((key,))
+    for key in keys:
+        while count := log.erase(key):
+            events += count
+            progress(events)
+    files = follow_deletions(folder, log)
+    log.scrub()
+    folder.note("events erased", count=events)
+    return Erased(events, files)

@@ -1,0 +1,116 @@
+"""The segments of a bandit's folder: which arms share a shard, when rounds are sealed. `log.segments` does the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from treetop.arrays import Ints
+from treetop.bandit.config import SegmentConfig
+from treetop.bandit.folder import BanditFolder
+from treetop.errors import FolderInUse, SegmentError
+from treetop.log.base import Log
+from treetop.log.segments.compaction import follow
+from treetop.log.segments.manifest import SegmentFolder
+from treetop.log.segments.schema import MAX_SHARDS
+from treetop.log.segments.seal import Assign, Sealed, Sealing, seal_rounds
+from treetop.tree.tree import Tree
+
+SEGMENTS = "segments"
+
+
+def segment_folder(folder: BanditFolder) -> SegmentFolder:
+    """Where a bandit's segments are; nothing is there before the first is sealed.
+
+    >>> from pathlib import Path
+    >>> segment_folder(BanditFolder(Path("shop"))).path.as_posix()
+    'shop/segments'
+    """
+    return SegmentFolder(folder.path / SEGMENTS)
+
+
+def shards_by_tree(tree: Tree, arms_per_shard: int) -> Assign:
+    """Shards that are neighbouring leaves of a tree, about so many arms each.
+
+    An arm that has a shard keeps it, wherever the tree moves it. A new arm gets that of the first arm in its leaf.
+
+    >>> assign = shards_by_tree(Tree(parents=[-1, 0, 0], leaf_of=[1, 2, 1, 2]), arms_per_shard=2)
+    >>> assign(np.zeros(0, np.int32), 4).tolist()
+    [0, 1, 0, 1]
+    >>> grown = shards_by_tree(Tree(parents=[-1, 0, 0], leaf_of=[1, 2, 1, 2, 2]), arms_per_shard=2)
+    >>> grown(np.array([0, 1, 0, 1], np.int32), 5).tolist()
+    [0, 1, 0, 1, 1]
+    """
+
+    def assign(known: Ints, needed: int) -> Ints:
+        size = max(arms_per_shard, -(-tree.n_arms // MAX_SHARDS))
+        by_place = (tree.begin[tree.leaf_of] // size).astype(np.int32)
+        if len(known):
+            inside = known[: tree.n_arms]
+            of_leaf = np.full(tree.n_nodes, -1, np.int32)
+            of_leaf[tree.leaf_of[: len(inside)][::-1]] = inside[::-1]  # the first arm of a leaf comes last, and wins
+            mine = of_leaf[tree.leaf_of]
+            by_place = np.where(mine >= 0, mine, np.arange(tree.n_arms, dtype=np.int32) % (int(known.max()) + 1))
+        beyond = np.arange(tree.n_arms, needed, dtype=np.int32) % (int(by_place.max(initial=0)) + 1)
+        every = np.concatenate([by_place, beyond]).astype(np.int32)
+        every[: len(known)] = known
+        return every
+
+    return assign
+
+
+def seal_folder(
+    folder: BanditFolder,
+    log: Log,
+    config: SegmentConfig,
+    tree: Tree,
+    rest: bool = False,
+    progress: Callable[[int], None] = lambda rounds: None,
+) -> Sealed:
+    """Seals the complete rounds of a bandit's log; with `rest` also those that do not fill a segment.
+
+    >>> import tempfile
+    >>> from treetop.bandit.bandit import Bandit
+    >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
+    ...     _ = tea.decide(np.ones(4))
+    ...     at_once = SegmentConfig(wait_seconds=0)
+    ...     seal_folder(tea.folder, tea.log, at_once, tea.snapshot.model.tree, rest=True).sealed_rounds
+    1
+    """
+    how = Sealing(config.wait_seconds, config.rounds, rest)
+    return seal_rounds(segment_folder(folder), log, how, shards_by_tree(tree, config.shard_arms), progress)
+
+
+def seal_before_refit(folder: BanditFolder, log: Log, config: SegmentConfig, tree: Tree) -> Sealed | None:
+    """Seals, if the settings say so. Damaged segments are noted and left as they are: the log has what they held.
+
+    >>> import tempfile
+    >>> from treetop.bandit.bandit import Bandit
+    >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
+    ...     seal_before_refit(tea.folder, tea.log, SegmentConfig(seal=False), tea.snapshot.model.tree) is None
+    True
+    """
+    if not config.seal:
+        return None
+    try:
+        return seal_folder(folder, log, config, tree)
+    except (SegmentError, FolderInUse) as error:
+        folder.note("segments not used", error=str(error))
+        return None
+
+
+def follow_deletions(folder: BanditFolder, log: Log) -> int:
+    """Takes what was deleted from the log out of the segments; how many files of arrays were written again or deleted.
+
+    Segments that are damaged, or of another log, are deleted: the next sealing makes them again.
+
+    >>> import tempfile
+    >>> from treetop.bandit.bandit import Bandit
+    >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
+    ...     _ = tea.decide(np.ones(4))
+    ...     _ = seal_folder(tea.folder, tea.log, SegmentConfig(wait_seconds=0), tea.snapshot.model.tree, rest=True)
+    ...     tea.log.forget(2e9), follow_deletions(tea.folder, tea.log), segment_folder(tea.folder).manifest().rounds
+    (1, 1, 0)
+    """
+    return follow(segment_folder(folder), log)

@@ -1,0 +1,84 @@
+"""The commands of sealed rounds and of erasure: seal, erase. Parse, call, print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.erasure import erase_events
+from treetop.bandit.sealing import seal_folder, segment_folder
+from treetop.cli.folder import Folder, LogAt
+from treetop.cli.options import Json
+from treetop.cli.output import console, errors
+from treetop.log.keys import as_keys
+
+
+def seal(
+    folder: Folder,
+    rest: Annotated[bool, typer.Option("--rest", help="Also rounds that do not fill a segment.")] = False,
+    anew: Annotated[bool, typer.Option("--anew", help="Delete all segments first; the log has their rounds.")] = False,
+    log: LogAt = None,
+    as_json: Json = False,
+) -> None:
+    """Seals the rounds of a log whose rewards have been waited for, into segments that refits read. It may be in use.
+
+    Every refit does this by itself, unless segments.seal is false in config.toml.
+
+    Example: treetop seal shop --rest
+    """
+    with Bandit.open(folder, log) as bandit, _progress(as_json, "sealed", "rounds") as progress:
+        if anew and segment_folder(bandit.folder).path.is_dir():
+            segment_folder(bandit.folder).delete()
+        tree = bandit.snapshot.model.tree
+        found = seal_folder(bandit.folder, bandit.log, bandit.config.segments, tree, rest, progress)
+    if as_json:
+        print(json.dumps(asdict(found)))
+        return
+    new = f"{found.rounds:,} rounds sealed in {found.segments:,} segments, and {found.late_rewards:,} late rewards"
+    size = f"{found.sealed_bytes / 1e6:,.1f} MB"
+    words = f"{new}; now {found.sealed_rounds:,} rounds in {found.sealed_segments:,} segments, {size}"
+    console.print(words, highlight=False, soft_wrap=True)
+
+
+def erase(
+    folder: Folder,
+    key: Annotated[list[str], typer.Option(help="NAME=VALUE, as the requests carried it; repeatable.")],
+    log: LogAt = None,
+    as_json: Json = False,
+) -> None:
+    """Erases every event that carries a key, from log, segments and deltas, and what free space still holds of it.
+
+    The next refit learns from what is left. SQLite's file is written anew, and decisions wait meanwhile.
+
+    Example: treetop erase shop --key visitor=123
+    """
+    keys = [as_keys({name: value})[0] for name, value in map(_name_and_value, key)]
+    with Bandit.open(folder, log) as bandit, _progress(as_json, "erased", "events") as progress:
+        found = erase_events(bandit.folder, bandit.log, keys, progress)
+    if as_json:
+        print(json.dumps(asdict(found)))
+        return
+    words = f"erased {found.events:,} events; {found.files:,} segments and deltas were written again or deleted"
+    console.print(words, highlight=False, soft_wrap=True)
+
+
+def _name_and_value(key: str) -> tuple[str, str]:
+    name, sign, value = key.partition("=")
+    if not sign:
+        raise ValueError(f"--key is {key!r}; NAME=VALUE is needed, such as visitor=123")
+    return name, value
+
+
+@contextmanager
+def _progress(quiet: bool, what: str, of: str) -> Iterator[Callable[[int], None]]:
+    columns = (TextColumn(what), TextColumn("{task.completed:>9,} " + of), TimeElapsedColumn())
+    with Progress(*columns, console=errors, disable=quiet, transient=True) as bars:
+        task = bars.add_task(what, total=None)
+        yield lambda done: bars.update(task, completed=done)

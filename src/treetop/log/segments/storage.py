@@ -1,0 +1,163 @@
+"""Segments and deltas to files and back: a folder each, one `.npy` file a column, sizes and checksums beside them."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treetop.arrays import Int64s, Ints
+from treetop.errors import ModelFileError, SegmentError
+from treetop.files import sync_folder
+from treetop.log.blocks import Block, RewardRows, places
+from treetop.log.segments.manifest import Delta, Segment, ShardPiece
+from treetop.log.segments.schema import DELTA, MANIFEST, SEGMENT
+from treetop.model.storage import read_array, write_array, write_synced
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def _write(folder: Path, arrays: Arrays, kinds: Mapping[str, str], about: Mapping[str, Any]) -> tuple[int, int]:
+    """Writes arrays into a new folder, synced; their bytes, and the checksum of the folder's manifest."""
+    folder.mkdir(mode=0o700)
+    files = {name: write_array(folder / f"{name}.npy", arrays[name].astype(kinds[name], copy=False)) for name in kinds}
+    text = json.dumps({**about, "files": files}, indent=1).encode() + b"\n"
+    write_synced(folder / MANIFEST, text)
+    sync_folder(folder)
+    return sum(facts["bytes"] for facts in files.values()), zlib.crc32(text)
+
+
+def _read(folder: Path, crc32: int, kinds: Mapping[str, str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """The arrays of a folder, mapped, after sizes and checksums were compared; and what its manifest says."""
+    try:
+        text = (folder / MANIFEST).read_bytes()
+    except OSError as error:
+        raise SegmentError(f"{folder / MANIFEST} cannot be read: {error.strerror}") from None
+    if zlib.crc32(text) != crc32:
+        raise SegmentError(f"{folder / MANIFEST}: checksum differs from the one in {folder.parent / MANIFEST}")
+    about = json.loads(text)
+    try:
+        return {name: read_array(folder / f"{name}.npy", about["files"][name], kinds[name]) for name in kinds}, about
+    except ModelFileError as error:
+        raise SegmentError(str(error)) from None
+
+
+def write_segment(folder: Path, name: str, block: Block, shards: tuple[Ints, int]) -> Segment:
+    """Writes rounds as a segment; `shards` are the shard of each arm and how many shards there are."""
+    shard_of, count = shards
+    shard = shard_of[block.arms]
+    order = np.argsort(shard, kind="stable")  # radix sort: shards are small numbers
+    counts = np.repeat(block.component_counts, block.slots)
+    arrays: Arrays = {
+        "position": block.positions,
+        "time": block.times,
+        "epoch": block.epochs,
+        "tree": block.trees,
+        "slots": block.slots,
+        "component_count": block.component_counts,
+        "context_start": block.start,
+        "context_index": block.index,
+        "context_value": block.value,
+        "row": block.rows[order],
+        "slot": block.columns[order],
+        "arm": block.arms[order],
+        "node": block.nodes[order],
+        "propensity": block.propensities[order],
+        "score": block.scores[order],
+        "explored": block.explored[order],
+        "reward": block.rewards[order],
+        "reward_position": block.reward_positions[order],
+        "component": _permuted(block.components, counts, order),
+        "shard_start": np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(shard, minlength=count))]),
+    }
+    size, crc32 = _write(folder / name, arrays, SEGMENT, {"trees": list(block.tree_ids)})
+    ends = int(block.positions[0]), int(block.positions[-1])
+    times = float(block.times.min()), float(block.times.max())
+    return Segment(name, len(block), len(order), size, *ends, *times, crc32)
+
+
+def read_segment(folder: Path, segment: Segment) -> Block:
+    """The rounds of a segment, as they were written."""
+    found, about = _read(folder / segment.name, segment.crc32, SEGMENT)
+    slots, counts = found["slots"], found["component_count"]
+    first = np.cumsum(slots) - slots
+    place = first[found["row"]] + found["slot"]  # where the sample stands round by round
+    order = np.empty(len(place), np.int64)
+    order[place] = np.arange(len(place))
+    return Block(
+        found["position"],
+        found["time"],
+        found["epoch"],
+        found["tree"],
+        slots,
+        counts,
+        found["context_start"],
+        found["context_index"],
+        found["context_value"],
+        found["arm"][order],
+        found["node"][order],
+        found["propensity"][order],
+        found["score"][order],
+        found["explored"][order],
+        found["reward"][order],
+        found["reward_position"][order],
+        _permuted(found["component"], counts[found["row"]], order),
+        tuple(about["trees"]),
+    )
+
+
+def _permuted(values: NDArray[Any], counts: Ints, order: Int64s) -> NDArray[Any]:
+    """Lists of these lengths, one after the other, in another order."""
+    if len(counts) and (counts == counts[0]).all():
+        return values.reshape(len(counts), counts[0])[order].reshape(-1)
+    first, chosen = np.cumsum(counts) - counts, counts[order]
+    return values[np.repeat(first[order], chosen) + places(chosen)]
+
+
+def read_shard(folder: Path, segment: Segment, shard: int) -> dict[str, NDArray[Any]]:
+    """The samples of one shard by the names of their columns, with `context_start`, `context_index`, `context_value`
+    of the whole segment, which `row` points into. The files are mapped: other shards' samples are only summed up."""
+    found, _ = _read(folder / segment.name, segment.crc32, SEGMENT)
+    ends = found["shard_start"]
+    low, high = ends[min(shard, len(ends) - 1)], ends[min(shard + 1, len(ends) - 1)]  # it may be of later arms alone
+    names = ("row", "slot", "arm", "node", "propensity", "score", "explored", "reward", "reward_position")
+    samples = {name: found[name][low:high] for name in names}
+    samples |= {name: found[name][samples["row"]] for name in ("position", "time", "epoch")}
+    counts = found["component_count"][found["row"][:high]]
+    begin, end = int(counts[:low].sum()), int(counts.sum())
+    contexts = {name: found[name] for name in ("context_start", "context_index", "context_value")}
+    return {**samples, "component": found["component"][begin:end], **contexts}
+
+
+def write_delta(folder: Path, name: str, rewards: RewardRows) -> Delta:
+    """Writes rewards that came after their rounds were sealed."""
+    columns = (rewards.decisions, rewards.slots, rewards.values, rewards.positions)
+    size, crc32 = _write(folder / name, dict(zip(DELTA, columns, strict=True)), DELTA, {})
+    return Delta(name, len(rewards), size, crc32)
+
+
+def read_deltas(folder: Path, deltas: tuple[Delta, ...]) -> RewardRows:
+    """The rewards of deltas, in the order in which they were committed."""
+    parts = [RewardRows.of([])]
+    for delta in deltas:
+        found, _ = _read(folder / delta.name, delta.crc32, DELTA)
+        parts.append(RewardRows(*(found[name] for name in DELTA)))
+    columns = (np.concatenate([getattr(p, n) for p in parts]) for n in ("decisions", "slots", "values", "positions"))
+    return RewardRows(*columns).sorted()
+
+
+def write_shards(folder: Path, name: str, shards: Ints) -> ShardPiece:
+    """Writes the shards of some more arms."""
+    size, crc32 = _write(folder / name, {"shard": shards}, {"shard": "int32"}, {})
+    return ShardPiece(name, len(shards), size, crc32)
+
+
+def read_shards(folder: Path, pieces: tuple[ShardPiece, ...]) -> Ints:
+    """The shard of every arm that has one."""
+    parts = [_read(folder / piece.name, piece.crc32, {"shard": "int32"})[0]["shard"] for piece in pieces]
+    return np.concatenate([np.zeros(0, np.int32), *parts])

@@ -1,0 +1,231 @@
+"""Segments have exactly what the log has: every round once, with every reward, at every mark."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.logs import event
+from helpers.sealing import START, check_same, fill, late, manifest, now, seal, three_shards
+
+from treetop.errors import SegmentError
+from treetop.log.open import open_log
+from treetop.log.records import Mark, Reward
+from treetop.log.segments.manifest import Manifest, SegmentFolder
+from treetop.log.segments.reading import sealed_samples
+from treetop.log.segments.storage import read_segment, read_shard, read_shards
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> SegmentFolder:
+    return SegmentFolder(tmp_path / "segments")
+
+
+def test_segments_and_the_tail_are_the_log(place: str, folder: SegmentFolder) -> None:
+    with open_log(place) as log:
+        check_same(folder, log)
+        fill(log, range(40))
+        marks = [now(log), log.seal("refit 1")]
+        sealed = seal(folder, log)
+        assert (sealed.segments, sealed.rounds, sealed.sealed_rounds) == (2, 32, 32)
+        check_same(folder, log, marks)
+        fill(log, range(40, 70))
+        assert late(log, range(0, 60, 2)) > 10
+        marks.append(log.seal("refit 2"))
+        check_same(folder, log, marks)  # late rewards are read from the log
+        assert seal(folder, log).late_rewards > 5
+        check_same(folder, log, marks)  # and now from a delta
+        assert len(manifest(folder).deltas) == 1
+        assert late(log, range(1, 60, 2)) > 10
+        assert seal(folder, log, rest=True).rounds == 6
+        check_same(folder, log, marks)
+        assert manifest(folder).rounds == 70
+        assert seal(folder, log, rest=True) == seal(folder, log)  # nothing is left to do
+
+
+def test_sealing_waits_for_rewards_and_leaves_no_gap(place: str, folder: SegmentFolder) -> None:
+    with open_log(place) as log:
+        fill(log, range(20))
+        log.append([event("old", time=START)])  # committed late: it must not be sealed before those ahead of it
+        assert seal(folder, log, rounds=4, rest=True, now=START + 9.5).rounds == 10
+        check_same(folder, log)
+        assert seal(folder, log, rounds=4, rest=True, now=START + 30).rounds == 11
+        assert [s.last for s in manifest(folder).segments] == sorted(s.last for s in manifest(folder).segments)
+        check_same(folder, log)
+
+
+def test_small_steps_make_few_segments_and_deltas(tmp_path: Path, folder: SegmentFolder) -> None:
+    with open_log(tmp_path / "log.sqlite") as log:
+        told = 0
+        for step in range(30):
+            fill(log, range(step * 4, step * 4 + 4), keep=0.3)
+            seal(folder, log, rounds=64, rest=True)
+            told += late(log, range(step * 4, step * 4 + 2))
+        seal(folder, log, rounds=64, rest=True)
+        check_same(folder, log)
+        found = manifest(folder)
+        assert found.rounds == 120
+        assert len(found.segments) <= 8
+        assert 1 <= len(found.deltas) <= 16
+        assert sum(delta.rewards for delta in found.deltas) < told / 2  # many are in the segments now
+        on_disk = {path.name for path in folder.path.iterdir()}
+        assert on_disk == {"manifest.json", *found.names()}
+
+
+def test_samples_are_partitioned_by_shard_with_one_context_a_round(tmp_path: Path, folder: SegmentFolder) -> None:
+    with open_log(tmp_path / "log.sqlite") as log:
+        fill(log, range(50))
+        seal(folder, log, rounds=50)
+        found = manifest(folder)
+        assert found.shards == 3
+        shard_of = read_shards(folder.path, found.shard_pieces)
+        whole = read_segment(folder.path, found.segments[0])
+        seen = []
+        for shard in range(3):
+            part = read_shard(folder.path, found.segments[0], shard)
+            assert (shard_of[part["arm"]] == shard).all()
+            first = np.cumsum(whole.slots) - whole.slots
+            at = first[part["row"]] + part["slot"]
+            assert (np.diff(at) > 0).all()  # in the order of the log
+            seen.append(at)
+            for name, column in (("arm", whole.arms), ("reward", whole.rewards), ("propensity", whole.propensities)):
+                np.testing.assert_array_equal(part[name], column[at])
+            np.testing.assert_array_equal(part["epoch"], whole.epochs[part["row"]])
+            counts = whole.component_counts[whole.rows]
+            ends = np.cumsum(counts)
+            expected = [whole.components[ends[i] - counts[i] : ends[i]] for i in at.tolist()]
+            np.testing.assert_array_equal(part["component"], np.concatenate([np.zeros(0, np.float32), *expected]))
+            np.testing.assert_array_equal(part["context_start"], whole.start)
+        assert sorted(np.concatenate(seen).tolist()) == list(range(len(whole.arms)))
+
+
+def test_an_arm_keeps_its_shard_and_new_arms_get_one(tmp_path: Path, folder: SegmentFolder) -> None:
+    with open_log(tmp_path / "log.sqlite") as log:
+        few = event("few", arms=np.array([1, 2, 3], np.int32))
+        log.append([few])
+        seal(folder, log, rest=True)
+        before = read_shards(folder.path, manifest(folder).shard_pieces)
+        fill(log, range(30))
+        seal(folder, log, rest=True)
+        after = read_shards(folder.path, manifest(folder).shard_pieces)
+        assert len(before) == 4 < len(after)
+        np.testing.assert_array_equal(after[:4], before)
+        assert (after.min(), after.max(), manifest(folder).shards) == (0, 2, 3)
+        first = manifest(folder).segments[0]
+        assert [len(read_shard(folder.path, first, shard)["arm"]) for shard in range(3)] == [3, 0, 0]
+
+
+def test_segments_of_another_log_do_not_count(tmp_path: Path, folder: SegmentFolder) -> None:
+    with open_log(tmp_path / "one.sqlite") as one, open_log(tmp_path / "two.sqlite") as two:
+        fill(one, range(40))
+        fill(two, range(100, 140))
+        seal(folder, one)
+        check_same(folder, two)
+        seal(folder, two)
+        assert manifest(folder).rounds == 32
+        check_same(folder, two)
+        check_same(folder, one)
+
+
+def test_a_log_from_a_backup_makes_its_segments_anew(tmp_path: Path, folder: SegmentFolder) -> None:
+    with open_log(tmp_path / "log.sqlite") as log:
+        fill(log, range(20))
+        seal(folder, log)
+        with open_log(tmp_path / "copy.sqlite"):
+            pass
+    (tmp_path / "copy.sqlite").write_bytes((tmp_path / "log.sqlite").read_bytes())
+    with open_log(tmp_path / "log.sqlite") as log:
+        fill(log, range(20, 60))
+        seal(folder, log)
+    with open_log(tmp_path / "copy.sqlite") as log:  # has lost rounds that are sealed, and gets others in their places
+        fill(log, range(200, 260))
+        check_same(folder, log)
+        seal(folder, log)
+        assert manifest(folder).rounds == 80
+        check_same(folder, log)
+
+
+def test_two_hosts_may_seal_one_log(tmp_path: Path) -> None:
+    one, two = SegmentFolder(tmp_path / "one"), SegmentFolder(tmp_path / "two")
+    with open_log(tmp_path / "log.sqlite") as log:
+        for first in range(0, 80, 20):
+            fill(log, range(first, first + 20))
+            seal(one, log, rounds=4)  # in five steps, the other in one or two
+            names = manifest(one).names()
+            seal(two, log)
+            assert manifest(one).generation < manifest(two).generation
+            check_same(one, log)
+            check_same(two, log)
+            seal(one, log, rounds=4)
+            assert manifest(one).names() == names  # it still counts
+        assert manifest(one).log == manifest(two).log
+        assert manifest(one).rounds == manifest(two).rounds == 80
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "gone", "manifest", "own manifest", "version"])
+def test_damaged_files_are_errors(tmp_path: Path, folder: SegmentFolder, damage: str) -> None:
+    with open_log(tmp_path / "log.sqlite") as log:
+        fill(log, range(20))
+        seal(folder, log)
+        column = folder.path / manifest(folder).segments[0].name / "arm.npy"
+        wrong = {"manifest": folder.path / "manifest.json", "own manifest": column.with_name("manifest.json")}
+        path = wrong.get(damage, column)
+        data = path.read_bytes()
+        if damage == "version":
+            path = folder.path / "manifest.json"
+            facts = json.loads(path.read_bytes())
+            path.write_text(json.dumps({**facts, "version": 2}))
+        elif damage == "gone":
+            path.unlink()
+        elif damage == "cut":
+            path.write_bytes(data[:-4])
+        else:
+            path.write_bytes(data.replace(b"1", b"2", 1) if b"1" in data else data[:-1] + bytes([data[-1] ^ 1]))
+        with pytest.raises(SegmentError, match="segments"):
+            list(sealed_samples(folder, log, now(log)))
+
+
+def test_arguments_are_checked(tmp_path: Path, folder: SegmentFolder) -> None:
+    with open_log(tmp_path / "log.sqlite") as log:
+        fill(log, range(4))
+        with pytest.raises(ValueError, match=r"rounds is 0; it must lie in \[1, "):
+            seal(folder, log, rounds=0)
+        with pytest.raises(ValueError, match="cannot leave out older decisions"):
+            log.samples(now(log), Mark("x", 1, 0.0), after=1)
+        log.append([event("many", arms=np.array([5000, 1, 2], np.int32))])
+        from treetop.log.segments.seal import Sealing, seal_rounds
+
+        with pytest.raises(ValueError, match="3 shards for 5001 arms"):
+            seal_rounds(folder, log, Sealing(0.0, 16, True, math.inf), lambda known, needed: np.zeros(3, np.int32))
+        assert folder.manifest() is None
+
+
+def test_a_reward_that_is_corrected_counts_as_corrected(tmp_path: Path, folder: SegmentFolder) -> None:
+    """Logs of today never change a reward; deltas can carry one that does."""
+    from treetop.log.blocks import RewardRows
+
+    with open_log(tmp_path / "log.sqlite") as log:
+        made = event(1)
+        log.append([made])
+        log.reward([Reward(made.event_id, int(made.arms[0]), 0.5, START)])
+        seal(folder, log, rest=True)
+        block = read_segment(folder.path, manifest(folder).segments[0])
+        where = (np.full(2, block.positions[0]), np.zeros(2, np.int32))
+        changed = block.with_rewards(RewardRows(*where, np.array([0.75, 0.25]), np.array([9, 8])))
+        assert changed.rewards[0] == 0.75
+        assert block.rewards[0] == 0.5
+
+
+def test_the_manifest_says_what_is_there(tmp_path: Path, folder: SegmentFolder) -> None:
+    with open_log(tmp_path / "log.sqlite") as log:
+        fill(log, range(20))
+        seal(folder, log)
+        found = manifest(folder)
+        assert Manifest.read(folder.path / "manifest.json") == found
+        segment = found.segments[0]
+        assert (segment.rounds, segment.oldest, segment.newest) == (16, START, START + 15)
+        files = list((folder.path / segment.name).glob("*.npy"))
+        assert sum(path.stat().st_size for path in files) == segment.bytes
+        assert np.load(folder.path / segment.name / "arm.npy").shape == (segment.samples,)
+        assert three_shards(np.zeros(0, np.int32), 5).tolist() == [0] * 5
