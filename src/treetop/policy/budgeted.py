@@ -14,6 +14,7 @@ from treetop.arrays import Floats, Int64s, check_float, check_int
 from treetop.records import Candidates
 
 BUDGETED = 4  # as the core numbers it
+UNTIL_REFIT = 0.2  # rounds until the next refit, as a share of those before it
 ALIKE = 1e-9  # the least weight of a candidate: where none has any, all are alike
 
 
@@ -89,14 +90,15 @@ class Budgeted:
         return p / (evaluation + ordinary)
 
     def after(self, net: float) -> Budgeted:
-        """Without the larger budget if draws have cost more than what they found has earned by more than `budget`.
+        """With as much of the larger budget as can be spent until the next refit, by a fifth more rounds, if nothing is
+        found: then all draws have cost `budget` of all rewards more than what they found has earned.
 
         `net` is `PooledState.exploration_net`.
 
-        >>> [Budgeted(budget=0.005).after(net).paying_budget for net in (-0.004, -0.006)]
-        [0.1, 0.0]
+        >>> [round(Budgeted(budget=0.005).after(net).paying_budget, 4) for net in (0.02, 0.0, -0.004, -0.006)]
+        [0.1, 0.025, 0.005, 0.0]
         """
-        return self if self.budget + net >= 0 else replace(self, paying_budget=0.0)
+        return replace(self, paying_budget=min(self.paying_budget, max(0.0, (self.budget + net) / UNTIL_REFIT)))
 
     def native(self, n_seen: int) -> tuple[int, tuple[float, ...]]:
         """What the core needs to draw the same.
