@@ -48,6 +48,10 @@ def off(name: str, words: str, scenarios: tuple[str, ...] = SCENARIOS, **mechani
 ROWS = (
     Row("none", "everything on"),
     off("start", "each arm from 0, without the pooled means", pool=False),
+    off("arms", "routing ends at the leaf, as it was built", route_arms=False),
+    off("rounds", "routing learns from labels alone", learn_routing=False),
+    off("own", "no regressors of arms", own=False),
+    off("weights", "components have their first weights", weigh=False),
     Row("labels", "labels not learned (`--cold`)", {"label_samples": False}),
     Row("both", "labels not learned, and each arm from 0", {"label_samples": False, "mechanisms": {"pool": False}}),
     Row("separate", "arms without labels among the others", {"separate_unlabelled": False}),

@@ -38,7 +38,7 @@ class Timed:
 
     def learn(self, model: Model, feedback: Feedback, progress: Callable[[int, int], object] | None = None) -> Model:
         began = time.process_time()
-        made = refit(model, feedback, replace(self.learner) if self.afresh else self.learner)
+        made = refit(model, feedback, replace(self.learner, route_cache=None) if self.afresh else self.learner)
         self.taken.append((len(feedback), int(feedback.observed.sum()), time.process_time() - began))
         return made
 

@@ -46,11 +46,40 @@ def test_each_arm_starts_from_zero(start: tuple[Any, Model, LabelSamples]) -> No
     assert on.means[0] > 0
 
 
+def test_routing_that_ends_at_the_leaf_or_learns_from_labels_alone(start: tuple[Any, Model, LabelSamples]) -> None:
+    arm = int(start[2].arm[start[2].reward > 0][0])
+    feedback = shown(start, arm, [1.0] * 200)
+    leaf, labels, both = (
+        learned(start, feedback, **off) for off in ({"route_arms": False}, {"learn_routing": False}, {})
+    )
+    alone = learned(start, feedback.head(0))
+    assert leaf.learned_routing is None
+    np.testing.assert_array_equal(leaf.route_rows.value, start[1].route_rows.value)
+    np.testing.assert_array_equal(labels.route_rows.value, alone.route_rows.value)
+    assert both.learned_routing is not None
+    assert both.learned_routing.rounds == 132  # 300 labelled rows: 360, 432, 518
+
+
+def test_components_that_do_not_count_or_are_not_weighed(start: tuple[Any, Model, LabelSamples]) -> None:
+    arm = int(start[2].arm[start[2].reward > 0][0])
+    plain = shown(start, arm, [1.0, 0.0] * 50)
+    feedback = replace(plain, components=np.tile(np.float32([0.5, 0.3]), (100, 1, 1)))
+    weights = [
+        made.pooled.weights
+        for off in ({}, {"weigh": False}, {"own": False}, {"own": False, "weigh": False})
+        if (made := learned(start, feedback, **off)).pooled
+    ]
+    assert weights[1] == (1.0, 0.75)
+    assert weights[0] not in (weights[1], (1.0, 0.0))
+    assert weights[2] == (weights[0][0], 0.0)
+    assert weights[3] == (1.0, 0.0)
+
+
 def test_rounds_count_for_the_pooled_means(start: tuple[Any, Model, LabelSamples]) -> None:
     arm = int(start[2].arm[start[2].reward > 0][0])
     made = {
         pool_rounds: [
-            learned(start, shown(start, arm, [reward] * 200), pool_rounds=pool_rounds).pooled for reward in (0.0, 1.0)
+            learned(start, shown(start, arm, [reward] * 50), pool_rounds=pool_rounds).pooled for reward in (0.0, 1.0)
         ]
         for pool_rounds in (False, True)
     }

@@ -16,7 +16,7 @@ import numpy as np
 from treetop.arrays import Bools, Float32s, Int64s, Ints, check_float, check_int
 from treetop.effort import Progress
 from treetop.learning.arm_routing import with_arm_routes
-from treetop.learning.component_weights import component_weights
+from treetop.learning.component_weights import FIRST, component_weights
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.linear import Linear
 from treetop.learning.placement import initial_tree, placed, rewarded_unlabelled
@@ -41,6 +41,10 @@ class Mechanisms:
     """The learner's parts, each of which can be switched off to measure what it brings (`benchmarks/ablate.py`).
 
     - `pool`: scores start from the pooled mean at their routing score; off: from 0
+    - `route_arms`: routing ends at the arm and learns from rounds; off: at the leaf, and stays as it was built
+    - `learn_routing`: rounds teach routing; off: labels alone do
+    - `own`: an arm has a regressor of its own; off: it counts nothing
+    - `weigh`: the components are weighed by what they said beforehand; off: by the first weights
     - `pool_rounds`: the pooled means are of labels and rounds together; off: of the labels alone where there are any
     - `move_arms`: an arm without labels goes to the leaf where its rewards were found
     - `growth`: an arm is fitted again when it has so many times the samples; 1: at every new sample
@@ -51,13 +55,17 @@ class Mechanisms:
     """
 
     pool: bool = True
+    route_arms: bool = True
+    learn_routing: bool = True
+    own: bool = True
+    weigh: bool = True
     pool_rounds: bool = False
     move_arms: bool = True
     growth: float = 1.1
     leaf_factor: float = LEAF_FACTOR
 
     def __post_init__(self) -> None:
-        for name in ("pool", "pool_rounds", "move_arms"):
+        for name in ("pool", "route_arms", "learn_routing", "own", "weigh", "pool_rounds", "move_arms"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be True or False, not {getattr(self, name)!r}")
         check_float("growth", self.growth, 1, 1000)
@@ -120,9 +128,9 @@ class Pooled:
         labelled = self._labelled(model.n_arms)
         trials = Trials.of(feedback, labelled)
         model, initial_leaf = self._placed(model, feedback, labelled, trials)
-        if (labels := self.label_samples) is not None:
-            place = partial(self._place, model, labelled)
-            model = with_arm_routes(model, labels, feedback, place, self.threads)
+        if (labels := self.label_samples) is not None and self.mechanisms.route_arms:
+            place, taught = partial(self._place, model, labelled), self.mechanisms.learn_routing
+            model = with_arm_routes(model, labels, feedback if taught else feedback.head(0), place, self.threads)
         samples = self._samples(model, feedback)
         slacks = slack(samples.log_route)
         means = pooled_means(slacks, samples.reward, samples.weight) if self.mechanisms.pool else np.zeros(KNOTS)
@@ -146,9 +154,13 @@ class Pooled:
             initial_leaf=initial_leaf,
             new_trials=trials.new_trials,
             leaf_factor=self.mechanisms.leaf_factor,
-            weights=component_weights(feedback),
+            weights=self._weights(feedback),
         )
         return replace(model, reward_rows=rewards, epoch=model.epoch + 1, n_seen=len(feedback), pooled=pooled)
+
+    def _weights(self, feedback: Feedback) -> tuple[float, float]:
+        pooled, own = component_weights(feedback) if self.mechanisms.weigh else FIRST
+        return pooled, own if self.mechanisms.own else 0.0
 
     def _labelled(self, arms: int) -> Bools:
         """Which arms have labels; without label samples all count as if they had."""
