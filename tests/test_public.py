@@ -87,6 +87,8 @@ PUBLIC = [
     "ServedSlot",
     "ServiceError",
     "ServiceUnreachable",
+    "SlateProbabilities",
+    "SlateProbability",
     "StoredEvent",
     "Strategy",
     "Stream",

@@ -224,7 +224,7 @@ def cores() -> int:
 
 
 def main(
-    folder: str, listening: str, parent: str, serving: str, workers: str, app: Callable[[Service], App] = create
+    folder: str, listening: str, parent: str, serving: str, workers: str, *, app: Callable[[Service], App] = create
 ) -> None:
     """Runs a worker from the arguments of its command line."""
     with socket.socket(fileno=int(listening)) as given:
