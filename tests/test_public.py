@@ -21,6 +21,8 @@ PUBLIC = [
     "begin",
     "Boltzmann",
     "Budgeted",
+    "CandidatePolicy",
+    "CandidateResult",
     "Candidates",
     "CandidateStrategy",
     "Catalogue",
@@ -34,6 +36,9 @@ PUBLIC = [
     "Environment",
     "Epochs",
     "EpsilonGreedy",
+    "Estimate",
+    "evaluate",
+    "Evaluation",
     "Event",
     "EventConflict",
     "Explanation",
@@ -105,6 +110,7 @@ PUBLIC = [
 # Named so that a signature can be written down; one gets them from others, or raises and catches them.
 RECEIVED = {
     "ArmIndex",
+    "CandidateResult",
     "Candidates",
     "Event",
     "Fitted",

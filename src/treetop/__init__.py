@@ -9,6 +9,7 @@ from treetop._version import __version__ as __version__
 from treetop.arrays import Fitted, Rows
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.bandit import Bandit
+from treetop.bandit.candidates import CandidatePolicy
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import (
     Config,
@@ -20,6 +21,7 @@ from treetop.bandit.config import (
     RewardConfig,
     TreeConfig,
 )
+from treetop.bandit.evaluation import Evaluation, evaluate
 from treetop.bandit.results import RefitResult, ServedDecision, ServedSlot
 from treetop.client import Client
 from treetop.data.datasets import Dataset, Stream, load
@@ -46,6 +48,7 @@ from treetop.errors import (
     UnknownEvent,
     UnknownFeature,
 )
+from treetop.evaluation.verdict import CandidateResult, Estimate
 from treetop.learning.flat import FlatModel
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.linear import Linear
@@ -77,6 +80,8 @@ __all__ = [
     "begin",
     "Boltzmann",
     "Budgeted",
+    "CandidatePolicy",
+    "CandidateResult",
     "Candidates",
     "CandidateStrategy",
     "Catalogue",
@@ -90,6 +95,9 @@ __all__ = [
     "Environment",
     "Epochs",
     "EpsilonGreedy",
+    "Estimate",
+    "evaluate",
+    "Evaluation",
     "Event",
     "EventConflict",
     "Explanation",

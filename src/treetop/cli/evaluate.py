@@ -1,0 +1,97 @@
+"""The command evaluate: parse, call, print."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.evaluation import Evaluation, evaluate
+from treetop.cli.folder import Folder, LogAt
+from treetop.cli.log import moment
+from treetop.cli.options import Json
+from treetop.cli.output import console, draw, errors
+from treetop.effort import Effort
+from treetop.evaluation.picture import draw_results
+from treetop.evaluation.verdict import CandidateResult
+
+POLICY_HELP = (
+    "A candidate: settings of the visits with some replaced, such as strategy=greedy, beam=30, explore=1, "
+    "strategy=igw,C=2 or model=000012; repeatable."
+)
+SINCE_HELP = "Only visits from then on: 2025-01-31 or 2025-01-31T12:00+01:00; UTC if it is bare."
+BOUND_HELP = "What no weight can exceed, if propensities have a floor; narrows the intervals."
+
+
+def evaluate_(
+    folder: Folder,
+    policy: Annotated[list[str], typer.Option("--policy", help=POLICY_HELP)],
+    since: Annotated[str | None, typer.Option(help=SINCE_HELP)] = None,
+    confidence: Annotated[float, typer.Option(help="Of the intervals, which hold at all times at once.")] = 0.95,
+    weight_bound: Annotated[float | None, typer.Option(help=BOUND_HELP)] = None,
+    picture: Annotated[Path | None, typer.Option(help="Where to draw it, such as results.png.")] = None,
+    log: LogAt = None,
+    as_json: Json = False,
+) -> None:
+    """Says what other policies would have earned on the visits in the log, with intervals. Changes nothing.
+
+    Example: treetop evaluate shop --policy strategy=greedy --policy beam=30 --policy model=000012
+    """
+    begin = None if since is None else moment("--since", since)
+    columns = TextColumn("evaluated"), BarColumn(), TextColumn("{task.completed:>9,} visits"), TimeRemainingColumn()
+    with (
+        Bandit.open(folder, log) as bandit,
+        Progress(*columns, console=errors, disable=as_json, transient=True) as bars,
+    ):
+        task = bars.add_task("evaluated", total=None)
+        effort = Effort(progress=lambda done, total: bars.update(task, completed=done, total=total))
+        found = evaluate(bandit, policy, since=begin, confidence=confidence, weight_bound=weight_bound, effort=effort)
+    drawn = None
+    if picture is not None:
+        drawn = draw(lambda path: draw_results(found.candidates, found.served, path), picture)
+    if as_json:
+        print(json.dumps({**found.to_dict(), "picture": drawn}))
+        return
+    _print(found)
+    if picture is not None:
+        console.print(drawn or "No picture: matplotlib is not installed (pip install 'treetop-bandits[plot]').")
+
+
+def _print(found: Evaluation) -> None:
+    words = f"{found.rounds:,} visits brought {found.served} each as served ({found.confidence:.0%} intervals)."
+    console.print(words, highlight=False, markup=False)
+    if found.differing:
+        words = f"{found.differing:,} visits have other propensities than their model and settings give today."
+        console.print(words, highlight=False, markup=False)
+    table = Table(title="What candidates would have earned", title_justify="left")
+    table.add_column("policy", overflow="fold")
+    for head in ("a visit\nand a slot", "against\nserved", "rounds\nthat count"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("verdict", overflow="fold")
+    for result in found.candidates:
+        table.add_row(*_row(result))
+    console.print(table)
+    for result in found.candidates:
+        for note in (*result.notes, *(f"{count:,} visits left out: {why}" for why, count in result.left_out.items())):
+            console.print(f"{result.name}: {note}", highlight=False, markup=False, soft_wrap=True)
+        if result.rounds:
+            words = f"{result.name}: weighed by {result.way}, which assumes: {result.assumes}"
+            console.print(words, highlight=False, markup=False, soft_wrap=True)
+
+
+def _row(result: CandidateResult) -> list[str]:
+    if not result.rounds:
+        return [result.name, "-", "-", "0", result.verdict]
+    visit, gap = result.per_visit, result.difference
+    return [
+        result.name,
+        f"{visit.value:.3f}\n[{visit.low:.3f}, {visit.high:.3f}]\n{result.per_slot.value:.3f}",
+        f"{gap.value:+.3f}\n[{gap.low:+.3f}, {gap.high:+.3f}]",
+        f"{result.share:.1%}\nas {result.effective:,.0f}",
+        result.verdict,
+    ]
