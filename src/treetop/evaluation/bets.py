@@ -17,6 +17,7 @@ concave, so this only ever makes the capital smaller.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -80,14 +81,36 @@ class Bets:
 
         The mean must be known to lie in [low, high]; single values may be larger.
         """
-        below, above = low, high
-        limit = math.log(1 / alpha)
-        if self.log_capital(low, low, high) <= limit:
-            return low
-        for _ in range(STEPS):
-            middle = (below + above) / 2
-            if self.log_capital(middle, low, high) > limit:
-                below = middle
-            else:
-                above = middle
+        return joint_lower_bound([Wager(self, low, high)], alpha)
+
+
+@dataclass(frozen=True, eq=False)
+class Wager:
+    """Bets on values at least `low`, whose mean lies in [low, high] and is the mean in question plus `shift`."""
+
+    bets: Bets
+    low: float
+    high: float
+    shift: float = 0.0
+
+
+def joint_lower_bound(wagers: Sequence[Wager], alpha: float) -> float:
+    """As `Bets.lower_bound`, with the capital shared out among several kinds of values of the same mean.
+
+    >>> few, many = (Wager(Bets.of(np.full(n, 0.5)), 0.0, 1.0) for n in (3, 300))
+    >>> joint_lower_bound([few, many], alpha=0.05) > joint_lower_bound([few], alpha=0.05)
+    True
+    """
+    limit = math.log(1 / alpha)
+
+    def exceeds(mean: float) -> bool:
+        grown = [w.bets.log_capital(mean + w.shift, w.low, w.high) - math.log(len(wagers)) for w in wagers]
+        return float(np.logaddexp.reduce(grown)) > limit
+
+    below, above = max(w.low - w.shift for w in wagers), min(w.high - w.shift for w in wagers)
+    if not exceeds(below):
         return below
+    for _ in range(STEPS):
+        middle = (below + above) / 2
+        below, above = (middle, above) if exceeds(middle) else (below, middle)
+    return below

@@ -64,10 +64,10 @@ class WeightSums:
 
     @property
     def effective(self) -> float:
-        """The effective sample size, (sum of weights)^2 / (sum of squares), a mean over the slots."""
+        """The effective sample size, (sum of weights)^2 / (sum of squares): in rounds, as a mean over all slots."""
         with np.errstate(invalid="ignore", divide="ignore"):
             sizes = np.nan_to_num(self.sums[1] ** 2 / self.sums[2])
-        return float(sizes.mean()) if len(sizes) else 0.0
+        return self.rounds * float(sizes.sum()) / max(float(self.sums[0].sum()), 1.0)
 
     @property
     def share(self) -> float:
@@ -79,3 +79,13 @@ class WeightSums:
         """1 on average, less where the candidate shows what the log never does; of the last slot."""
         known = self.sums[0] > 0
         return float((self.sums[1][known] / self.sums[0][known])[-1]) if known.any() else float("nan")
+
+    @property
+    def excess(self) -> float:
+        """By how many of its standard errors the mean weight is above 1: far above, propensities are wrong."""
+        known = self.sums[0] > 0
+        if not known.any():
+            return 0.0
+        n, total, squares = (float(self.sums[i][known][-1]) for i in range(3))
+        error = np.sqrt(max(squares / n - (total / n) ** 2, 1e-12) / n)
+        return float((total / n - 1) / error)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 
 from treetop.arrays import Floats
-from treetop.evaluation.bets import Bets
+from treetop.evaluation.bets import Bets, Wager, joint_lower_bound
 from treetop.evaluation.doubly_robust import doubly_robust_terms
 from treetop.evaluation.interval import Interval, Moments
 from treetop.evaluation.ips import centred_terms, slate_terms, slot_terms
@@ -36,7 +36,7 @@ class WayTally:
     >>> even = Judged(one, one, one, np.ones(4), 0 * one, 0 * one, np.zeros((4, 1, 0)), one > 0)
     >>> way = WayTally.of(even, even.prefix_weights(), whole=False, baseline=np.zeros(1))
     >>> way.terms.mean, way.difference.mean, way.gap(most=1, confidence=0.95)
-    (1.0, 0.0, Interval(low=-1, high=1))
+    (1.0, 0.0, Interval(low=-1.0, high=1.0))
     """
 
     sums: WeightSums
@@ -76,21 +76,24 @@ class WayTally:
         `bound` is what no weight can exceed, if that is known.
         """
         alpha = (1 - confidence) / 2
-        if bound is None:
-            low = self.value.lower_bound(0, most, alpha)
-            return Interval(low, max(low, slots - self.complement.lower_bound(0, most, alpha)))
-        low = max(0.0, self.centred.lower_bound(-bound * most, most, alpha))
-        return Interval(low, max(low, min(slots, -self.centred.mirrored().lower_bound(-bound * most, 0, alpha))))
+        earned, missed = Wager(self.value, 0, most), Wager(self.complement, 0, most, slots)
+        above, below = [earned], [missed]
+        if bound is not None:
+            above.append(Wager(self.centred, -bound * most, most))
+            below.append(Wager(self.centred.mirrored(), -bound * most, 0))
+        low = max(0.0, joint_lower_bound(above, alpha))
+        return Interval(low, max(low, min(slots, -joint_lower_bound(below, alpha))))
 
     def gap(self, most: int, confidence: float, bound: float | None = None) -> Interval:
         """Of the difference to the reward of a round as it was served, at all times at once."""
         alpha = (1 - confidence) / 2
-        if bound is None:
-            low = self.better.lower_bound(-most, most, alpha)
-            return Interval(low, max(low, -self.worse.lower_bound(-most, most, alpha)))
-        least = -(bound + 1) * most
-        low = self.centred_gap.lower_bound(least, most, alpha)
-        return Interval(low, max(low, -self.centred_gap.mirrored().lower_bound(least, most, alpha)))
+        above, below = [Wager(self.better, -most, most)], [Wager(self.worse, -most, most)]
+        if bound is not None:
+            least = -(bound + 1) * most
+            above.append(Wager(self.centred_gap, least, most))
+            below.append(Wager(self.centred_gap.mirrored(), least, most))
+        low = joint_lower_bound(above, alpha)
+        return Interval(low, max(low, -joint_lower_bound(below, alpha)))
 
 
 @dataclass(frozen=True, eq=False)

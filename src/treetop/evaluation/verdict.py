@@ -16,6 +16,7 @@ from treetop.evaluation.tally import SLATE, SLOTS, Tally, WayTally, node_way
 
 ENOUGH_SLATES, ENOUGH = 1_000, 100  # effective sample sizes
 SUPPORTED = 0.9  # a mean weight below this says that much of what the candidate shows was never logged
+TOO_FAR = 6  # standard errors of the mean weight: then it is no chance
 FAR = 1_000  # times as many visits as there are: beyond it a number says nothing
 ASSUMES = {
     SLATE: "nothing",
@@ -179,6 +180,9 @@ def _notes(found: WayTally, enough: bool, way: str) -> tuple[str, ...]:
     if found.sums.mean_weight < SUPPORTED:
         missing = 1 - found.sums.mean_weight
         notes.append(f"about {missing:.0%} of what it would show was hardly ever shown, and may bring anything")
+    if found.sums.excess > TOO_FAR:
+        weights = f"{found.sums.mean_weight:.2f}"
+        notes.append(f"weights are {weights} on average, and should be 1: propensities or chances are wrong")
     if way not in (SLATE, SLOTS):
         notes.append("biased if arms of one node do not earn alike")
     return tuple(notes)
