@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from treetop.bandit.bandit import Bandit
 from treetop.bandit.evaluation import Evaluation, evaluate
 from treetop.cli.folder import Folder, LogAt
 from treetop.cli.log import moment
-from treetop.cli.options import Json
+from treetop.cli.options import Json, grouped
 from treetop.cli.output import console, draw, errors
 from treetop.effort import Effort
 from treetop.evaluation.picture import draw_results
@@ -28,12 +29,20 @@ SINCE_HELP = "Only visits from then on: 2025-01-31 or 2025-01-31T12:00+01:00; UT
 BOUND_HELP = "What no weight can exceed, if propensities have a floor; narrows the intervals."
 
 
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """Which visits count, and how sure the intervals are."""
+
+    since: Annotated[str | None, typer.Option(help=SINCE_HELP)] = None
+    confidence: Annotated[float, typer.Option(help="Of the intervals, which hold at all times at once.")] = 0.95
+    weight_bound: Annotated[float | None, typer.Option(help=BOUND_HELP)] = None
+
+
+@grouped
 def evaluate_(
     folder: Folder,
     policy: Annotated[list[str], typer.Option("--policy", help=POLICY_HELP)],
-    since: Annotated[str | None, typer.Option(help=SINCE_HELP)] = None,
-    confidence: Annotated[float, typer.Option(help="Of the intervals, which hold at all times at once.")] = 0.95,
-    weight_bound: Annotated[float | None, typer.Option(help=BOUND_HELP)] = None,
+    options: EvaluationOptions,
     picture: Annotated[Path | None, typer.Option(help="Where to draw it, such as results.png.")] = None,
     log: LogAt = None,
     as_json: Json = False,
@@ -42,7 +51,7 @@ def evaluate_(
 
     Example: treetop evaluate shop --policy strategy=greedy --policy beam=30 --policy model=000012
     """
-    begin = None if since is None else moment("--since", since)
+    begin = None if options.since is None else moment("--since", options.since)
     columns = TextColumn("evaluated"), BarColumn(), TextColumn("{task.completed:>9,} visits"), TimeRemainingColumn()
     with (
         Bandit.open(folder, log) as bandit,
@@ -50,7 +59,8 @@ def evaluate_(
     ):
         task = bars.add_task("evaluated", total=None)
         effort = Effort(progress=lambda done, total: bars.update(task, completed=done, total=total))
-        found = evaluate(bandit, policy, since=begin, confidence=confidence, weight_bound=weight_bound, effort=effort)
+        sure, bound = options.confidence, options.weight_bound
+        found = evaluate(bandit, policy, since=begin, confidence=sure, weight_bound=bound, effort=effort)
     drawn = None
     if picture is not None:
         drawn = draw(lambda path: draw_results(found.candidates, found.served, path), picture)
@@ -63,6 +73,9 @@ def evaluate_(
 
 
 def _print(found: Evaluation) -> None:
+    if found.rounds == 0:
+        console.print("There are no visits with rewards to judge by.")
+        return
     words = f"{found.rounds:,} visits brought {found.served} each as served ({found.confidence:.0%} intervals)."
     console.print(words, highlight=False, markup=False)
     if found.differing:
