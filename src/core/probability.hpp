@@ -38,36 +38,93 @@ class Assessor : Explorer {
 public:
     explicit Assessor(const Model& model) : model_(model) {}
 
-    // `groups` are D nodes for each arm, one of a cut through the tree each.
-    void operator()(Decider& decider, const Row& x, const Ask& ask, const Eligible& eligible,
+    // For several ways to explore what one search found: they differ in `explore` and `strategy` alone. `groups` are D
+    // nodes for each arm, one of a cut through the tree each.
+    void operator()(Decider& decider, const Row& x, std::span<const Ask> asks, const Eligible& eligible,
                     std::span<const std::int32_t> arms, std::span<const std::int32_t> groups, std::size_t row,
-                    Chances& out) {
-        const auto& all = decider.search(x, ask.width, static_cast<std::size_t>(ask.k), eligible);
-        begin(decider, all, ask, eligible);
-        const std::size_t slots = std::min(arms.size(), static_cast<std::size_t>(slots_));
-        for (std::size_t s = 0; s < slots && arms[s] >= 0; ++s) {
+                    std::span<Chances> out) {
+        const auto& all = decider.search(x, asks[0].width, static_cast<std::size_t>(asks[0].k), eligible);
+        locate(decider, all, eligible, arms);
+        share_out(all, eligible, arms, groups);
+        for (std::size_t j = 0; j < asks.size(); ++j) {
+            begin(decider, all, asks[j], eligible);
+            assess(all, arms, row, out[j]);
+        }
+    }
+
+private:
+    // Which effective arm stands for each given arm, and how many arms that may show; -1 for one that cannot be shown.
+    void locate(const Decider& decider, std::span<const Candidate> all, const Eligible& eligible,
+                std::span<const std::int32_t> arms) {
+        const auto& tree = model_.tree;
+        first_.resize(all.size());
+        last_.resize(all.size());
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            first_[i] = all[i].node ? tree.begin[all[i].id] : tree.position_of[all[i].id];
+            last_[i] = all[i].node ? tree.end[all[i].id] : first_[i] + 1;
+        }
+        standing_.clear();
+        below_.clear();
+        for (const std::int32_t arm : arms) {
+            if (arm < 0) break;
+            const std::int32_t position = tree.position_of[arm];
+            std::int32_t found = -1, below = 1;
+            if (eligible.count(position, position + 1) > 0)
+                for (std::size_t i = 0; i < all.size(); ++i)
+                    if (first_[i] <= position && position < last_[i]) found = static_cast<std::int32_t>(i);
+            if (found >= 0 && all[found].node) below = decider.arms_below(all[found].id, eligible);
+            standing_.push_back(found);
+            below_.push_back(below);
+        }
+    }
+
+    // Which part of what each effective arm may show is in the group of each given arm: for slot, grouping, candidate.
+    void share_out(std::span<const Candidate> all, const Eligible& eligible, std::span<const std::int32_t> arms,
+                   std::span<const std::int32_t> groups) {
+        const auto& tree = model_.tree;
+        D_ = groups.size() / tree.arms();
+        shares_.assign(standing_.size() * D_ * all.size(), 0.0);
+        double* share = shares_.data();
+        for (std::size_t s = 0; s < standing_.size(); ++s)
+            for (std::size_t d = 0; d < D_; ++d, share += all.size()) {
+                const std::int32_t group = groups[d * tree.arms() + static_cast<std::size_t>(arms[s])];
+                const std::int32_t begin = tree.begin[group], end = tree.end[group];
+                for (std::size_t i = 0; i < all.size(); ++i)
+                    if (begin < last_[i] && first_[i] < end)
+                        share[i] = begin <= first_[i] && last_[i] <= end ? 1.0 : part(all[i], begin, end, eligible);
+            }
+    }
+
+    // Of a node's eligible arms, those at some of its positions.
+    double part(const Candidate& node, std::int32_t begin, std::int32_t end, const Eligible& eligible) const {
+        const std::int32_t first = model_.tree.begin[node.id], last = model_.tree.end[node.id];
+        return static_cast<double>(eligible.count(begin, end)) / eligible.below(node.id, first, last);
+    }
+
+    // The slots of one row, after begin().
+    void assess(std::span<const Candidate> all, std::span<const std::int32_t> arms, std::size_t row, Chances& out) {
+        const std::size_t slots = std::min(standing_.size(), static_cast<std::size_t>(slots_));
+        for (std::size_t s = 0; s < slots; ++s) {
             const std::size_t at = row * arms.size() + s;
             distribute(static_cast<std::int64_t>(s));
             for (std::size_t i = 0; i < p_.size(); ++i)
                 out.expected[at] += p_[i] * static_cast<double>(all[in_play_[i]].score);
-            for (std::size_t d = 0; d < out.D; ++d) {
-                const std::int32_t group = groups[d * model_.tree.arms() + static_cast<std::size_t>(arms[s])];
-                for (std::size_t i = 0; i < p_.size(); ++i)
-                    if (p_[i] > 0) out.grouped[at * out.D + d] += p_[i] * share(all[in_play_[i]], group, eligible);
+            for (std::size_t d = 0; d < D_; ++d) {
+                const double* share = shares_.data() + (s * D_ + d) * all.size();
+                for (std::size_t i = 0; i < p_.size(); ++i) out.grouped[at * D_ + d] += p_[i] * share[in_play_[i]];
             }
-            const std::int32_t candidate = standing_for(all, arms[s], eligible);
+            const std::int32_t candidate = standing_[s];
             if (candidate < 0) continue;  // nothing leaves the play
             const Candidate& shown = all[candidate];
             out.nodes[at] = shown.node ? shown.id : -1;
             out.score[at] = shown.score;
             if (taken(candidate)) continue;
             out.probability[at] = p_[place_[candidate]];
-            if (shown.node) out.probability[at] /= decider.arms_below(shown.id, eligible);
+            if (shown.node) out.probability[at] /= below_[s];
             step(candidate);
         }
     }
 
-private:
     void begin(Decider& decider, std::span<const Candidate> all, const Ask& ask, const Eligible& eligible) {
         strategy_ = ask.strategy;
         Budget& budget = strategy_.budget;
@@ -149,32 +206,6 @@ private:
         take(candidate, 0, false);
     }
 
-    // The effective arm that is an arm or has it below: there is one if the arm is eligible, since they part the arms.
-    std::int32_t standing_for(std::span<const Candidate> all, std::int32_t arm, const Eligible& eligible) const {
-        const std::int32_t position = model_.tree.position_of[arm];
-        if (eligible.count(position, position + 1) == 0) return -1;
-        for (std::size_t i = 0; i < all.size(); ++i)
-            if (all[i].node ? below(all[i].id, position) : all[i].id == arm) return static_cast<std::int32_t>(i);
-        return -1;
-    }
-
-    bool below(std::int32_t node, std::int32_t position) const {
-        return model_.tree.begin[node] <= position && position < model_.tree.end[node];
-    }
-
-    // Which part of what a candidate may show lies below a node.
-    double share(const Candidate& candidate, std::int32_t group, const Eligible& eligible) const {
-        const auto& tree = model_.tree;
-        const std::int32_t begin = tree.begin[group], end = tree.end[group];
-        if (!candidate.node) return below(group, tree.position_of[candidate.id]) ? 1.0 : 0.0;
-        const std::int32_t first = std::max(begin, tree.begin[candidate.id]);
-        const std::int32_t last = std::min(end, tree.end[candidate.id]);
-        if (first >= last) return 0;
-        if (begin <= tree.begin[candidate.id] && tree.end[candidate.id] <= end) return 1;
-        return static_cast<double>(eligible.count(first, last)) /
-               eligible.below(candidate.id, tree.begin[candidate.id], tree.end[candidate.id]);
-    }
-
     const Model& model_;
     Strategy strategy_;
     std::int64_t slots_ = 0, greedy_ = 0, next_best_ = 0;
@@ -183,6 +214,10 @@ private:
     double evaluation_ = 0, ordinary_ = 1;
     std::size_t best_place_ = 0;
     std::vector<double> p_;
+    std::vector<std::int32_t> first_, last_;      // of each candidate: the positions of its arms
+    std::vector<std::int32_t> standing_, below_;  // of each given arm
+    std::size_t D_ = 0;
+    std::vector<double> shares_;
 };
 
 }  // namespace treetop

@@ -21,7 +21,7 @@ from treetop import Budgeted, Policy, _core
 from treetop.arrays import as_rows
 from treetop.bandit.growth import grow
 from treetop.policy.eligibility import EVERY_ARM, Eligible
-from treetop.policy.probability import slot_chances
+from treetop.policy.probability import shared_chances, slot_chances
 from treetop.policy.search import search as search_model
 
 NO_LIST, NO_ROWS = np.zeros(0, np.int32), np.zeros(0, np.int64)
@@ -119,6 +119,19 @@ def test_the_slow_path_is_a_twin_of_the_native_one(
             np.testing.assert_allclose(getattr(fast, name), getattr(slow, name), rtol=1e-5, atol=1e-9, err_msg=name)
 
 
+def test_policies_that_search_alike_share_it(problem: Problem, pooled: treetop.Model) -> None:
+    rng, x = np.random.default_rng(3), as_rows(problem.X[:60])
+    arms = np.array([rng.permutation(64)[:3] for _ in range(60)], np.int32)
+    cut = pooled.tree.leaf_of[None]
+    ways: list[Any] = [*HOW, Halving()]
+    policies = [Policy(3, e, beam, how) for how in ways for e in (1, 3) for beam in (1, 4)]
+    together = shared_chances(policies, pooled, x, arms, EVERY_ARM, cut)
+    for policy, found in zip(policies, together, strict=True):
+        alone = slot_chances(policy, pooled, x, arms, EVERY_ARM, cut)
+        for name in ("probability", "nodes", "score", "expected", "grouped"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(alone, name))
+
+
 # -------------------- against the enumerated twin
 
 
@@ -128,8 +141,8 @@ def native(case: Case, arms: Any, k: int, explore: int, how: tuple[int, Any], be
     n, width = arms.shape
     rows = np.arange(n + 1, dtype=np.int64) * len(index), np.tile(index, n), np.tile(value, n)
     positions = case.eligible.positions(case.model.tree)
-    ask: Any = k, explore, beam, -1.0, *how, case.eligible.kind, positions, NO_ROWS, 1, None, NO_LIST
-    return _core.slot_probabilities(engine(case.model), *rows, arms.reshape(-1).astype(np.int32), width, *ask)[0]
+    ask: Any = k, beam, -1.0, [(explore, *how)], case.eligible.kind, positions, NO_ROWS, 1, None, NO_LIST
+    return _core.slot_probabilities(engine(case.model), *rows, arms.reshape(-1).astype(np.int32), width, *ask)[0][0]
 
 
 RATES = [(0, 0.0), (1, 0.0), (1, 3.0), (1, 1e4), (2, 2.0), (3, 0.3), (3, 1.0)]
@@ -256,7 +269,7 @@ def test_wrong_arms_are_refused(problem: Problem, learned: treetop.Model, arms: 
 def test_the_core_refuses_what_does_not_fit(problem: Problem, learned: treetop.Model) -> None:
     def ask(arms: Any, groups: Any = NO_LIST) -> None:
         x = as_rows(problem.X[:1])
-        rest: Any = 3, 1, 10, -1.0, 0, 0.0, 0, NO_LIST, NO_ROWS, 1, None, groups
+        rest: Any = 3, 10, -1.0, [(1, 0, 0.0)], 0, NO_LIST, NO_ROWS, 1, None, groups
         _core.slot_probabilities(learned.engine, x.start, x.index, x.value, np.array(arms, np.int32), 1, *rest)
 
     with pytest.raises(ValueError, match="2 arms for 1 contexts"):

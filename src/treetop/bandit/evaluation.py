@@ -11,7 +11,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 from treetop.arrays import Bools, Floats, Ints, check_float
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.candidates import CandidatePolicy
+from treetop.bandit.config import PolicyConfig
 from treetop.bandit.logged_batches import CHUNK, ArmSets, LoggedBatch, batches
 from treetop.bandit.snapshot import tree_id
 from treetop.effort import Effort
@@ -27,9 +28,8 @@ from treetop.evaluation.judged import Judged
 from treetop.evaluation.tally import Tally
 from treetop.evaluation.verdict import CandidateResult, Estimate, judge
 from treetop.model.model import Model
-from treetop.policy.eligibility import Eligible
 from treetop.policy.policy import Policy
-from treetop.policy.probability import NO_GROUPS, SlotChances, slot_chances
+from treetop.policy.probability import NO_GROUPS, SlotChances, shared_chances
 from treetop.tree.tree import Tree
 
 MODELS = 8  # that are in memory at a time; their files are mapped
@@ -146,12 +146,8 @@ class _Reading:
             batch = batch.part(seen)
         if len(batch) == 0:
             return Tally()
-        groups, served = NO_GROUPS, None
-        if batch.model in self.kept:
-            groups = self.cuts(batch.model)
-            served = self._chances(batch, batch.policy.make_policy(), batch.model, groups)
-            exact = np.isclose(served.probability, batch.propensities, rtol=1e-6, atol=0) | (batch.arms < 0)
-            self.differing += int((~exact).any(axis=1).sum())
+        kept = batch.model in self.kept
+        asked: dict[str, list[int]] = {}  # candidates by the model that they decide with
         for i, candidate in enumerate(self.candidates):
             name = candidate.model or batch.model
             if name not in self.kept:
@@ -159,29 +155,44 @@ class _Reading:
             elif candidate.model is not None and self.model(name).epoch > batch.epoch:
                 self.left_out[i][TAUGHT] += len(batch)
             else:
-                policy = candidate.applied(batch.policy).make_policy()
-                same = served is not None and self.tree(name) == self.tree(batch.model)
-                chances = self._chances(batch, policy, name, groups if same else NO_GROUPS)
+                asked.setdefault(name, []).append(i)
+        served = None
+        for name in sorted(asked.keys() | ({batch.model} if kept else set()), key=lambda name: name != batch.model):
+            mine = asked.get(name, [])
+            policies = [self._policy(self.candidates[i].applied(batch.policy)) for i in mine]
+            same = kept and self.tree(name) == self.tree(batch.model)
+            own = [self._policy(batch.policy)] if name == batch.model else []
+            found = self._chances(batch, [*own, *policies], name, self.cuts(name) if same else NO_GROUPS)
+            if own:
+                served = found.pop(0)
+                self._compare(batch, served)
+            for i, policy, chances in zip(mine, policies, found, strict=True):
                 judged = judged_rounds(batch, policy.k, chances, served if same else None)
                 self.tallies[i] += Tally.of(judged, self.tallies[i].baseline())
         nothing = np.zeros_like(batch.rewards)
-        own = SlotChances(batch.propensities, batch.arms, nothing, nothing, _nothing(batch))
-        return Tally.of(judged_rounds(batch, batch.arms.shape[1], own, None))
+        as_logged = SlotChances(batch.propensities, batch.arms, nothing, nothing, _nothing(batch))
+        return Tally.of(judged_rounds(batch, batch.arms.shape[1], as_logged, None))
 
-    def _chances(self, batch: LoggedBatch, policy: Policy, name: str, groups: Ints) -> SlotChances:
-        model = self.model(name)
-        slots = min(policy.k, batch.arms.shape[1])
-        arms = batch.arms[:, :slots]
-        known = np.minimum(arms, model.n_arms - 1).astype(np.int32)  # the model may be older than the arm
-        policy = Policy(policy.k, policy.explore, policy.beam, policy.strategy, policy.beta, self.effort.threads)
-        found = slot_chances(policy, model, batch.x, known, self._allowed(batch, name), groups)
-        if (arms == known).all():
-            return found
-        shown = np.cumsum(arms != known, axis=1) == 0
-        return SlotChances(found.probability * shown, found.nodes, found.score, found.expected, found.grouped)
+    def _policy(self, config: PolicyConfig) -> Policy:
+        return replace(config.make_policy(), threads=self.effort.threads)
 
-    def _allowed(self, batch: LoggedBatch, name: str) -> Eligible:
-        return self.sets(name).of(batch.events)
+    def _compare(self, batch: LoggedBatch, served: SlotChances) -> None:
+        exact = np.isclose(served.probability, batch.propensities, rtol=1e-6, atol=0) | (batch.arms < 0)
+        self.differing += int((~exact).any(axis=1).sum())
+
+    def _chances(self, batch: LoggedBatch, policies: list[Policy], name: str, groups: Ints) -> list[SlotChances]:
+        """Of each policy, for as many of the slots as it has."""
+        model, allowed = self.model(name), self.sets(name).of(batch.events)
+        known = np.minimum(batch.arms, model.n_arms - 1).astype(np.int32)  # the model may be older than an arm
+        shown = np.cumsum(batch.arms != known, axis=1) == 0
+        found: dict[int, SlotChances] = {}
+        for slots in {min(policy.k, known.shape[1]) for policy in policies}:
+            mine = [i for i, policy in enumerate(policies) if min(policy.k, known.shape[1]) == slots]
+            arms = np.ascontiguousarray(known[:, :slots])
+            chances = shared_chances([policies[i] for i in mine], model, batch.x, arms, allowed, groups)
+            for i, c in zip(mine, chances, strict=True):
+                found[i] = replace(c, probability=c.probability * shown[:, :slots])
+        return [found[i] for i in range(len(policies))]
 
 
 def cuts(tree: Tree) -> Ints:

@@ -12,6 +12,7 @@ are in each (docs/learner.md).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -80,30 +81,54 @@ def slot_chances(
     >>> bool((chances.probability == shown.propensities).all())
     True
     """
-    if not is_native(policy.strategy):
-        return _slowly(policy, model, x, arms, allowed, groups)
-    kind, rate = policy.strategy.native(model.n_seen)
-    found = _core.slot_probabilities(
-        model.engine,
-        x.start,
-        x.index,
-        x.value,
-        np.ascontiguousarray(arms).reshape(-1),
-        arms.shape[1],
-        policy.k,
-        policy.explore,
-        policy.beam,
-        -1.0 if policy.beta is None else policy.beta,
-        kind,
-        rate,
-        allowed.kind,
-        allowed.positions,
-        allowed.start,
-        policy.threads,
-        allowed.mask,
-        np.ascontiguousarray(groups).reshape(-1),
-    )
-    return SlotChances(*found)
+    return shared_chances([policy], model, x, arms, allowed, groups)[0]
+
+
+def shared_chances(
+    policies: Sequence[PolicySettings], model: Model, x: Rows, arms: Ints, allowed: Eligible, groups: Ints = NO_GROUPS
+) -> list[SlotChances]:
+    """`slot_chances` of several policies; those that search alike (k, beam and beta) share their searches.
+
+    >>> from treetop.arrays import as_rows
+    >>> from treetop.policy.eligibility import EVERY_ARM
+    >>> from treetop.policy.policy import Policy
+    >>> from treetop.tree.tree import Tree
+    >>> X = np.eye(4, dtype=np.float32)
+    >>> model, arms = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X), np.zeros((4, 1), np.int32)
+    >>> even, greedy = shared_chances([Policy(1, 1), Policy(1, 0)], model, as_rows(X), arms, EVERY_ARM)
+    >>> even.probability[0], greedy.probability[0]
+    (array([0.25]), array([1.]))
+    """
+    found: dict[int, SlotChances] = {}
+    alike: dict[tuple[int, int, float, int], list[int]] = {}
+    for place, policy in enumerate(policies):
+        if is_native(policy.strategy):
+            beta = -1.0 if policy.beta is None else policy.beta
+            alike.setdefault((policy.k, policy.beam, beta, policy.threads), []).append(place)
+        else:
+            found[place] = _slowly(policy, model, x, arms, allowed, groups)
+    for (k, beam, beta, threads), places in alike.items():
+        ways = [(policies[i].explore, *policies[i].strategy.native(model.n_seen)) for i in places]
+        chances = _core.slot_probabilities(
+            model.engine,
+            x.start,
+            x.index,
+            x.value,
+            np.ascontiguousarray(arms).reshape(-1),
+            arms.shape[1],
+            k,
+            beam,
+            beta,
+            ways,
+            allowed.kind,
+            allowed.positions,
+            allowed.start,
+            threads,
+            allowed.mask,
+            np.ascontiguousarray(groups).reshape(-1),
+        )
+        found |= {place: SlotChances(*each) for place, each in zip(places, chances, strict=True)}
+    return [found[place] for place in range(len(policies))]
 
 
 def given_arms(arms: Any, n: int, model: Model, k: int) -> Ints:
