@@ -1,8 +1,8 @@
 """treetop: top-k contextual bandits over millions of arms.
 
 The packages read in the order of a decision's path: tree, model, policy, log, learning; data, simulation, experiments,
-report, paper; bandit, service, bench, cli. Each one's docstring says which question it answers; docs/design.md is the
-map. Whatever a public function takes or returns can be named from here.
+report, paper; evaluation, bandit, service, bench, cli. Each one's docstring says which question it answers;
+docs/design.md is the map. Whatever a public function takes or returns can be named from here.
 """
 
 from treetop._version import __version__ as __version__
