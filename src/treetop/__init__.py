@@ -22,6 +22,7 @@ from treetop.bandit.config import (
     TreeConfig,
 )
 from treetop.bandit.evaluation import Evaluation, evaluate
+from treetop.bandit.policy_search import PolicySearch, search_policies
 from treetop.bandit.results import RefitResult, ServedDecision, ServedSlot
 from treetop.client import Client
 from treetop.data.datasets import Dataset, Stream, load
@@ -132,6 +133,7 @@ __all__ = [
     "Observer",
     "Policy",
     "PolicyConfig",
+    "PolicySearch",
     "Pooled",
     "PooledState",
     "Preset",
@@ -147,6 +149,7 @@ __all__ = [
     "run",
     "ScoresAllArms",
     "Scenario",
+    "search_policies",
     "ServedDecision",
     "ServedSlot",
     "ServiceError",

@@ -178,6 +178,43 @@ def test_nothing_to_judge_by(tmp_path: Path) -> None:
         assert result.per_visit.high > 1.5, "what was never shown may bring anything"
 
 
+def test_parameters_are_those_of_the_strategy_that_served(shop: Bandit) -> None:
+    found = evaluate(shop, ["epsilon=0.1", "strategy=epsilon,epsilon=0.1"])
+    assert found.candidates[0].per_visit == found.candidates[1].per_visit
+    with pytest.raises(ValueError, match="epsilon has no 'C'"):
+        evaluate(shop, ["C=2"])
+
+
+def test_a_search_chooses_by_one_stretch_and_confirms_by_the_other(shop: Bandit) -> None:
+    found = treetop.search_policies(shop)
+    assert (found.searched.rounds, found.held_out.rounds) == (2800, 1200)
+    names = [candidate.name for candidate in found.searched.candidates]
+    assert names == [
+        "strategy=greedy",
+        "explore=0",
+        "explore=1",
+        "beam=2",
+        "beam=8",
+        "beam=12",
+        "epsilon=0.25",
+        "epsilon=1.0",
+    ]
+    lows = {candidate.name: candidate.difference.low for candidate in found.searched.candidates}
+    assert found.chosen == max(lows, key=lambda name: lows[name])
+    assert found.held_out.candidates[0].name == found.chosen
+    assert found.held_out.candidates[0].verdict == "better"
+    late = treetop.search_policies(shop.folder.path, since=shop.event("visit-2000").event.time, held_out=0.5)
+    assert (late.searched.rounds, late.held_out.rounds) == (1000, 1000)
+
+
+def test_a_search_needs_visits(tmp_path: Path) -> None:
+    with make(tmp_path) as bandit:
+        with pytest.raises(ValueError, match="there are no visits with rewards to choose by"):
+            treetop.search_policies(bandit)
+        with pytest.raises(ValueError, match="held_out is 1"):
+            treetop.search_policies(bandit, held_out=1.0)
+
+
 @pytest.mark.parametrize(
     ("policy", "says"),
     [

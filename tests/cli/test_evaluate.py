@@ -63,9 +63,20 @@ def test_since(shop: str) -> None:
     assert "no visits with rewards to judge by" in call("evaluate", shop, *words[:4]).output
 
 
+def test_search(shop: str) -> None:
+    text = " ".join(call("evaluate", shop, "--search").output.split())
+    assert "Best of them:" in text
+    assert "newer visits, which did not choose it" in text
+    found = json.loads(call("evaluate", shop, "--search", "--json").output)
+    assert found["chosen"] in [candidate["name"] for candidate in found["searched"]["candidates"]]
+    assert found["held_out"]["rounds"] == 180
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        ((), "give --policy, once or more, or --search"),
+        (("--policy", "beam=3", "--search"), "give --policy, once or more, or --search"),
         (("--policy", "beam=0"), "beam is 0; it must lie in [1, 2147483647]"),
         (("--policy", "model=000099"), "there is no model '000099'; kept are 000000, 000001"),
         (("--policy", "beam=30", "--since", "soon"), "--since is 'soon'; a date such as 2025-01-31"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from treetop.bandit.config import PolicyConfig
+from treetop.policy.policy import MAX_SLOTS
 
 SETTINGS = ("k", "explore", "beam", "beta", "strategy")
 
@@ -35,7 +36,8 @@ class CandidatePolicy:
         model = pairs.pop("model", None)
         settings = {name: pairs.pop(name) for name in SETTINGS if name in pairs}
         made = cls(settings, pairs, None if model is None else str(model))
-        made.applied(PolicyConfig())  # refuses what no policy has
+        checked = made if "strategy" in settings else replace(made, parameters={})  # else it depends on the visit
+        checked.applied(PolicyConfig(k=MAX_SLOTS))  # refuses what no policy has
         return made
 
     @property
@@ -54,7 +56,9 @@ class CandidatePolicy:
             return served
         kept = {} if "strategy" in self.settings else served.parameters
         k = self.settings.get("k", served.k)
-        explore = self.settings.get("explore", min(served.explore, k) if isinstance(k, int) else served.explore)
+        explore = self.settings.get("explore", served.explore)
+        if isinstance(k, int) and not {"k", "explore"} <= self.settings.keys():
+            explore = min(explore, k)
         new = {**self.settings, "explore": explore, "parameters": {**kept, **self.parameters}}
         return replace(served, **new)
 

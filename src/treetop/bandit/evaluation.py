@@ -62,6 +62,7 @@ def evaluate(
     candidates: Sequence[CandidatePolicy | str | Mapping[str, Any]],
     *,
     since: float | None = None,
+    until: float | None = None,
     confidence: float = 0.95,
     weight_bound: float | None = None,
     effort: Effort = Effort(),  # noqa: B008
@@ -69,9 +70,9 @@ def evaluate(
     """What other policies would have earned on the visits in the log of a bandit, or of its folder.
 
     A candidate is the settings of each visit with some of them replaced: "strategy=greedy", "beam=30",
-    "explore=1,model=000012" or the same as a mapping. Visits before `since` (seconds since 1970) are left out, and
-    those without an observed reward; a slot without one counts as 0. `weight_bound` is for logs whose propensities
-    have a floor, see docs/evaluation.md. Intervals hold at all times at once.
+    "explore=1,model=000012" or the same as a mapping. Visits before `since` and from `until` on (seconds since 1970)
+    are left out, and those without an observed reward; a slot without one counts as 0. `weight_bound` is for logs whose
+    propensities have a floor, see docs/evaluation.md. Intervals hold at all times at once.
 
     >>> import tempfile
     >>> rng = np.random.default_rng(0)
@@ -88,22 +89,21 @@ def evaluate(
     """
     if not isinstance(log, Bandit):
         with Bandit.open(log) as bandit:
-            return evaluate(
-                bandit, candidates, since=since, confidence=confidence, weight_bound=weight_bound, effort=effort
-            )
+            options = {"since": since, "until": until, "weight_bound": weight_bound}
+            return evaluate(bandit, candidates, confidence=confidence, effort=effort, **options)
     check_float("confidence", confidence, 0.5, 1 - 1e-9)
     if weight_bound is not None:
         check_float("weight_bound", weight_bound, 1)
     wanted = [CandidatePolicy.of(candidate) for candidate in candidates]
     reading = _Reading(log, wanted, effort)
-    served = Tally()
+    served, begin, end = Tally(), -math.inf if since is None else since, math.inf if until is None else until
     summary = log.log.summary()
     total, done = summary.counts.decisions - summary.counts.forgotten, 0
     rewards = log.config.rewards
     overdue = time.time() - rewards.reward_wait
     for chunk in log.log.entries(summary, CHUNK):
         done += len(chunk)
-        new = [entry for entry in chunk if since is None or entry.stored.event.time >= since]
+        new = [entry for entry in chunk if begin <= entry.stored.event.time < end]
         for batch in batches(new, log.vocabulary.columns, overdue, rewards.default_reward):
             served += reading.judge(batch)
         if effort.progress is not None:

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.evaluation import Evaluation, evaluate
+from treetop.bandit.policy_search import PolicySearch, search_policies
 from treetop.cli.folder import Folder, LogAt
 from treetop.cli.log import moment
 from treetop.cli.options import Json, grouped
@@ -26,6 +27,7 @@ POLICY_HELP = (
     "strategy=igw,C=2 or model=000012; repeatable."
 )
 SINCE_HELP = "Only visits from then on: 2025-01-31 or 2025-01-31T12:00+01:00; UTC if it is bare."
+SEARCH_HELP = "Judge the neighbours of the settings that serve, and confirm the best on the newest visits."
 BOUND_HELP = "What no weight can exceed, if propensities have a floor; narrows the intervals."
 
 
@@ -41,8 +43,9 @@ class EvaluationOptions:
 @grouped
 def evaluate_(
     folder: Folder,
-    policy: Annotated[list[str], typer.Option("--policy", help=POLICY_HELP)],
     options: EvaluationOptions,
+    policy: Annotated[list[str] | None, typer.Option("--policy", help=POLICY_HELP)] = None,
+    search: Annotated[bool, typer.Option("--search", help=SEARCH_HELP)] = False,
     picture: Annotated[Path | None, typer.Option(help="Where to draw it, such as results.png.")] = None,
     log: LogAt = None,
     as_json: Json = False,
@@ -51,25 +54,42 @@ def evaluate_(
 
     Example: treetop evaluate shop --policy strategy=greedy --policy beam=30 --policy model=000012
     """
+    if bool(policy) == search:
+        raise ValueError("give --policy, once or more, or --search")
     begin = None if options.since is None else moment("--since", options.since)
+    sure, bound = options.confidence, options.weight_bound
     columns = TextColumn("evaluated"), BarColumn(), TextColumn("{task.completed:>9,} visits"), TimeRemainingColumn()
+    searched: PolicySearch | None = None
     with (
         Bandit.open(folder, log) as bandit,
         Progress(*columns, console=errors, disable=as_json, transient=True) as bars,
     ):
         task = bars.add_task("evaluated", total=None)
         effort = Effort(progress=lambda done, total: bars.update(task, completed=done, total=total))
-        sure, bound = options.confidence, options.weight_bound
-        found = evaluate(bandit, policy, since=begin, confidence=sure, weight_bound=bound, effort=effort)
+        if search:
+            searched = search_policies(bandit, since=begin, confidence=sure, effort=effort)
+            found = searched.searched
+        else:
+            found = evaluate(bandit, policy or [], since=begin, confidence=sure, weight_bound=bound, effort=effort)
     drawn = None
     if picture is not None:
         drawn = draw(lambda path: draw_results(found.candidates, found.served, path), picture)
     if as_json:
-        print(json.dumps({**found.to_dict(), "picture": drawn}))
+        print(json.dumps({**(searched or found).to_dict(), "picture": drawn}))
         return
     _print(found)
+    if searched is not None:
+        _print_confirmed(searched)
     if picture is not None:
         console.print(drawn or "No picture: matplotlib is not installed (pip install 'treetop-bandits[plot]').")
+
+
+def _print_confirmed(found: PolicySearch) -> None:
+    words = f"Best of them: {found.chosen}. On {found.held_out.rounds:,} newer visits, which did not choose it:"
+    console.print(words, highlight=False, markup=False, soft_wrap=True)
+    for result in found.held_out.candidates:
+        words = f"{result.per_visit} a visit, {result.difference.value:+.3f} against served: {result.verdict}."
+        console.print(words, highlight=False, markup=False, soft_wrap=True)
 
 
 def _print(found: Evaluation) -> None:
