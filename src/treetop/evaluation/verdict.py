@@ -2,8 +2,9 @@
 
 The rule. Ways are ordered by what they assume: whole slates (nothing), slots (a slot's reward does not depend on those
 below it), nodes (arms of one node earn alike). The first is taken whose effective sample size is large enough: 1,000
-rounds for slates, 100 for the others. It looks at weights alone, never at rewards. If none is, slots are reported, and
-said to be too few.
+rounds for slates, which must also have a mean weight of at least 0.9, so that the log has nearly all that the candidate
+shows; 100 for the others. It looks at weights alone, never at rewards. If none is, slots are reported, and said to be
+too few.
 """
 
 from __future__ import annotations
@@ -83,8 +84,12 @@ def chosen_way(tally: Tally) -> tuple[str, bool]:
     """
     nodes = [node_way(height) for height in range(9) if node_way(height) in tally.ways]
     for name in (SLATE, SLOTS, *nodes):
-        wanted = ENOUGH_SLATES if name == SLATE else ENOUGH
-        if name in tally.ways and tally.ways[name].sums.effective >= wanted:
+        if name not in tally.ways:
+            continue
+        sums = tally.ways[name].sums
+        if sums.effective >= ENOUGH and name != SLATE:
+            return name, True
+        if sums.effective >= ENOUGH_SLATES and sums.mean_weight >= SUPPORTED:
             return name, True
     return SLOTS, False
 
