@@ -162,6 +162,9 @@ def measure(world: Any, n: int, reps: int) -> Cell:
         weights = judged.prefix_weights()
         found = tally.ways[name].interval(most, most, CONFIDENCE)
         note("betting, rule", found.low, found.high)
+        for key in (key for key in tally.ways if key.startswith("nodes")):
+            found = tally.ways[key].interval(most, most, CONFIDENCE)
+            note(f"betting, {key}", found.low, found.high)
         if world.bound is not None:
             found = tally.ways[SLOTS].interval(most, most, CONFIDENCE, world.bound)
             note("betting, bounded weights", found.low, found.high)

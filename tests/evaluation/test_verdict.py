@@ -29,7 +29,9 @@ def test_the_rule_goes_by_effective_sizes() -> None:
     assert chosen_way(Tally.of(rounds(3000, 0.9, 0.5))) == (SLATE, True)
     assert chosen_way(Tally.of(rounds(600, 0.9, 0.5))) == (SLOTS, True), "too few for slates"
     assert chosen_way(Tally.of(rounds(600, 0.1, 0.5))) == (SLOTS, False)
-    assert chosen_way(Tally.of(rounds(600, 0.1, 0.5, nodes=1.0))) == ("nodes-0", True)
+    by_nodes = Tally.of(rounds(600, 0.1, 0.5, nodes=1.0))
+    assert chosen_way(by_nodes) == (SLOTS, False), "nodes only if asked for"
+    assert any("biased" in note for note in judge("c", by_nodes, {}, way="nodes-0").notes)
     assert chosen_way(Tally()) == (SLOTS, False)
 
 

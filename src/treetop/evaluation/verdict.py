@@ -1,10 +1,10 @@
 """What a tally says: which way to weigh is believed, the estimate with its interval, and whether it beats what served.
 
-The rule. Ways are ordered by what they assume: whole slates (nothing), slots (a slot's reward does not depend on those
-below it), nodes (arms of one node earn alike). The first is taken whose effective sample size is large enough: 1,000
-rounds for slates, which must also have a mean weight of at least 0.9, so that the log has nearly all that the candidate
-shows; 100 for the others. It looks at weights alone, never at rewards. If none is, slots are reported, and said to be
-too few.
+The rule. Whole slates assume nothing about rewards. They are taken if their effective sample size is at least 1,000
+rounds and their mean weight at least 0.9, so that the log has nearly all that the candidate shows. Otherwise slots are
+taken, which assume that a slot's reward does not depend on the slots below it, and said to be too few if they are worth
+less than 100 rounds. This looks at weights alone, never at rewards. Weights of nodes are never taken unless asked for:
+where arms of one node do not earn alike their intervals miss the truth, and nothing in the log says whether they do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, field
 
 from treetop.evaluation.interval import Interval
-from treetop.evaluation.tally import SLATE, SLOTS, Tally, WayTally, node_way
+from treetop.evaluation.tally import SLATE, SLOTS, Tally, WayTally
 
 ENOUGH_SLATES, ENOUGH = 1_000, 100  # effective sample sizes
 SUPPORTED = 0.9  # a mean weight below this says that much of what the candidate shows was never logged
@@ -82,16 +82,11 @@ def chosen_way(tally: Tally) -> tuple[str, bool]:
     >>> chosen_way(Tally())
     ('slots', False)
     """
-    nodes = [node_way(height) for height in range(9) if node_way(height) in tally.ways]
-    for name in (SLATE, SLOTS, *nodes):
-        if name not in tally.ways:
-            continue
-        sums = tally.ways[name].sums
-        if sums.effective >= ENOUGH and name != SLATE:
-            return name, True
+    if SLATE in tally.ways:
+        sums = tally.ways[SLATE].sums
         if sums.effective >= ENOUGH_SLATES and sums.mean_weight >= SUPPORTED:
-            return name, True
-    return SLOTS, False
+            return SLATE, True
+    return SLOTS, SLOTS in tally.ways and tally.ways[SLOTS].sums.effective >= ENOUGH
 
 
 def judge(
