@@ -285,24 +285,28 @@ def worlds(name: str, shop: Path) -> Iterator[tuple[Cell, Any]]:
 
 
 def printed(cells: Sequence[Cell]) -> str:
+    """Coverage of betting by the rule, at the end and at all looks, and of the normal approximation; widths of betting,
+    of betting with bounded weights and of Bernstein's, each divided by that of the normal approximation."""
     heads = [
         "cell",
         "arms",
         "served, candidate",
         "rounds",
         "covered",
-        "anytime",
+        "always",
         "normal",
-        "width / normal",
+        "width",
+        "bounded",
         "Bernstein",
     ]
     rows = []
     for cell in cells:
-        best = "betting, bounded weights" if "betting, bounded weights" in cell["width"] else "betting, rule"
         base = "normal, slate" if cell["ways"].get(SLATE, 0) > cell["reps"] / 2 else "normal, slots"
         c, w = cell["coverage"], cell["width"]
-        ratio, wide = w[best] / w[base], w["Bernstein, slots"] / w["normal, slots"]
-        numbers = f"{c[best]:.1%}", f"{1 - cell['anytime']:.1%}", f"{c[base]:.1%}", f"{ratio:.2f}", f"{wide:.2f}"
+        shares = c["betting, rule"], 1 - cell["anytime"], c[base]
+        widths = (w.get(name, float("nan")) / w[base] for name in ("betting, rule", "betting, bounded weights"))
+        numbers = [*(f"{share:.1%}" for share in shares), *(f"{width:.2f}".replace("nan", "") for width in widths)]
+        numbers.append(f"{w['Bernstein, slots'] / w['normal, slots']:.2f}")
         rows.append([cell["cell"], f"{cell['arms']:,}", cell["pair"], f"{cell['n']:,}", *numbers])
     return table(heads, rows)
 
