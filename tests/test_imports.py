@@ -29,6 +29,7 @@ ORDER = [
     "experiments",
     "report",
     "paper",
+    "evaluation",
     "bandit",
     "client",
     "demo",

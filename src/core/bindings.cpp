@@ -82,6 +82,7 @@ NB_MODULE(_core, m) {
     bind_engine(m);
     bind_fit(m);
     bind_names(m);
+    bind_probability(m);
     bind_read(m);
     bind_flat(m);
 }

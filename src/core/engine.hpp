@@ -286,6 +286,30 @@ public:
         return std::make_tuple(tree, leaves, choice);
     }
 
+    // What calls of the same kind in other files need (bind_probability.cpp).
+    const Model& model() const { return model_; }
+
+    void check(const Rows& contexts, std::size_t keys, const Allowed& allowed) const {
+        if (contexts.size() != keys)
+            throw std::invalid_argument(std::to_string(contexts.size()) + " contexts, but " + std::to_string(keys) +
+                                        " keys");
+        validate(contexts, "context");
+        allowed.check(model_.tree, keys);
+    }
+
+    std::unique_ptr<Decider> borrow() const {
+        const std::lock_guard<std::mutex> lock(guard_);
+        if (idle_.empty()) return std::make_unique<Decider>(model_);
+        auto decider = std::move(idle_.back());
+        idle_.pop_back();
+        return decider;
+    }
+
+    void give_back(std::unique_ptr<Decider> decider) const {
+        const std::lock_guard<std::mutex> lock(guard_);
+        idle_.push_back(std::move(decider));
+    }
+
 private:
     // Whether the row pointers, of either width, are those of one row; and how long it is.
     static bool one_row(nb::handle start, std::size_t& n) {
@@ -307,27 +331,6 @@ private:
         if (node < 0 || node >= static_cast<std::int32_t>(model_.tree.nodes()))
             throw std::invalid_argument("node " + std::to_string(node) + " is outside [0, " +
                                         std::to_string(model_.tree.nodes()) + ")");
-    }
-
-    void check(const Rows& contexts, std::size_t keys, const Allowed& allowed) const {
-        if (contexts.size() != keys)
-            throw std::invalid_argument(std::to_string(contexts.size()) + " contexts, but " + std::to_string(keys) +
-                                        " keys");
-        validate(contexts, "context");
-        allowed.check(model_.tree, keys);
-    }
-
-    std::unique_ptr<Decider> borrow() const {
-        const std::lock_guard<std::mutex> lock(guard_);
-        if (idle_.empty()) return std::make_unique<Decider>(model_);
-        auto decider = std::move(idle_.back());
-        idle_.pop_back();
-        return decider;
-    }
-
-    void give_back(std::unique_ptr<Decider> decider) const {
-        const std::lock_guard<std::mutex> lock(guard_);
-        idle_.push_back(std::move(decider));
     }
 
     In<std::uint8_t> mapped_;  // keeps the memory of a borrowed layout

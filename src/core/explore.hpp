@@ -69,7 +69,7 @@ public:
         return chosen_;
     }
 
-private:
+protected:  // for Assessor (probability.hpp), which asks for the chances of given slots
     struct Drawn {
         std::int32_t candidate;
         double probability;

@@ -75,12 +75,13 @@ Array pack_bool(std::vector<std::uint8_t>&& data, Sizes... sizes) {
     return Array(reinterpret_cast<bool*>(kept->data()), {static_cast<std::size_t>(sizes)...}, owner);
 }
 
-void bind_choose(nb::module_& m);  // bind_choose.cpp
-void bind_engine(nb::module_& m);  // bind_engine.cpp
-void bind_fit(nb::module_& m);     // bind_fit.cpp
-void bind_flat(nb::module_& m);    // bind_flat.cpp
-void bind_layout(nb::module_& m);  // bind_layout.cpp
-void bind_names(nb::module_& m);   // bind_names.cpp
-void bind_read(nb::module_& m);    // bind_read.cpp
+void bind_choose(nb::module_& m);       // bind_choose.cpp
+void bind_engine(nb::module_& m);       // bind_engine.cpp
+void bind_fit(nb::module_& m);          // bind_fit.cpp
+void bind_flat(nb::module_& m);         // bind_flat.cpp
+void bind_layout(nb::module_& m);       // bind_layout.cpp
+void bind_names(nb::module_& m);        // bind_names.cpp
+void bind_probability(nb::module_& m);  // bind_probability.cpp
+void bind_read(nb::module_& m);         // bind_read.cpp
 
 }  // namespace treetop

@@ -1,14 +1,15 @@
 """treetop: top-k contextual bandits over millions of arms.
 
 The packages read in the order of a decision's path: tree, model, policy, log, learning; data, simulation, experiments,
-report, paper; bandit, service, bench, cli. Each one's docstring says which question it answers; docs/design.md is the
-map. Whatever a public function takes or returns can be named from here.
+report, paper; evaluation, bandit, service, bench, cli. Each one's docstring says which question it answers;
+docs/design.md is the map. Whatever a public function takes or returns can be named from here.
 """
 
 from treetop._version import __version__ as __version__
 from treetop.arrays import Fitted, Rows
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.bandit import Bandit
+from treetop.bandit.candidates import CandidatePolicy
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import (
     Config,
@@ -21,6 +22,8 @@ from treetop.bandit.config import (
     SegmentConfig,
     TreeConfig,
 )
+from treetop.bandit.evaluation import Evaluation, evaluate
+from treetop.bandit.policy_search import PolicySearch, search_policies
 from treetop.bandit.results import RefitResult, ServedDecision, ServedSlot
 from treetop.client import Client
 from treetop.data.datasets import Dataset, Stream, load
@@ -48,6 +51,7 @@ from treetop.errors import (
     UnknownEvent,
     UnknownFeature,
 )
+from treetop.evaluation.verdict import CandidateResult, Estimate
 from treetop.learning.flat import FlatModel
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.linear import Linear
@@ -64,7 +68,7 @@ from treetop.policy.eligibility import Eligible
 from treetop.policy.flat import FlatPolicy, ScoresAllArms
 from treetop.policy.policy import Policy
 from treetop.policy.strategies import IGW, Boltzmann, CandidateStrategy, EpsilonGreedy, Greedy, Strategy
-from treetop.records import Candidates, Decision, Decisions, Explanation, Feedback
+from treetop.records import Candidates, Decision, Decisions, Explanation, Feedback, SlateProbabilities, SlateProbability
 from treetop.simulation.history import History
 from treetop.simulation.observation import Observer
 from treetop.simulation.play import Environment, Learning, Run, Tracking, TreeBuilding, begin, run
@@ -79,6 +83,8 @@ __all__ = [
     "begin",
     "Boltzmann",
     "Budgeted",
+    "CandidatePolicy",
+    "CandidateResult",
     "Candidates",
     "CandidateStrategy",
     "Catalogue",
@@ -92,6 +98,9 @@ __all__ = [
     "Environment",
     "Epochs",
     "EpsilonGreedy",
+    "Estimate",
+    "evaluate",
+    "Evaluation",
     "Event",
     "EventConflict",
     "Explanation",
@@ -126,6 +135,7 @@ __all__ = [
     "Observer",
     "Policy",
     "PolicyConfig",
+    "PolicySearch",
     "Pooled",
     "PooledState",
     "Preset",
@@ -141,12 +151,15 @@ __all__ = [
     "run",
     "ScoresAllArms",
     "Scenario",
+    "search_policies",
     "SegmentConfig",
     "SegmentError",
     "ServedDecision",
     "ServedSlot",
     "ServiceError",
     "ServiceUnreachable",
+    "SlateProbabilities",
+    "SlateProbability",
     "StoredEvent",
     "Strategy",
     "Stream",

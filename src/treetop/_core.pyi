@@ -157,6 +157,11 @@ def may_repeat_keys(json: bytes) -> bool:
     False only if no object of this JSON has a key twice; it must have been decoded before.
     """
 
+def slot_probabilities(engine: Engine, start: NDArray[numpy.int64], index: NDArray[numpy.int32], value: NDArray[numpy.float32], arms: NDArray[numpy.int32], width: int, k: int, beam: int, beta: float, ways: Sequence[tuple[int, int, float | Sequence[float]]], eligible_kind: int, positions: NDArray[numpy.int32], position_start: NDArray[numpy.int64], threads: int, mask: Mask | None, groups: NDArray[numpy.int32]) -> list[tuple[NDArray[numpy.float64], NDArray[numpy.int32], NDArray[numpy.float64], NDArray[numpy.float64], NDArray[numpy.float64]]]:
+    """
+    The chances of given slots for ways to explore (explore, strategy, rate) what one search finds: of each way (n, width) probabilities, nodes, scores, mean scores; (n, width, D) chances of the group of each arm.
+    """
+
 class TextReader:
     def __init__(self, form: int) -> None: ...
 

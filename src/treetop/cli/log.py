@@ -157,10 +157,15 @@ def _moment_before(before: str | None, days: float | None) -> float:
     if days is not None:
         return time.time() - check_float("days", days, 0, 1e6) * DAY
     assert before is not None
+    return moment("--before", before)
+
+
+def moment(option: str, text: str) -> float:
+    """A time on the command line, in seconds since 1970; UTC if it is bare."""
     try:
-        found = datetime.fromisoformat(before)
+        found = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"--before is {before!r}; a date such as 2025-01-31 or 2025-01-31T12:00 is needed") from None
+        raise ValueError(f"{option} is {text!r}; a date such as 2025-01-31 or 2025-01-31T12:00 is needed") from None
     return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
 
 

@@ -13,6 +13,7 @@ from treetop._version import __version__
 from treetop.cli import folder, log, segments
 from treetop.cli.bench import bench
 from treetop.cli.demo import demo
+from treetop.cli.evaluate import evaluate_
 from treetop.cli.output import errors
 from treetop.cli.paper import report, reproduce
 from treetop.cli.simulate import simulate, tune
@@ -28,6 +29,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "init": folder.init,
     "serve": folder.serve,
     "replay": folder.replay,
+    "evaluate": evaluate_,
     "export": log.export,
     "import": log.import_,
     "forget": log.forget,

@@ -16,9 +16,10 @@ from treetop.model.model import Model
 from treetop.policy.budgeted import Budgeted
 from treetop.policy.draws import batch_keys, choose, draw_probabilities, event_key, event_name
 from treetop.policy.eligibility import ALL, Eligible
+from treetop.policy.probability import given_arms, slot_chances
 from treetop.policy.search import search
 from treetop.policy.strategies import IGW, Strategy, check_strategy, is_native
-from treetop.records import Candidates, Decision, Decisions, Explanation
+from treetop.records import Candidates, Decision, Decisions, Explanation, SlateProbabilities, SlateProbability
 
 MAX_SLOTS = 65_536
 CSR = (sp.csr_matrix, sp.csr_array)
@@ -126,6 +127,45 @@ class Policy:
             components=found.components,
             new_share=found.new_share,
         )
+
+    def probability(
+        self, model: Model, x: Matrix, arms: Arms, eligible: Arms | Eligible | None = None, exclude: Arms | None = None
+    ) -> SlateProbability:
+        """The exact chance that a decision shows these arms in this order, and of each given those before it.
+
+        It is what `decide` records for a decision with these arms. With fewer than k arms it is the chance that a
+        decision begins with them. An arm that cannot be shown has probability 0, and so have those after it.
+
+        >>> from treetop.tree.tree import Tree
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X)
+        >>> policy = Policy(k=2, explore=1)  # all four arms score 0: the first is the best, then any other
+        >>> policy.probability(model, X[0], [0, 3])
+        SlateProbability(slots=array([1.        , 0.33333333]), whole=0.333...)
+        """
+        row = one_row(x, expect(model, Model, self).n_features)
+        found = self.probability_batch(model, row, given_arms(arms, 1, model, self.k), eligible, exclude)
+        return SlateProbability(found.slots[0], float(found.whole[0]))
+
+    def probability_batch(
+        self, model: Model, X: Matrix, arms: Any, eligible: Arms | Eligible | None = None, exclude: Arms | None = None
+    ) -> SlateProbabilities:
+        """The same for a row of arms per context, (n, up to k) padded with -1, on `threads` cores.
+
+        >>> from treetop.tree.tree import Tree
+        >>> X = np.eye(4, dtype=np.float32)
+        >>> model = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X)
+        >>> policy = Policy(k=2, explore=2, beam=1)
+        >>> shown = policy.decide_batch(model, X, seed=0)
+        >>> bool((policy.probability_batch(model, X, shown.arms).slots == shown.propensities).all())
+        True
+        """
+        rows = as_rows(X, expect(model, Model, self).n_features)
+        given = given_arms(arms, len(rows), model, self.k)
+        p = slot_chances(self, model, rows, given, _allowed(model, eligible, exclude, len(rows))).probability
+        possible = np.cumprod(np.where(given < 0, 1.0, p > 0), axis=1) > 0
+        slots: Floats = np.where(possible, p, 0.0)
+        return SlateProbabilities(slots, np.where(given < 0, 1.0, slots).prod(axis=1))
 
     def _first_draw(self, model: Model, found: Candidates) -> Floats:
         """The chances in the first slot, if it is one that is drawn."""

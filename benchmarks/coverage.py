@@ -1,0 +1,330 @@
+"""How often intervals of `treetop.evaluate` hold the truth, how wide they are, and how far estimators err.
+
+    python benchmarks/coverage.py [--cells flat,synthetic,debian,shop] [--reps 1000] [--shop ../shared/worlds/shop.py]
+        [--out benchmarks/results/coverage.json]
+
+Every cell plays the same log `--reps` times over and knows what the candidate earns: by the chances of clicks that the
+rewards are drawn with, averaged over the contexts and, where the candidate draws, over 200 draws. `anytime` is the
+share of repetitions in which the betting interval was wrong at any of four looks along the way. Flat cells are bandits
+of one slot whose weights have a bound; the others are decisions of three slots over a tree. The file keeps every cell,
+and one that is in it is not played again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cells import Cell, Cells, table
+
+import treetop
+from treetop.arrays import Floats, as_rows
+from treetop.bandit.evaluation import cuts
+from treetop.evaluation.bernstein import BernsteinSums
+from treetop.evaluation.ips import slate_terms, slot_terms
+from treetop.evaluation.judged import Judged
+from treetop.evaluation.tally import SLATE, SLOTS, Tally
+from treetop.evaluation.verdict import chosen_way
+from treetop.policy.eligibility import EVERY_ARM
+from treetop.policy.probability import slot_chances
+
+CONFIDENCE, LOOKS, POOL, DRAWS = 0.95, 4, 2_000, 200
+CLICK, MISS = 0.7, 0.02  # chances of a click on a right arm and on any other
+
+
+@dataclass(frozen=True, eq=False)
+class Flat:
+    """A bandit of one slot and five kinds of contexts. The log explores; the candidate is a softmax of its scores."""
+
+    arms: int
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        rng = np.random.default_rng(self.arms)
+        good = rng.beta(1, 4, (5, self.arms))
+        scores = np.clip(good + 0.1 * rng.normal(size=good.shape), 0, 1)
+        logged = np.full(good.shape, self.epsilon / self.arms)
+        logged[np.arange(5), scores.argmax(axis=1)] += 1 - self.epsilon
+        target = np.exp(8 * scores)
+        target /= target.sum(axis=1, keepdims=True)
+        group = np.argsort(np.argsort(-good.mean(axis=0))) // 5  # arms that earn about the same
+        for name, value in (("good", good), ("scores", scores), ("logged", logged), ("target", target)):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "group", group)
+
+    @property
+    def slots(self) -> int:
+        return 1
+
+    @property
+    def truth(self) -> float:
+        return float((self.target * self.good).sum(axis=1).mean())
+
+    @property
+    def bound(self) -> float | None:
+        return float((self.target / self.logged).max())
+
+    def play(self, n: int, seed: int) -> Judged:
+        rng = np.random.default_rng([seed, self.arms])
+        x = rng.integers(0, 5, n)
+        arm = (rng.random(n)[:, None] > np.cumsum(self.logged[x], axis=1)).sum(axis=1).clip(max=self.arms - 1)
+        reward = (rng.random(n) < self.good[x, arm]).astype(float)
+        same = self.group[None, :] == self.group[arm][:, None]
+        ratio = (self.target[x] * same).sum(axis=1) / (self.logged[x] * same).sum(axis=1)
+        expected = (self.target * self.scores).sum(axis=1)[x]
+        columns = self.logged[x, arm], self.target[x, arm], reward, self.scores[x, arm], expected
+        logged, target, rewards, score, expect = (column[:, None] for column in columns)
+        return Judged(logged, target, rewards, reward, score, expect, ratio[:, None, None], rewards > -1)
+
+
+@dataclass(frozen=True, eq=False)
+class Slates:
+    """Decisions over a tree. `click(rows, arms)` are the chances of clicks for rows of the contexts."""
+
+    model: treetop.Model
+    X: Any
+    click: Callable[[Any, Any], Floats]
+    served: treetop.Policy
+    candidate: treetop.Policy
+
+    @property
+    def slots(self) -> int:
+        return self.served.k
+
+    @property
+    def bound(self) -> float | None:
+        return None
+
+    @cached_property
+    def truth(self) -> float:
+        """Over the contexts; a candidate that draws is drawn many times."""
+        rows, total = np.arange(self.X.shape[0]), 0.0
+        draws = 1 if isinstance(self.candidate.strategy, treetop.Greedy) else DRAWS
+        for seed in range(draws):
+            shown = self.candidate.decide_batch(self.model, self.X, seed=10**6 + seed)
+            total += float(self.click(rows, shown.arms).sum(axis=1).mean())
+        return total / draws
+
+    @cached_property
+    def groups(self) -> Any:
+        return cuts(self.model.tree)
+
+    def play(self, n: int, seed: int) -> Judged:
+        rng = np.random.default_rng([seed, 7])
+        rows = rng.integers(0, self.X.shape[0], n)
+        x = as_rows(self.X[rows])
+        shown = self.served.decide_batch(self.model, x, seed=seed)
+        rewards = (rng.random(shown.arms.shape) < self.click(rows, shown.arms)).astype(float)
+        mine, theirs = (
+            slot_chances(policy, self.model, x, shown.arms, EVERY_ARM, self.groups)
+            for policy in (self.candidate, self.served)
+        )
+        ratio = mine.grouped / theirs.grouped
+        scores = np.clip(mine.score, 0, 1), np.clip(mine.expected, 0, 1)
+        return Judged(
+            shown.propensities, mine.probability, rewards, rewards.sum(axis=1), *scores, ratio, shown.arms >= 0
+        )
+
+
+def measure(world: Any, n: int, reps: int) -> Cell:
+    """One cell: shares of intervals that hold the truth, mean widths, and errors of the estimators."""
+    truth, most = world.truth, world.slots
+    held: dict[str, list[bool]] = {}
+    width: dict[str, list[float]] = {}
+    error: dict[str, list[float]] = {}
+    ways: list[str] = []
+    wrong = 0
+
+    def note(name: str, low: float, high: float) -> None:
+        held.setdefault(name, []).append(low <= truth <= high)
+        width.setdefault(name, []).append(high - low)
+
+    for seed in range(reps):
+        judged, tally, missed = world.play(n, seed), Tally(), False
+        alpha = np.log(2 / (1 - CONFIDENCE))
+        for look in range(LOOKS):
+            part = np.zeros(n, np.bool_)
+            part[look * n // LOOKS : (look + 1) * n // LOOKS] = True
+            tally += Tally.of(judged.part(part), tally.baseline())
+            way = tally.ways[SLOTS]
+            missed |= way.value.log_capital(truth, 0, most) > alpha
+            missed |= way.complement.log_capital(most - truth, 0, most) > alpha
+        wrong += missed
+        name, _ = chosen_way(tally)
+        ways.append(name)
+        weights = judged.prefix_weights()
+        found = tally.ways[name].interval(most, most, CONFIDENCE)
+        note("betting, rule", found.low, found.high)
+        for key in (key for key in tally.ways if key.startswith("nodes")):
+            found = tally.ways[key].interval(most, most, CONFIDENCE)
+            note(f"betting, {key}", found.low, found.high)
+        if world.bound is not None:
+            found = tally.ways[SLOTS].interval(most, most, CONFIDENCE, world.bound)
+            note("betting, bounded weights", found.low, found.high)
+        terms, complements = slot_terms(judged, weights)
+        sums = [BernsteinSums(0.0, float(most)).after(each) for each in (terms, complements)]
+        low, high = sums[0].lower_bound(0.025), most - sums[1].lower_bound(0.025)
+        note("Bernstein, slots", low, high)
+        for label, moments in (("slots", tally.ways[SLOTS].terms), ("slate", tally.ways[SLATE].terms)):
+            found = moments.interval(CONFIDENCE)
+            note(f"normal, {label}", found.low, found.high)
+        found = tally.model_based["dr"].interval(CONFIDENCE)
+        note("normal, doubly robust", found.low, found.high)
+        estimates = {
+            "ips, slate": slate_terms(judged, weights)[0].mean(),
+            "ips, slots": terms.mean(),
+            "snips, slate": tally.ways[SLATE].sums.value,
+            "snips, slots": tally.ways[SLOTS].sums.value,
+            **{label: moments.mean for label, moments in tally.model_based.items()},
+            **{f"mips, {key}": tally.ways[key].terms.mean for key in tally.ways if key.startswith("nodes")},
+        }
+        for label, value in estimates.items():
+            error.setdefault(label, []).append(float(value) - truth)
+    return {
+        "mean_reward": truth,
+        "reps": reps,
+        "coverage": {name: float(np.mean(each)) for name, each in held.items()},
+        "width": {name: float(np.mean(each)) for name, each in width.items()},
+        "anytime": wrong / reps,
+        "bias": {name: float(np.mean(each)) for name, each in error.items()},
+        "rmse": {name: float(np.sqrt(np.mean(np.square(each)))) for name, each in error.items()},
+        "ways": {name: ways.count(name) for name in sorted(set(ways))},
+    }
+
+
+def learned(X: Any, Y: Any, max_leaf: int) -> treetop.Model:
+    """A model that has learned labels and a stretch of rounds, as a bandit's has."""
+    tree = treetop.Tree.from_labels(X, Y, max_leaf=max_leaf)
+    model = treetop.Model.initial(tree, X, Y)
+    shown = treetop.Policy(k=3, explore=1).decide_batch(model, X, seed=1)
+    rewards = np.asarray(Y[np.arange(X.shape[0])[:, None], shown.arms].todense())
+    return treetop.refit(model, treetop.Feedback.of(X, shown, rewards), treetop.Pooled())
+
+
+def labelled_world(data: str, rows: int, max_leaf: int) -> tuple[treetop.Model, Any, Callable[[Any, Any], Floats]]:
+    dataset = treetop.load(data)
+    X, Y = dataset.X.csr(), dataset.Y.csr()
+    order = np.random.default_rng(0).permutation(X.shape[0])
+    first, later = order[:rows], order[rows : rows + POOL]
+    model = learned(X[first], Y[first], max_leaf)
+    pool, labels = X[later], Y[later]
+
+    def click(at: Any, arms: Any) -> Floats:
+        right = np.asarray(labels[at[:, None], arms].todense())
+        return np.asarray(MISS + (CLICK - MISS) * (right > 0))
+
+    return model, pool, click
+
+
+def shop_world(path: Path) -> tuple[treetop.Model, Any, Callable[[Any, Any], Floats]]:
+    spec = importlib.util.spec_from_file_location("shop", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    shop = module.Shop()
+    teaching, visitors = shop.visitors(4_000, seed=1), shop.visitors(POOL, seed=2)
+    tree = treetop.Tree.from_vectors(shop.vectors, max_leaf=100)
+    import scipy.sparse as sp
+
+    best = shop.best(teaching)
+    rows = np.repeat(np.arange(len(best)), best.shape[1])
+    Y = sp.csr_matrix((np.ones(best.size, np.float32), (rows, best.ravel())), shape=(len(best), shop.items))
+    X = sp.csr_matrix(teaching["vector"])
+    model = treetop.Model.initial(tree, X, Y)
+    shown = treetop.Policy(k=3, explore=1).decide_batch(model, X, seed=1)
+    clicks = (np.random.default_rng(0).random(shown.arms.shape) < shop.click(teaching, shown.arms)).astype(float)
+    model = treetop.refit(model, treetop.Feedback.of(X, shown, clicks), treetop.Pooled())
+
+    def click(at: Any, arms: Any) -> Floats:
+        return np.asarray(shop.click({name: value[at] for name, value in visitors.items()}, arms))
+
+    return model, sp.csr_matrix(visitors["vector"]), click
+
+
+# Served and candidate policies over trees: the default against greedy and a wider beam, and plenty of exploration.
+BUDGETED = treetop.Budgeted()
+PAIRS = {
+    "default, greedy": (treetop.Policy(3, 2, 10, BUDGETED), treetop.Policy(3, 0, 10, treetop.Greedy())),
+    "default, beam 30": (treetop.Policy(3, 2, 10, BUDGETED), treetop.Policy(3, 2, 30, BUDGETED)),
+    "epsilon 0.3, greedy": (
+        treetop.Policy(3, 2, 10, treetop.EpsilonGreedy(0.3)),
+        treetop.Policy(3, 0, 10, treetop.Greedy()),
+    ),
+    "igw, epsilon 0.1": (
+        treetop.Policy(3, 1, 10, treetop.IGW(C=0.1)),
+        treetop.Policy(3, 1, 10, treetop.EpsilonGreedy(0.1)),
+    ),
+}
+WORLDS: dict[str, Callable[[Path], tuple[treetop.Model, Any, Callable[[Any, Any], Floats]]]] = {
+    "synthetic": lambda _: labelled_world("synthetic:arms=1000,features=500,rows=6000,init=1000", 3_000, 10),
+    "debian": lambda _: labelled_world("debian", 3_000, 10),
+    "shop": shop_world,
+}
+
+
+def worlds(name: str, shop: Path) -> Iterator[tuple[Cell, Any]]:
+    """The cells of one kind, with what tells them apart."""
+    if name == "flat":
+        for arms in (10, 100):
+            for epsilon in (1.0, 0.3):
+                for n in (1_000, 10_000):
+                    yield {"cell": "flat", "arms": arms, "pair": f"epsilon {epsilon:g}", "n": n}, Flat(arms, epsilon)
+        return
+    model, X, click = WORLDS[name](shop)
+    for pair, (served, candidate) in PAIRS.items():
+        facts = {"cell": name, "arms": model.n_arms, "pair": pair, "n": 2_000}
+        yield facts, Slates(model, X, click, served, candidate)
+
+
+def printed(cells: Sequence[Cell]) -> str:
+    """Coverage of betting by the rule, at the end and at all looks, and of the normal approximation; widths of betting,
+    of betting with bounded weights and of Bernstein's, each divided by that of the normal approximation."""
+    heads = [
+        "cell",
+        "arms",
+        "served, candidate",
+        "rounds",
+        "covered",
+        "always",
+        "normal",
+        "width",
+        "bounded",
+        "Bernstein",
+    ]
+    rows = []
+    for cell in cells:
+        base = "normal, slate" if cell["ways"].get(SLATE, 0) > cell["reps"] / 2 else "normal, slots"
+        c, w = cell["coverage"], cell["width"]
+        shares = c["betting, rule"], 1 - cell["anytime"], c[base]
+        widths = (w.get(name, float("nan")) / w[base] for name in ("betting, rule", "betting, bounded weights"))
+        numbers = [*(f"{share:.1%}" for share in shares), *(f"{width:.2f}".replace("nan", "") for width in widths)]
+        numbers.append(f"{w['Bernstein, slots'] / w['normal, slots']:.2f}")
+        rows.append([cell["cell"], f"{cell['arms']:,}", cell["pair"], f"{cell['n']:,}", *numbers])
+    return table(heads, rows)
+
+
+def main(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cells", default="flat,synthetic,debian")
+    parser.add_argument("--reps", type=int, default=1_000)
+    parser.add_argument("--shop", type=Path, default=Path("../shared/worlds/shop.py"))
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args(argv[1:])
+    cells = Cells.opened(asked.out, argv)
+    for name in asked.cells.split(","):
+        for facts, world in worlds(name, asked.shop):
+            cells.play(facts, lambda world=world, n=facts["n"]: measure(world, n, asked.reps))
+    print(printed(cells.cells))
+    print(cells.about())
+
+
+if __name__ == "__main__":
+    main(sys.argv)

@@ -1,0 +1,83 @@
+"""Policies that a log can judge: the settings that served a visit, some of them replaced, or another kept model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from treetop.bandit.config import PolicyConfig
+from treetop.policy.policy import MAX_SLOTS
+
+SETTINGS = ("k", "explore", "beam", "beta", "strategy")
+
+
+@dataclass(frozen=True)
+class CandidatePolicy:
+    """`settings` replace those of each visit, `parameters` those of the strategy; `model` decides instead of the one
+    that served.
+
+    >>> CandidatePolicy.of("strategy=epsilon,epsilon=0.1,model=000012")
+    CandidatePolicy(settings={'strategy': 'epsilon'}, parameters={'epsilon': 0.1}, model='000012')
+    >>> CandidatePolicy.of({"beam": 30}).name
+    'beam=30'
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    model: str | None = None
+
+    @classmethod
+    def of(cls, given: CandidatePolicy | str | Mapping[str, Any]) -> CandidatePolicy:
+        """From text such as `strategy=igw,C=2`, or from a mapping of the same names."""
+        if isinstance(given, CandidatePolicy):
+            return given
+        pairs = _pairs(given) if isinstance(given, str) else dict(given)
+        model = pairs.pop("model", None)
+        settings = {name: pairs.pop(name) for name in SETTINGS if name in pairs}
+        made = cls(settings, pairs, None if model is None else str(model))
+        checked = made if "strategy" in settings else replace(made, parameters={})  # else it depends on the visit
+        checked.applied(PolicyConfig(k=MAX_SLOTS))  # refuses what no policy has
+        return made
+
+    @property
+    def name(self) -> str:
+        """As it is written on the command line."""
+        named = {**self.settings, **self.parameters, **({"model": self.model} if self.model else {})}
+        return ",".join(f"{key}={value}" for key, value in named.items()) or "as served"
+
+    def applied(self, served: PolicyConfig) -> PolicyConfig:
+        """The settings of a visit as the candidate would have had them.
+
+        >>> CandidatePolicy.of("k=2").applied(PolicyConfig(k=5, explore=3)).explore
+        2
+        """
+        if not self.settings and not self.parameters:
+            return served
+        kept = {} if "strategy" in self.settings else served.parameters
+        k = self.settings.get("k", served.k)
+        explore = self.settings.get("explore", served.explore)
+        if isinstance(k, int) and not {"k", "explore"} <= self.settings.keys():
+            explore = min(explore, k)
+        new = {**self.settings, "explore": explore, "parameters": {**kept, **self.parameters}}
+        return replace(served, **new)
+
+
+def _pairs(text: str) -> dict[str, Any]:
+    pairs: dict[str, Any] = {}
+    for part in filter(None, text.split(",")):
+        name, equals, value = part.partition("=")
+        if not equals or not name or not value:
+            raise ValueError(f"policy {text!r} has {part!r} in it; name=value,name=value is needed")
+        if name in pairs:
+            raise ValueError(f"policy {text!r} has {name} twice")
+        pairs[name] = value if name in ("model", "strategy", "gamma") else _number(text, name, value)
+    return pairs
+
+
+def _number(text: str, name: str, value: str) -> int | float:
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError(f"policy {text!r}: {name} is {value!r}; a number is needed") from None
+    return int(number) if number.is_integer() and "." not in value else number

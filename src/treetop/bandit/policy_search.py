@@ -1,0 +1,128 @@
+"""Better settings from the log itself: the neighbours of those that serve, judged, and the best confirmed on the rest.
+
+The earlier stretch of the log chooses, the later one was looked at by nobody: what it says about the chosen one is not
+too good because it was chosen.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from treetop.arrays import check_float
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.candidates import CandidatePolicy
+from treetop.bandit.config import PolicyConfig
+from treetop.bandit.evaluation import Evaluation, evaluate
+from treetop.effort import Effort
+from treetop.log.base import Log
+
+# Parameters of strategies that are halved and doubled, with what they are if the settings do not say.
+TRIED = {
+    "budgeted": {"budget": 0.005, "paying_budget": 0.1, "new_arms_budget": 0.01},
+    "igw": {"C": 1.0},
+    "boltzmann": {"beta": 1.0},
+    "epsilon": {"epsilon": 0.167},
+}
+BISECTIONS = 50
+
+
+@dataclass(frozen=True)
+class PolicySearch:
+    """What the earlier stretch says about all candidates, which of them it chose, and what the later one says of that.
+
+    `split` is the time between the two stretches.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
+    ...     for visit in range(40):
+    ...         tea.reward(f"visit-{visit}", {tea.decide(np.ones(4), f"visit-{visit}", k=1).arms[0]: 1.0})
+    ...     found = search_policies(tea)
+    >>> found.searched.rounds + found.held_out.rounds, found.to_dict()["chosen"] == found.chosen
+    (40, True)
+    """
+
+    searched: Evaluation
+    chosen: str
+    held_out: Evaluation
+    split: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON takes it; what is not known is None."""
+        stretches = {"searched": self.searched.to_dict(), "held_out": self.held_out.to_dict()}
+        return {**stretches, "chosen": self.chosen, "split": self.split}
+
+
+def search_policies(
+    log: Bandit | str | os.PathLike[str],
+    *,
+    since: float | None = None,
+    held_out: float = 0.3,
+    confidence: float = 0.95,
+    effort: Effort = Effort(),  # noqa: B008
+) -> PolicySearch:
+    """Judges the neighbours of the settings of a bandit, and confirms the best on the newest `held_out` of the visits.
+
+    The best is the one whose difference to what was served has the highest lower bound.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
+    ...     for visit in range(10):
+    ...         tea.reward(f"visit-{visit}", {tea.decide(np.ones(4), f"visit-{visit}", k=1).arms[0]: 1.0})
+    ...     len(search_policies(tea, held_out=0.5).held_out.candidates)
+    1
+    """
+    if not isinstance(log, Bandit):
+        with Bandit.open(log) as bandit:
+            return search_policies(bandit, since=since, held_out=held_out, confidence=confidence, effort=effort)
+    check_float("held_out", held_out, 0.05, 0.95)
+    split = _split(log.log, since, 1 - held_out)
+    candidates = neighbours(log.config.policy)
+    searched = evaluate(log, candidates, since=since, until=split, confidence=confidence, effort=effort)
+    if not any(result.rounds for result in searched.candidates):
+        raise ValueError("there are no visits with rewards to choose by")
+    judged = [pair for pair in zip(searched.candidates, candidates, strict=True) if pair[0].rounds]
+    _, best = max(judged, key=lambda pair: (pair[0].difference.low, pair[0].difference.value))
+    confirmed = evaluate(log, [best], since=split, confidence=confidence, effort=effort)
+    return PolicySearch(searched, best.name, confirmed, split)
+
+
+def neighbours(served: PolicyConfig) -> list[CandidatePolicy]:
+    """Greedy; one slot of exploration more or less, or none; half, double and triple the beam; parameters likewise.
+
+    >>> [c.name for c in neighbours(PolicyConfig(k=2, explore=1, beam=10, strategy="igw"))]
+    ['strategy=greedy', 'explore=0', 'explore=2', 'beam=5', 'beam=20', 'beam=30', 'C=0.5', 'C=2.0']
+    """
+    e, b = served.explore, served.beam
+    given: list[dict[str, Any]] = [{"strategy": "greedy"}]
+    given += [{"explore": each} for each in sorted({0, e - 1, e + 1}) if 0 <= each <= served.k and each != e]
+    given += [{"beam": each} for each in (max(1, b // 2), 2 * b, 3 * b) if each != b]
+    for name, default in TRIED.get(served.strategy, {}).items():
+        now = float(served.parameters.get(name, default))
+        given += [{name: value} for value in (now / 2, now * 2) if value != now]
+    found = []
+    for pairs in given:
+        settings = {name: value for name, value in pairs.items() if name in ("strategy", "explore", "beam")}
+        candidate = CandidatePolicy(settings, {n: v for n, v in pairs.items() if n not in settings})
+        with suppress(ValueError):  # beyond what the parameter can be
+            candidate.applied(served)
+            found.append(candidate)
+    return found
+
+
+def _split(log: Log, since: float | None, share: float) -> float:
+    """The time before which so large a share of the visits were."""
+    newest = log.newest_time()
+    if newest is None:
+        raise ValueError("there are no visits with rewards to choose by")
+    low, high = (since or 0.0), newest + 1e-6
+    before = log.count_before(low)
+    wanted = before + share * (log.count_before(high) - before)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if log.count_before(middle) < wanted else (low, middle)
+    return high

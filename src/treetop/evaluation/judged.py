@@ -1,0 +1,61 @@
+"""Logged rounds as a candidate policy sees them: what was shown, with what chance, and what it brought."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from treetop.arrays import Bools, Floats
+
+SAME = 1e-12  # how far beyond 1 rounding takes a ratio of chances
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """n rounds of up to k slots, for one candidate; all arrays are (n, k) and hold 0 in slots without an arm.
+
+    `logged` are the recorded propensities and `target` the candidate's chances of the same arms, each given the slots
+    before it. `rewards` are those of the slots that the candidate has too; `served` (n,) is what the whole decision
+    brought. `score` and `expected` are the candidate's model's of the arm shown and of what the slot may show, in
+    [0, 1]. `node_ratio` (n, k, D) are the ratios of the chances of the arm's node at D heights of the tree, NaN where
+    they are not known.
+
+    >>> one = np.ones((2, 1))
+    >>> two = Judged(0.5 * one, 0.25 * one, one, np.ones(2), 0 * one, 0 * one, np.zeros((2, 1, 0)), one > 0)
+    >>> two.prefix_weights().tolist(), two.slots.tolist(), len(two)
+    ([[0.5], [0.5]], [1.0, 1.0], 2)
+    """
+
+    logged: Floats
+    target: Floats
+    rewards: Floats
+    served: Floats
+    score: Floats
+    expected: Floats
+    node_ratio: Floats
+    filled: Bools
+
+    def __len__(self) -> int:
+        return len(self.logged)
+
+    @property
+    def slots(self) -> Floats:
+        """(n,): how many slots each round has."""
+        return np.asarray(self.filled.sum(axis=1), np.float64)
+
+    def prefix_weights(self) -> Floats:
+        """(n, k): how much more likely the slots up to each are under the candidate; in empty slots as before them."""
+        ratio = np.divide(self.target, self.logged, out=np.ones_like(self.logged), where=self.filled)
+        return np.asarray(np.cumprod(ratio, axis=1))
+
+    def part(self, rows: Bools) -> Judged:
+        """Some of the rounds.
+
+        >>> one = np.ones((2, 1))
+        >>> two = Judged(one, one, one, np.ones(2), 0 * one, 0 * one, np.zeros((2, 1, 0)), one > 0)
+        >>> len(two.part(np.array([True, False])))
+        1
+        """
+        names = ("logged", "target", "rewards", "served", "score", "expected", "node_ratio", "filled")
+        return Judged(**{name: getattr(self, name)[rows] for name in names})

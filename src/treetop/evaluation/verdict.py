@@ -1,0 +1,196 @@
+"""What a tally says: which way to weigh is believed, the estimate with its interval, and whether it beats what served.
+
+The rule. Whole slates assume nothing about rewards. They are taken if their effective sample size is at least 1,000
+rounds and their mean weight at least 0.9, so that the log has nearly all that the candidate shows. Otherwise slots are
+taken, which assume that a slot's reward does not depend on the slots below it, and said to be too few if they are worth
+less than 100 rounds. This looks at weights alone, never at rewards. Weights of nodes are never taken unless asked for:
+where arms of one node do not earn alike their intervals miss the truth, and nothing in the log says whether they do.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from treetop.evaluation.interval import Interval
+from treetop.evaluation.tally import SLATE, SLOTS, Tally, WayTally
+
+ENOUGH_SLATES, ENOUGH = 1_000, 100  # effective sample sizes
+SUPPORTED = 0.9  # a mean weight below this says that much of what the candidate shows was never logged
+TOO_FAR = 6  # standard errors of the mean weight: then it is no chance
+FAR = 1_000  # times as many visits as there are: beyond it a number says nothing
+ASSUMES = {
+    SLATE: "nothing",
+    SLOTS: "a slot's reward does not depend on the slots below it",
+    "nodes": "arms of one node earn alike",
+}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with where it lies.
+
+    >>> str(Estimate(1.25, 1.2, 1.3))
+    '1.250 [1.200, 1.300]'
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+    def divided(self, by: float) -> Estimate:
+        """Of a part.
+
+        >>> Estimate(1.0, 0.5, 2.0).divided(2)
+        Estimate(value=0.5, low=0.25, high=1.0)
+        """
+        return Estimate(self.value / by, self.low / by, self.high / by)
+
+
+@dataclass(frozen=True)
+class CandidateResult:
+    """What a candidate would have earned, a visit and a slot, and whether that beats what served on the same visits.
+
+    `way` is how rounds were weighed and `assumes` what that asks of the rewards. `effective` is the effective sample
+    size, `share` the share of rounds that say anything, `mean_weight` 1 if the log has all that the candidate shows.
+    `others` has the other estimators: value and standard error (or NaN). `left_out` counts rounds by reason.
+    """
+
+    name: str
+    rounds: int
+    way: str
+    assumes: str
+    per_visit: Estimate
+    per_slot: Estimate
+    served: Estimate
+    difference: Estimate
+    effective: float
+    share: float
+    mean_weight: float
+    verdict: str
+    notes: tuple[str, ...] = ()
+    others: dict[str, tuple[float, float]] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+
+
+def chosen_way(tally: Tally) -> tuple[str, bool]:
+    """By the rule above; and whether it has enough rounds.
+
+    >>> chosen_way(Tally())
+    ('slots', False)
+    """
+    if SLATE in tally.ways:
+        sums = tally.ways[SLATE].sums
+        if sums.effective >= ENOUGH_SLATES and sums.mean_weight >= SUPPORTED:
+            return SLATE, True
+    return SLOTS, SLOTS in tally.ways and tally.ways[SLOTS].sums.effective >= ENOUGH
+
+
+def judge(
+    name: str,
+    tally: Tally,
+    left_out: dict[str, int],
+    confidence: float = 0.95,
+    way: str | None = None,
+    weight_bound: float | None = None,
+) -> CandidateResult:
+    """The result of a candidate; `way` is one of the names of the rule, which chooses if none is given.
+
+    `weight_bound` is what no weight can exceed, where propensities have a floor: intervals are narrower then.
+
+    >>> import numpy as np
+    >>> from treetop.evaluation.judged import Judged
+    >>> one = np.ones((3000, 1))
+    >>> hits = (np.arange(3000) % 2)[:, None].astype(float)  # two arms, each shown half of the time, one of them right
+    >>> rest = 0 * one, 0 * one, np.zeros((3000, 1, 0)), one > 0
+    >>> found = judge("always right", Tally.of(Judged(0.5 * one, hits, hits, hits[:, 0], *rest)), {})
+    >>> found.verdict, round(found.per_visit.value, 3), found.way
+    ('better', 1.0, 'slate')
+    """
+    if tally.rounds == 0:
+        nothing = Estimate(math.nan, math.nan, math.nan)
+        words = "cannot tell: there are no rounds to judge it by"
+        return CandidateResult(
+            name, 0, "none", "", nothing, nothing, nothing, nothing, 0.0, 0.0, math.nan, words, (), {}, left_out
+        )
+    chosen, enough = (way, True) if way is not None else chosen_way(tally)
+    if chosen not in tally.ways:
+        raise ValueError(f"way is {chosen!r}; these rounds have {', '.join(tally.ways)}")
+    found, slots = tally.ways[chosen], tally.slots / tally.rounds
+    interval = found.interval(tally.most, slots, confidence, weight_bound)
+    gap = found.gap(tally.most, confidence, weight_bound)
+    value = _within(found.sums.value, interval)
+    served = tally.served_interval(confidence)
+    difference = _within(value - tally.served.mean, gap)
+    return CandidateResult(
+        name,
+        tally.rounds,
+        chosen,
+        ASSUMES[chosen.partition("-")[0]],
+        Estimate(value, interval.low, interval.high),
+        Estimate(value, interval.low, interval.high).divided(slots),
+        Estimate(tally.served.mean, served.low, served.high),
+        Estimate(difference, gap.low, gap.high),
+        found.sums.effective,
+        found.sums.share,
+        found.sums.mean_weight,
+        verdict(tally.rounds, difference, gap),
+        _notes(found, enough, chosen),
+        _others(tally),
+        left_out,
+    )
+
+
+def verdict(rounds: int, difference: float, gap: Interval) -> str:
+    """Against what served, by the interval of the difference.
+
+    >>> verdict(100, 0.2, Interval(0.1, 0.3)), verdict(100, -0.2, Interval(-0.3, -0.1))
+    ('better', 'worse')
+    >>> verdict(100, 0.1, Interval(-0.1, 0.3))
+    'cannot tell yet: about 300 more visits'
+    """
+    if gap.low > 0:
+        return "better"
+    if gap.high < 0:
+        return "worse"
+    half = difference - gap.low if difference > 0 else gap.high - difference
+    more = rounds * ((half / abs(difference)) ** 2 - 1) if difference else math.inf
+    if more > FAR * rounds:
+        return f"cannot tell yet: more than {_round(FAR * rounds):,} more visits"
+    return f"cannot tell yet: about {_round(max(more, 1)):,} more visits"
+
+
+def _round(number: float) -> int:
+    """Two digits are all that a guess has."""
+    size = 10 ** max(0, math.floor(math.log10(number)) - 1)
+    return int(round(number / size) * size)
+
+
+def _within(value: float, interval: Interval) -> float:
+    return min(max(value, interval.low), interval.high)
+
+
+def _notes(found: WayTally, enough: bool, way: str) -> tuple[str, ...]:
+    notes = []
+    if not enough:
+        notes.append(f"only {found.sums.effective:,.0f} effective rounds: the log says next to nothing about it")
+    if found.sums.mean_weight < SUPPORTED:
+        missing = 1 - found.sums.mean_weight
+        notes.append(f"about {missing:.0%} of what it would show was hardly ever shown, and may bring anything")
+    if found.sums.excess > TOO_FAR:
+        weights = f"{found.sums.mean_weight:.2f}"
+        notes.append(f"weights are {weights} on average, and should be 1: propensities or chances are wrong")
+    if way not in (SLATE, SLOTS):
+        notes.append("biased if arms of one node do not earn alike")
+    return tuple(notes)
+
+
+def _others(tally: Tally) -> dict[str, tuple[float, float]]:
+    others = {}
+    for name, way in tally.ways.items():
+        others[f"ips-{name}"] = way.terms.mean, way.terms.error
+        others[f"snips-{name}"] = way.sums.value, math.nan
+    return others | {name: (moments.mean, moments.error) for name, moments in tally.model_based.items()}

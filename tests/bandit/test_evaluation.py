@@ -1,0 +1,239 @@
+"""Candidates judged by a bandit's log: against the truth, with lists of arms, added and removed arms, old models."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.problems import topics
+from helpers.running import settings, small_bandit
+
+import treetop
+from treetop import Bandit, CandidatePolicy, PolicyConfig, evaluate
+from treetop.bandit.evaluation import GONE, TAUGHT, UNREWARDED
+from treetop.bandit.logged_batches import batches
+
+X, Y = topics(n=2000)
+TRUTH = 0.8 * Y.toarray() + 0.05  # the chance of a click
+EPSILON = {"epsilon": 0.5}
+
+
+def make(folder: Path, strategy: str = "epsilon", k: int = 2, **parameters: Any) -> Bandit:
+    given = parameters or (EPSILON if strategy == "epsilon" else {})
+    policy = PolicyConfig(k=k, explore=k, beam=4, strategy=strategy, parameters=given)
+    return Bandit.open(small_bandit(folder / "shop", X, Y, config=settings(policy=policy)))
+
+
+def visit(bandit: Bandit, n: int, first: int = 0, rewards: bool = True, **request: Any) -> None:
+    rng = np.random.default_rng(first)
+    for i in range(first, first + n):
+        row = 300 + i % 1700
+        served = bandit.decide(X[row], f"visit-{i}", **request)
+        if rewards:
+            clicks = {arm: float(rng.random() < TRUTH[row, min(59, int(str(arm)[1:]))]) for arm in served.arms}
+            bandit.reward(f"visit-{i}", clicks)
+
+
+def true_value(bandit: Bandit, policy: treetop.Policy, n: int) -> float:
+    """What a policy earns on average on the first n visits, by the truth and many draws."""
+    rows = 300 + np.arange(n) % 1700
+    found = []
+    for seed in range(20):
+        shown = policy.decide_batch(bandit.snapshot.model, X[rows], seed=seed)
+        found.append(TRUTH[rows[:, None], shown.arms].sum(axis=1).mean())
+    return float(np.mean(found))
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Bandit:
+    """4,000 visits; model 000000 decided them all."""
+    bandit = make(tmp_path_factory.mktemp("evaluated"))
+    visit(bandit, 4000)
+    return bandit
+
+
+def test_estimates_are_near_the_truth_and_intervals_hold_it(shop: Bandit) -> None:
+    candidates = ["strategy=greedy", "explore=0", "strategy=epsilon,epsilon=0.1", "k=1", "beam=30"]
+    found = evaluate(shop, candidates)
+    assert found.rounds == 4000
+    assert found.differing == 0
+    base = shop.config.policy
+    for result in found.candidates:
+        policy = CandidatePolicy.of(result.name).applied(base).make_policy()
+        truth = true_value(shop, policy, 4000)
+        assert result.per_visit.low <= truth <= result.per_visit.high, result
+        assert result.per_visit.value == pytest.approx(truth, abs=0.12), result
+        assert result.per_slot.value == pytest.approx(result.per_visit.value / policy.k)
+        assert result.effective > 100
+    greedy, without, fewer, one, _ = found.candidates
+    assert greedy.verdict == without.verdict == fewer.verdict == "better"
+    assert one.verdict == "worse"
+    assert greedy.per_visit == without.per_visit
+    served = true_value(shop, base.make_policy(), 4000)
+    assert found.served.low <= served <= found.served.high
+
+
+def test_as_served_is_what_was_served(shop: Bandit) -> None:
+    result = evaluate(shop, [{}]).candidates[0]
+    assert result.name == "as served"
+    assert result.effective == pytest.approx(4000)
+    assert result.per_visit.value == pytest.approx(result.served.value)
+    assert result.difference.value == pytest.approx(0, abs=1e-9)
+    assert result.verdict.startswith("cannot tell yet")
+    for name, (value, _) in result.others.items():
+        if name.startswith(("ips", "snips")):
+            assert value == pytest.approx(result.served.value), name
+
+
+def test_a_folder_a_stretch_and_a_bound(shop: Bandit) -> None:
+    middle = shop.event("visit-2000").event.time
+    late = evaluate(shop.folder.path, ["strategy=greedy"], since=middle)
+    assert late.rounds == 2000
+    whole = evaluate(shop, ["k=1,explore=0"]).candidates[0]
+    bounded = evaluate(shop, ["k=1,explore=0"], weight_bound=200.0).candidates[0]
+    assert bounded.per_visit.low >= 0
+    assert whole.per_visit.value == pytest.approx(bounded.per_visit.value)
+    assert evaluate(shop, ["beam=30"], confidence=0.5).candidates[0].per_visit.low > (
+        evaluate(shop, ["beam=30"], confidence=0.99).candidates[0].per_visit.low
+    )
+
+
+def test_progress_is_told(shop: Bandit) -> None:
+    told: list[tuple[int, int]] = []
+    evaluate(shop, [], effort=treetop.Effort(progress=lambda done, total: told.append((done, total))))
+    assert told[-1] == (4000, 4000)
+
+
+def test_lists_of_arms_and_removed_arms(tmp_path: Path) -> None:
+    """The chances of what served are computed again from the lists that each visit had: all of them are as recorded."""
+    with make(tmp_path) as bandit:
+        visit(bandit, 60)
+        visit(bandit, 60, 60, eligible=[f"a{i}" for i in range(20)])
+        visit(bandit, 60, 120, exclude=["a1", "a2"])
+        bandit.remove_arms(["a3", "a7"])
+        for i in range(40):
+            visit(bandit, 1, 180 + i, eligible=[f"a{j}" for j in range(i, i + 12)])
+        visit(bandit, 60, 220, k=4, explore=3)
+        found = evaluate(bandit, ["strategy=greedy", {}])
+        assert (found.rounds, found.differing) == (280, 0)
+        assert found.candidates[1].effective == pytest.approx(280)
+        assert found.candidates[1].mean_weight == pytest.approx(1)
+
+
+def test_added_arms_and_models_that_learned(tmp_path: Path) -> None:
+    with make(tmp_path) as bandit:
+        visit(bandit, 100)
+        bandit.refit()
+        visit(bandit, 100, 100)
+        bandit.add_arms(["a60"], vectors=X[:1])
+        visit(bandit, 100, 200, eligible=["a60", "a1", "a2"])
+        found = evaluate(bandit, [{}, "model=000001", "model=000000", "model=000002"])
+        served, first, start, grown = found.candidates
+        assert found.differing == 0
+        assert (served.rounds, served.left_out) == (300, {})
+        assert (first.rounds, first.left_out) == (200, {TAUGHT: 100})
+        assert (start.rounds, start.left_out) == (300, {}), "the first model has learned from no visit"
+        assert (grown.rounds, grown.left_out) == (100, {TAUGHT: 200})
+        assert first.share < 1, "a model from before an arm was added cannot show it"
+
+
+def test_models_that_are_not_kept(tmp_path: Path) -> None:
+    with make(tmp_path) as bandit:
+        for i in range(7):
+            visit(bandit, 20, 20 * i)
+            bandit.refit()
+        kept = bandit.folder.models()
+        assert "000000" not in kept
+        result, named = evaluate(bandit, ["beam=30", f"model={kept[0]}"]).candidates
+        assert result.left_out[GONE] > 0
+        assert result.rounds + result.left_out[GONE] == 140
+        assert named.left_out == {TAUGHT: 20 * int(kept[0])}
+        with pytest.raises(ValueError, match="there is no model '000000'; kept are"):
+            evaluate(bandit, ["model=000000"])
+
+
+def test_rewards_that_are_missing(tmp_path: Path) -> None:
+    with make(tmp_path) as bandit:
+        visit(bandit, 30)
+        visit(bandit, 10, 30, rewards=False)
+        result = evaluate(bandit, ["strategy=greedy"]).candidates[0]
+        assert (result.rounds, result.left_out) == (30, {UNREWARDED: 10})
+        entries = [e for chunk in bandit.log.entries(bandit.log.summary()) for e in chunk]
+        whole = list(batches(entries, X.shape[1], overdue=np.inf, default=0.0))
+        assert sum(len(batch) for batch in whole) == 40
+        assert not any(np.isnan(batch.rewards).any() for batch in whole)
+
+
+def test_nothing_to_judge_by(tmp_path: Path) -> None:
+    with make(tmp_path, "greedy") as bandit:
+        nothing = evaluate(bandit, ["beam=30"])
+        assert nothing.candidates[0].verdict == "cannot tell: there are no rounds to judge it by"
+        assert json.loads(json.dumps(nothing.to_dict()))["candidates"][0]["per_visit"]["value"] is None
+        visit(bandit, 50)
+        result = evaluate(bandit, ["strategy=epsilon,epsilon=1"]).candidates[0]
+        assert result.verdict.startswith("cannot tell yet")
+        assert any("effective rounds" in note for note in result.notes)
+        assert result.mean_weight < 0.1
+        assert result.per_visit.high > 1.5, "what was never shown may bring anything"
+
+
+def test_parameters_are_those_of_the_strategy_that_served(shop: Bandit) -> None:
+    found = evaluate(shop, ["epsilon=0.1", "strategy=epsilon,epsilon=0.1"])
+    assert found.candidates[0].per_visit == found.candidates[1].per_visit
+    with pytest.raises(ValueError, match="epsilon has no 'C'"):
+        evaluate(shop, ["C=2"])
+
+
+def test_a_search_chooses_by_one_stretch_and_confirms_by_the_other(shop: Bandit) -> None:
+    found = treetop.search_policies(shop)
+    assert (found.searched.rounds, found.held_out.rounds) == (2800, 1200)
+    names = [candidate.name for candidate in found.searched.candidates]
+    assert names == [
+        "strategy=greedy",
+        "explore=0",
+        "explore=1",
+        "beam=2",
+        "beam=8",
+        "beam=12",
+        "epsilon=0.25",
+        "epsilon=1.0",
+    ]
+    lows = {candidate.name: candidate.difference.low for candidate in found.searched.candidates}
+    assert found.chosen == max(lows, key=lambda name: lows[name])
+    assert found.held_out.candidates[0].name == found.chosen
+    assert found.held_out.candidates[0].verdict == "better"
+    late = treetop.search_policies(shop.folder.path, since=shop.event("visit-2000").event.time, held_out=0.5)
+    assert (late.searched.rounds, late.held_out.rounds) == (1000, 1000)
+
+
+def test_a_search_needs_visits(tmp_path: Path) -> None:
+    with make(tmp_path) as bandit:
+        with pytest.raises(ValueError, match="there are no visits with rewards to choose by"):
+            treetop.search_policies(bandit)
+        with pytest.raises(ValueError, match="held_out is 1"):
+            treetop.search_policies(bandit, held_out=1.0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        ("beam", "policy 'beam' has 'beam' in it; name=value"),
+        ("beam=many", "beam is 'many'; a number is needed"),
+        ("beam=3,beam=4", "has beam twice"),
+        ("beam=0", "beam is 0; it must lie in"),
+        ("strategy=best", "strategy is 'best'; it must be one of"),
+        ("strategy=greedy,C=2", "greedy has no 'C'"),
+        ("explore=2,k=1", "explore is 2"),
+        ("k=9,explore=1", "k is 9; the log has decisions of 2 slots"),
+    ],
+)
+def test_wrong_candidates_are_refused(shop: Bandit, policy: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        evaluate(shop, [policy])
+
+
+@pytest.mark.parametrize(("name", "value"), [("confidence", 0.2), ("confidence", 1.0), ("weight_bound", 0.5)])
+def test_wrong_settings_are_refused(shop: Bandit, name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=name):
+        evaluate(shop, ["beam=30"], **{name: value})  # type: ignore[arg-type]

@@ -1,0 +1,98 @@
+"""The rule that chooses how to weigh, verdicts, and what is said beside them."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from treetop.evaluation.interval import Interval
+from treetop.evaluation.judged import Judged
+from treetop.evaluation.picture import draw_results
+from treetop.evaluation.tally import SLATE, SLOTS, Tally
+from treetop.evaluation.verdict import chosen_way, judge, verdict
+
+
+def rounds(n: int, logged: float, hit: float, miss: float = 0.1, nodes: float | None = None, seed: int = 0) -> Judged:
+    """Each slot shows what the candidate would with chance `logged`: that brings `hit` on average, all else `miss`."""
+    k = 2
+    rng = np.random.default_rng(seed)
+    same = rng.random((n, k)) < logged
+    rewards = (rng.random((n, k)) < np.where(same, hit, miss)).astype(float)
+    chance, nothing = np.where(same, logged, 1 - logged), np.zeros((n, k))
+    ratio = np.full((n, k, 1), nodes) if nodes is not None else np.zeros((n, k, 0))
+    return Judged(chance, same.astype(float), rewards, rewards.sum(axis=1), nothing, nothing, ratio, nothing == 0)
+
+
+def test_the_rule_goes_by_effective_sizes() -> None:
+    assert chosen_way(Tally.of(rounds(3000, 0.9, 0.5))) == (SLATE, True)
+    assert chosen_way(Tally.of(rounds(600, 0.9, 0.5))) == (SLOTS, True), "too few for slates"
+    assert chosen_way(Tally.of(rounds(600, 0.1, 0.5))) == (SLOTS, False)
+    by_nodes = Tally.of(rounds(600, 0.1, 0.5, nodes=1.0))
+    assert chosen_way(by_nodes) == (SLOTS, False), "nodes only if asked for"
+    assert any("biased" in note for note in judge("c", by_nodes, {}, way="nodes-0").notes)
+    assert chosen_way(Tally()) == (SLOTS, False)
+
+
+def test_slates_without_support_give_way_to_slots() -> None:
+    """Half of the slates that the candidate shows were never logged: the other half weighs 0.5 on average."""
+    judged = rounds(4000, 0.9, 0.5)
+    half = Judged(**{**vars(judged), "target": judged.target * [1.0, 0.5]})
+    assert chosen_way(Tally.of(half)) == (SLOTS, True)
+    assert any("hardly ever shown" in note for note in judge("half", Tally.of(half), {}).notes)
+
+
+def test_the_rule_never_looks_at_rewards() -> None:
+    for n in (300, 3000):
+        ways = {chosen_way(Tally.of(rounds(n, 0.6, hit))) for hit in (0.0, 0.5, 1.0)}
+        assert len(ways) == 1
+
+
+@pytest.mark.parametrize(
+    ("hit", "miss", "says"), [(0.8, 0.1, "better"), (0.1, 0.9, "worse"), (0.101, 0.1, "cannot tell yet")]
+)
+def test_verdicts(hit: float, miss: float, says: str) -> None:
+    found = judge("candidate", Tally.of(rounds(4000, 0.7, hit, miss)), {"why": 3})
+    assert found.verdict.startswith(says)
+    assert found.per_visit.low <= 2 * hit <= found.per_visit.high
+    assert found.left_out == {"why": 3}
+    assert found.per_slot.value == pytest.approx(found.per_visit.value / 2)
+
+
+def test_a_guess_of_more_visits_shrinks_as_they_come() -> None:
+    assert verdict(1000, 0.1, Interval(-0.1, 0.3)) == "cannot tell yet: about 3,000 more visits"
+    assert verdict(3000, 0.1, Interval(-0.01, 0.21)) == "cannot tell yet: about 630 more visits"
+    assert verdict(100, 0.0, Interval(-1.0, 1.0)) == "cannot tell yet: more than 100,000 more visits"
+
+
+def test_intervals_shrink_and_a_bound_narrows_them() -> None:
+    few, many = (judge("c", Tally.of(rounds(n, 0.7, 0.3)), {}, way=SLOTS).per_visit for n in (500, 5000))
+    assert many.high - many.low < 0.5 * (few.high - few.low)
+    tally = Tally()
+    for part in range(10):
+        tally += Tally.of(rounds(500, 0.7, 0.3, seed=part), tally.baseline())
+    bounded = judge("c", tally, {}, way=SLOTS, weight_bound=1 / 0.7**2)
+    plain = judge("c", tally, {}, way=SLOTS)
+    width: Any = lambda e: e.high - e.low  # noqa: E731
+    assert width(bounded.per_visit) < width(plain.per_visit)
+    assert width(bounded.difference) < width(plain.difference)
+    assert bounded.per_visit.low <= 0.6 <= bounded.per_visit.high
+
+
+def test_what_is_wrong_is_said() -> None:
+    judged = rounds(4000, 0.7, 0.3)
+    wrong = Judged(**{**vars(judged), "logged": judged.logged / 2})
+    assert any("and should be 1" in note for note in judge("c", Tally.of(wrong), {}).notes)
+    with pytest.raises(ValueError, match="way is 'best'; these rounds have slate, slots"):
+        judge("c", Tally.of(judged), {}, way="best")
+    nothing = judge("c", Tally(), {})
+    assert nothing.verdict == "cannot tell: there are no rounds to judge it by"
+    assert math.isnan(nothing.per_visit.value)
+
+
+def test_a_picture(tmp_path: Path) -> None:
+    results = [judge(str(hit), Tally.of(rounds(2000, 0.7, hit)), {}) for hit in (0.8, 0.1)]
+    for name in ("results.png", "results.svg"):
+        draw_results([*results, judge("none", Tally(), {})], results[0].served, tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 1000
