@@ -63,7 +63,7 @@ def test_routing_that_ends_at_the_leaf_or_learns_from_labels_alone(start: tuple[
 def test_components_that_do_not_count_or_are_not_weighed(start: tuple[Any, Model, LabelSamples]) -> None:
     arm = int(start[2].arm[start[2].reward > 0][0])
     plain = shown(start, arm, [1.0, 0.0] * 50)
-    feedback = replace(plain, components=np.tile(np.float32([0.5, 0.3]), (100, 1, 1)))
+    feedback = replace(plain, components=np.tile(np.array([0.5, 0.3], np.float32), (100, 1, 1)))
     weights = [
         made.pooled.weights
         for off in ({}, {"weigh": False}, {"own": False}, {"own": False, "weigh": False})
