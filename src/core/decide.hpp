@@ -138,8 +138,7 @@ private:
                                        std::uint64_t key) {
         if (ask.strategy.kind != Kind::budgeted) return explore_(candidates, ask.k, ask.explore, ask.strategy, key);
         Strategy strategy = ask.strategy;
-        Budget& budget = strategy.budget;
-        if (budget.share + model_.pooled.exploration_net < 0) budget.paying = 0;
+        const Budget& budget = strategy.budget = ask.strategy.budget.after(model_.pooled.exploration_net);
         const auto& fresh = new_share(candidates, budget.new_arms > 0 ? budget.new_arm_trials : 0, eligible);
         return explore_(candidates, ask.k, ask.explore, strategy, key, fresh);
     }

@@ -26,6 +26,16 @@ struct Budget {
     double new_arm_trials = 0;    // showings until an added arm is like any other
     double paying = 0;            // of a decision's expected reward, at most, where a draw brings more than it costs
     double most = 0;              // the largest chance of a draw by either budget
+
+    // With as much of `paying` as can be spent until the next refit, after a fifth more rounds, if nothing is found:
+    // then all draws have cost `share` of all rewards more than what they found has earned. `net` is the latter less
+    // what they cost so far, as a share of all rewards.
+    Budget after(double net) const {
+        constexpr double until_refit = 0.2;
+        Budget now = *this;
+        now.paying = std::min(paying, std::max(0.0, (share + net) / until_refit));
+        return now;
+    }
 };
 
 // The strategy's one parameter (IGW's gamma^2 / A', Boltzmann's beta log N, epsilon), or its budget.

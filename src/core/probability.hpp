@@ -127,14 +127,13 @@ private:
 
     void begin(Decider& decider, std::span<const Candidate> all, const Ask& ask, const Eligible& eligible) {
         strategy_ = ask.strategy;
-        Budget& budget = strategy_.budget;
         slots_ = std::min(ask.k, static_cast<std::int64_t>(all.size()));
         greedy_ = strategy_.kind == Kind::greedy ? slots_ : std::min(ask.k - ask.explore, slots_);
         rank(all, slots_);
         chosen_.clear();
         next_best_ = 0;
         if (strategy_.kind != Kind::budgeted) return;
-        if (budget.share + model_.pooled.exploration_net < 0) budget.paying = 0;
+        const Budget& budget = strategy_.budget = ask.strategy.budget.after(model_.pooled.exploration_net);
         weigh(all, decider.new_share(all, budget.new_arms > 0 ? budget.new_arm_trials : 0, eligible));
         spending_ = per_slot(slots_, slots_ - greedy_, budget);
         evaluation_ = budget.evaluation_share;

@@ -204,6 +204,26 @@ def test_budgeted_sequences_have_the_chance_of_the_twin(seed: int, slots: tuple[
     np.testing.assert_allclose(found.whole, [expected.get(tuple(a), 0.0) for a in every.tolist()], rtol=1e-5, atol=1e-9)
 
 
+def test_what_draws_have_found_decides_how_much_may_be_spent(problem: Problem, pooled: treetop.Model) -> None:
+    """Served, stated and explained alike: the better draws have paid, the rarer is the best arm."""
+    assert pooled.pooled is not None
+    values = np.full(pooled.n_arms, 50.0, np.float32)  # every draw is worth it, whatever it costs
+    policy = Policy(1, 1, 1, Budgeted(evaluation_share=0.0, new_arms_budget=0.0))
+    best_chance = []
+    for net in (0.02, 0.0, -0.003, -0.006):
+        state = replace(pooled.pooled, trial_value=values, exploration_net=net)
+        model = replace(pooled, pooled=state)
+        view = policy.explain(model, problem.X[0])
+        single = np.flatnonzero(~view.is_node)
+        at = int(single[np.argmax(view.score[single])])
+        chance = policy.probability(model, problem.X[0], [int(view.id[at])]).whole
+        assert chance == pytest.approx(view.probability[at], rel=1e-5)
+        shown = policy.decide_batch(model, problem.X[np.zeros(4000, int)], seed=1)
+        assert (shown.arms[:, 0] == view.id[at]).mean() == pytest.approx(chance, abs=0.03)
+        best_chance.append(chance)
+    assert (np.diff(best_chance) > 0).all()
+
+
 # -------------------- against draws
 
 
