@@ -74,6 +74,18 @@ def test_estimates_are_near_the_truth_and_intervals_hold_it(shop: Bandit) -> Non
     assert found.served.low <= served <= found.served.high
 
 
+def test_fewer_slots_than_were_served(tmp_path: Path) -> None:
+    """Four slots bring 0.9 each: one slot is 2.7 worse, which is more than its own slots could lose."""
+    with make(tmp_path, k=4) as bandit:
+        for i in range(600):
+            bandit.reward(f"visit-{i}", dict.fromkeys(bandit.decide(X[i], f"visit-{i}").arms, 0.9))
+        result = evaluate(bandit, ["k=1,explore=1"]).candidates[0]
+    assert result.difference.low < -2.7 < result.difference.high < 0
+    assert result.difference.value == pytest.approx(-2.7)
+    assert result.served.low < 3.6 < result.served.high
+    assert result.verdict == "worse"
+
+
 def test_as_served_is_what_was_served(shop: Bandit) -> None:
     result = evaluate(shop, [{}]).candidates[0]
     assert result.name == "as served"

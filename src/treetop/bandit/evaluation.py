@@ -238,6 +238,7 @@ def judged_rounds(batch: LoggedBatch, k: int, chances: SlotChances, served: Slot
         np.clip(chances.expected, 0, 1),
         ratio,
         filled,
+        np.asarray((batch.arms >= 0).sum(axis=1), np.float64),
     )
 
 

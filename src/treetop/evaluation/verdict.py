@@ -121,7 +121,7 @@ def judge(
         raise ValueError(f"way is {chosen!r}; these rounds have {', '.join(tally.ways)}")
     found, slots = tally.ways[chosen], tally.slots / tally.rounds
     interval = found.interval(tally.most, slots, confidence, weight_bound)
-    gap = found.gap(tally.most, confidence, weight_bound)
+    gap = found.gap(tally.most, tally.served_most, confidence, weight_bound)
     value = _within(found.sums.value, interval)
     served = tally.served_interval(confidence)
     difference = _within(value - tally.served.mean, gap)
