@@ -11,8 +11,8 @@ from helpers.running import settings, small_bandit
 
 import treetop
 from treetop import Bandit, CandidatePolicy, PolicyConfig, evaluate
-from treetop.bandit.evaluation import GONE, TAUGHT, UNREWARDED
-from treetop.bandit.logged_batches import batches
+from treetop.bandit.evaluation import GONE, TAUGHT, UNLISTED, UNREWARDED
+from treetop.bandit.logged_batches import FILTERS, batches
 
 X, Y = topics(n=2000)
 TRUTH = 0.8 * Y.toarray() + 0.05  # the chance of a click
@@ -131,6 +131,30 @@ def test_lists_of_arms_and_removed_arms(tmp_path: Path) -> None:
         assert (found.rounds, found.differing) == (280, 0)
         assert found.candidates[1].effective == pytest.approx(280)
         assert found.candidates[1].mean_weight == pytest.approx(1)
+
+
+def test_more_lists_of_arms_than_are_kept(tmp_path: Path) -> None:
+    """Lists come again after they have left the cache, one batch with another, alone in their batch too."""
+    with make(tmp_path) as bandit:
+        lists = [[f"a{j % 60}" for j in (i, i + 7, i + 19, i + 20 + i // 60)] for i in range(FILTERS + 6)]
+        for i in range(2 * len(lists)):
+            visit(bandit, 1, i, eligible=lists[i % len(lists)])
+        visit(bandit, 3, 2 * len(lists), k=1, eligible=lists[0])
+        found = evaluate(bandit, ["strategy=greedy"])
+        assert (found.rounds, found.differing) == (2 * len(lists) + 3, 0)
+
+
+def test_lists_of_arms_that_are_deleted_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention deletes a list after its visits were read: these are left out, the others judged."""
+    with make(tmp_path) as bandit:
+        visit(bandit, 20, eligible=["a1", "a2", "a3"])
+        visit(bandit, 30, 20, eligible=["a4", "a5", "a6"])
+        visit(bandit, 40, 50)
+        deleted, find = bandit.event("visit-0").event.eligible, bandit.log.eligible_set
+        monkeypatch.setattr(bandit.log, "eligible_set", lambda name: None if name == deleted else find(name))
+        found = evaluate(bandit, ["strategy=greedy"])
+        assert (found.rounds, found.differing) == (70, 0)
+        assert (found.candidates[0].rounds, found.candidates[0].left_out) == (70, {UNLISTED: 20})
 
 
 def test_added_arms_and_models_that_learned(tmp_path: Path) -> None:

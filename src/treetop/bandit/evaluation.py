@@ -35,6 +35,7 @@ from treetop.tree.tree import Tree
 MODELS = 8  # that are in memory at a time; their files are mapped
 HEIGHTS = 2  # cuts of the tree that are weighed by: leaves, and the nodes above them
 UNREWARDED, GONE, TAUGHT = "without a reward yet", "decided by a model that is not kept", "taught the model"
+UNLISTED = "their list of arms is not in the log any more"
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,8 @@ class _Reading:
         self.differing = 0  # rounds whose propensities are not those that their model and settings give
         self.left_out: list[Counter[str]] = [Counter() for _ in candidates]
         self.model = lru_cache(MODELS)(self._load)
-        self.sets = lru_cache(MODELS)(lambda name: ArmSets(bandit.log, bandit.snapshot.arms, self.model(name).tree))
+        self.lists: dict[str, Ints | None] = {}  # of the batch at hand: arms by the name of their list
+        self.sets = lru_cache(MODELS)(self._sets)
         self.cuts = lru_cache(MODELS)(lambda name: cuts(self.model(name).tree))
         self.tree = lru_cache(MODELS)(lambda name: tree_id(self.model(name).tree))
         for candidate in candidates:
@@ -137,13 +139,29 @@ class _Reading:
     def _load(self, name: str) -> Model:
         return Model.load(self.bandit.folder.model_path(name))
 
+    def _sets(self, name: str) -> ArmSets:
+        return ArmSets(lambda named: self.lists.get(named), self.bandit.snapshot.arms, self.model(name).tree)
+
+    def _part(self, batch: LoggedBatch, rows: Bools, why: str) -> LoggedBatch:
+        """Some of a batch; the others are left out for all candidates."""
+        if rows.all():
+            return batch
+        for left in self.left_out:
+            left[why] += int((~rows).sum())
+        return batch.part(rows)
+
+    def _listed(self, batch: LoggedBatch) -> LoggedBatch:
+        """Without visits whose list of arms was deleted after they were read. The lists of the others are held."""
+        names = {event.eligible for event in batch.events if event.eligible}
+        held = {name: arms for name, arms in self.lists.items() if name in names and arms is not None}
+        self.lists = {name: held[name] if name in held else self.bandit.log.eligible_set(name) for name in names}
+        there = [not event.eligible or self.lists[event.eligible] is not None for event in batch.events]
+        return self._part(batch, np.array(there, np.bool_), UNLISTED)
+
     def judge(self, batch: LoggedBatch) -> Tally:
         """Adds a batch to the tallies of all candidates; returns what it says about what was served."""
-        seen: Bools = np.asarray(~np.isnan(batch.rewards).all(axis=1))
-        if not seen.all():
-            for left in self.left_out:
-                left[UNREWARDED] += int((~seen).sum())
-            batch = batch.part(seen)
+        batch = self._part(batch, np.asarray(~np.isnan(batch.rewards).all(axis=1)), UNREWARDED)
+        batch = self._listed(batch)
         if len(batch) == 0:
             return Tally()
         kept = batch.model in self.kept
