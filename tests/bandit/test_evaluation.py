@@ -11,7 +11,7 @@ from helpers.running import settings, small_bandit
 
 import treetop
 from treetop import Bandit, CandidatePolicy, PolicyConfig, evaluate
-from treetop.bandit.evaluation import GONE, TAUGHT, UNLISTED, UNREWARDED
+from treetop.bandit.evaluation import GONE, TAUGHT, UNFIT, UNLISTED, UNREWARDED
 from treetop.bandit.logged_batches import FILTERS, batches
 
 X, Y = topics(n=2000)
@@ -219,6 +219,35 @@ def test_parameters_are_those_of_the_strategy_that_served(shop: Bandit) -> None:
     assert found.candidates[0].per_visit == found.candidates[1].per_visit
     with pytest.raises(ValueError, match="epsilon has no 'C'"):
         evaluate(shop, ["C=2"])
+
+
+def test_visits_that_a_candidate_does_not_fit_are_left_out(tmp_path: Path) -> None:
+    """Visits of another strategy, and of fewer slots: both are counted, the others judged."""
+    with make(tmp_path) as bandit:
+        visit(bandit, 40)
+        visit(bandit, 10, 40, k=1)
+        path = bandit.folder.path
+    settings_file = path / "config.toml"
+    text = settings_file.read_text()
+    changed = text.replace('strategy = "epsilon"', 'strategy = "igw"').replace("epsilon = 0.5", "C = 1.0")
+    assert changed != text
+    settings_file.write_text(changed)
+    with Bandit.open(path) as bandit:
+        visit(bandit, 30, 50)
+        two, parameter, both = evaluate(bandit, ["k=2", "C=2", "k=2,C=2"]).candidates
+        assert (two.rounds, two.left_out) == (70, {UNFIT: 10})
+        assert any("k is 2; the log has decisions of 1 slots" in note for note in two.notes)
+        assert (parameter.rounds, parameter.left_out) == (30, {UNFIT: 50})
+        assert any("epsilon has no 'C'" in note for note in parameter.notes)
+        assert (both.rounds, both.left_out) == (30, {UNFIT: 50})
+        wide, greedy = evaluate(bandit, ["k=9", "strategy=greedy"]).candidates
+        assert (wide.rounds, wide.left_out) == (0, {UNFIT: 80})
+        assert (greedy.rounds, greedy.left_out) == (80, {})
+        with pytest.raises(ValueError, match="k is 9; the log has decisions of 2 slots"):
+            evaluate(bandit, ["k=9"])
+        for held_out in (0.3, 0.9):
+            found = treetop.search_policies(bandit, held_out=held_out)
+            assert found.searched.rounds + found.held_out.rounds == 80
 
 
 def test_a_search_chooses_by_one_stretch_and_confirms_by_the_other(shop: Bandit) -> None:
