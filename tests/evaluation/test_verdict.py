@@ -98,6 +98,15 @@ def test_a_candidate_with_fewer_slots_than_were_served(bound: float | None) -> N
     assert found.verdict == "worse"
 
 
+def test_a_bound_that_weights_exceed_is_refused() -> None:
+    """Bets with a wrong bound lose more than all they have: the interval was that of no knowledge, without a word."""
+    tally = Tally.of(rounds(2000, 0.7, 0.3)) + Tally.of(rounds(10, 0.9, 0.3))
+    for way, largest in ((SLATE, 1 / 0.7**2), (SLOTS, 1 / 0.7**2)):
+        judge("c", tally, {}, way=way, weight_bound=largest)
+        with pytest.raises(ValueError, match=r"weight_bound is 2; c has a weight of 2\.04082"):
+            judge("c", tally, {}, way=way, weight_bound=2.0)
+
+
 def test_what_is_wrong_is_said() -> None:
     judged = rounds(4000, 0.7, 0.3)
     wrong = Judged(**{**vars(judged), "logged": judged.logged / 2})

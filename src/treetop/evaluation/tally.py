@@ -48,6 +48,7 @@ class WayTally:
     centred_gap: Bets
     terms: Moments
     difference: Moments
+    largest: float  # weight
 
     @classmethod
     def of(cls, rounds: Judged, weights: Floats, whole: bool, baseline: Floats) -> WayTally:
@@ -65,10 +66,13 @@ class WayTally:
             Bets.of(centred - rounds.served),
             Moments.of(value),
             Moments.of(centred - rounds.served),
+            float((weights[:, -1] if whole else weights).max()),
         )
 
     def __add__(self, other: WayTally) -> WayTally:
-        return WayTally(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(WayTally)))
+        names = [f.name for f in fields(WayTally) if f.name != "largest"]
+        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return WayTally(**sums, largest=max(self.largest, other.largest))
 
     def interval(self, most: int, slots: float, confidence: float, bound: float | None = None) -> Interval:
         """Of the reward of a round, at all times at once; `most` slots in a round at most, `slots` on average.
