@@ -10,7 +10,7 @@ from helpers.problems import topics
 from helpers.running import settings, small_bandit
 
 import treetop
-from treetop import Bandit, CandidatePolicy, PolicyConfig, evaluate
+from treetop import Bandit, CandidatePolicy, PolicyConfig, RewardConfig, evaluate
 from treetop.bandit.evaluation import GONE, TAUGHT, UNFIT, UNLISTED, UNREWARDED
 from treetop.bandit.logged_batches import FILTERS, batches
 
@@ -195,10 +195,32 @@ def test_rewards_that_are_missing(tmp_path: Path) -> None:
         visit(bandit, 10, 30, rewards=False)
         result = evaluate(bandit, ["strategy=greedy"]).candidates[0]
         assert (result.rounds, result.left_out) == (30, {UNREWARDED: 10})
+        assert any("10 visits have no reward though reward_wait is over" in note for note in result.notes)
         entries = [e for chunk in bandit.log.entries(bandit.log.summary()) for e in chunk]
         whole = list(batches(entries, X.shape[1], overdue=np.inf, default=0.0))
         assert sum(len(batch) for batch in whole) == 40
         assert not any(np.isnan(batch.rewards).any() for batch in whole)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "left", "noted"),
+    [
+        (RewardConfig(), 10, True),
+        (RewardConfig(reward_wait=3600), 10, False),
+        (RewardConfig(default_reward=0.0), 0, False),
+    ],
+)
+def test_silence_that_may_depend_on_what_was_shown_is_noted(
+    tmp_path: Path, rewards: RewardConfig, left: int, noted: bool
+) -> None:
+    """Not while rewards may still come, and not if silence has a reward."""
+    config = settings(policy=PolicyConfig(k=1, explore=1, strategy="epsilon", parameters=EPSILON), rewards=rewards)
+    with Bandit.open(small_bandit(tmp_path / "shop", X, Y, config=config)) as bandit:
+        visit(bandit, 30)
+        visit(bandit, 10, 30, rewards=False)
+        result = evaluate(bandit, ["strategy=greedy"]).candidates[0]
+        assert (result.rounds, result.left_out.get(UNREWARDED, 0)) == (40 - left, left)
+        assert any("set default_reward" in note for note in result.notes) == noted
 
 
 def test_nothing_to_judge_by(tmp_path: Path) -> None:

@@ -35,6 +35,10 @@ from treetop.tree.tree import Tree
 MODELS = 8  # that are in memory at a time; their files are mapped
 HEIGHTS = 2  # cuts of the tree that are weighed by: leaves, and the nodes above them
 UNREWARDED, GONE, TAUGHT = "without a reward yet", "decided by a model that is not kept", "taught the model"
+SILENT = (
+    "{:,} visits have no reward though reward_wait is over: estimates hold only if whether a reward comes does not "
+    "depend on what was shown; if none means 0, set default_reward = 0 in config.toml"
+)
 UNLISTED, UNFIT = "their list of arms is not in the log any more", "its settings do not fit the visit"
 
 
@@ -113,13 +117,13 @@ def judge_log(
     if weight_bound is not None:
         check_float("weight_bound", weight_bound, 1)
     wanted = [CandidatePolicy.of(candidate) for candidate in candidates]
-    reading = _Reading(log, wanted, effort)
+    rewards = log.config.rewards
+    overdue = time.time() - rewards.reward_wait
+    reading = _Reading(log, wanted, overdue, effort)
     since, until = stretch
     served, begin, end = Tally(), -math.inf if since is None else since, math.inf if until is None else until
     summary = log.log.summary()
     total, done = summary.counts.decisions - summary.counts.forgotten, 0
-    rewards = log.config.rewards
-    overdue = time.time() - rewards.reward_wait
     for chunk in log.log.entries(summary, CHUNK):
         done += len(chunk)
         new = [entry for entry in chunk if begin <= entry.stored.event.time < end]
@@ -137,8 +141,9 @@ def judge_log(
 class _Reading:
     """Adds up what batches say about candidates."""
 
-    def __init__(self, bandit: Bandit, candidates: Sequence[CandidatePolicy], effort: Effort) -> None:
-        self.bandit, self.candidates, self.effort = bandit, candidates, effort
+    def __init__(self, bandit: Bandit, candidates: Sequence[CandidatePolicy], overdue: float, effort: Effort) -> None:
+        self.bandit, self.candidates, self.overdue, self.effort = bandit, candidates, overdue, effort
+        self.silent = 0  # visits from before `overdue` that have no reward
         self.kept = bandit.folder.models()
         self.tallies = [Tally() for _ in candidates]
         self.differing = 0  # rounds whose propensities are not those that their model and settings give
@@ -177,7 +182,9 @@ class _Reading:
 
     def judge(self, batch: LoggedBatch) -> Tally:
         """Adds a batch to the tallies of all candidates; returns what it says about what was served."""
-        batch = self._part(batch, np.asarray(~np.isnan(batch.rewards).all(axis=1)), UNREWARDED)
+        seen: Bools = np.asarray(~np.isnan(batch.rewards).all(axis=1))
+        self.silent += sum(e.time <= self.overdue for e, has in zip(batch.events, seen, strict=True) if not has)
+        batch = self._part(batch, seen, UNREWARDED)
         batch = self._listed(batch)
         if len(batch) == 0:
             return Tally()
@@ -229,6 +236,8 @@ class _Reading:
         left = dict(self.left_out[i])
         found = judge(self.candidates[i].name, self.tallies[i], left, confidence, None, weight_bound)
         notes = [] if i not in self.unfit else [f"does not fit some visits: {self.unfit[i]}"]
+        if self.silent and found.rounds:
+            notes.append(SILENT.format(self.silent))
         return replace(found, notes=(*found.notes, *notes))
 
     def _policy(self, config: PolicyConfig) -> Policy:
