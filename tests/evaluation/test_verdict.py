@@ -96,6 +96,8 @@ def test_a_candidate_with_fewer_slots_than_were_served(bound: float | None) -> N
     assert found.served.high - found.served.low < 0.5
     assert found.per_visit.low < 0.9 < found.per_visit.high <= 1
     assert found.verdict == "worse"
+    with pytest.raises(ValueError, match="served_slots are needed"):
+        Tally.of(Judged(one, one, rewards, np.full(n, 3.6), *rest))
 
 
 def test_a_bound_that_weights_exceed_is_refused() -> None:

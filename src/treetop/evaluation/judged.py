@@ -8,7 +8,7 @@ import numpy as np
 
 from treetop.arrays import Bools, Floats
 
-SAME = 1e-12  # how far beyond 1 rounding takes a ratio of chances
+SAME = 1e-12  # how far rounding takes a ratio of chances, or a reward, beyond 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,11 @@ class Judged:
     @property
     def all_slots(self) -> Floats:
         """(n,): how many slots each round had as it was served."""
-        return self.slots if self.served_slots is None else self.served_slots
+        if self.served_slots is not None:
+            return self.served_slots
+        if (self.served > self.slots + SAME * self.filled.shape[1]).any():
+            raise ValueError("a round brought more than its slots can; served_slots are needed")
+        return self.slots
 
     def prefix_weights(self) -> Floats:
         """(n, k): how much more likely the slots up to each are under the candidate; in empty slots as before them."""
