@@ -10,9 +10,9 @@ from helpers.problems import topics
 from helpers.running import settings, small_bandit
 
 import treetop
-from treetop import Bandit, CandidatePolicy, PolicyConfig, evaluate
-from treetop.bandit.evaluation import GONE, TAUGHT, UNREWARDED
-from treetop.bandit.logged_batches import batches
+from treetop import Bandit, CandidatePolicy, PolicyConfig, RewardConfig, evaluate
+from treetop.bandit.evaluation import GONE, TAUGHT, UNFIT, UNLISTED, UNREWARDED
+from treetop.bandit.logged_batches import FILTERS, batches
 
 X, Y = topics(n=2000)
 TRUTH = 0.8 * Y.toarray() + 0.05  # the chance of a click
@@ -74,6 +74,18 @@ def test_estimates_are_near_the_truth_and_intervals_hold_it(shop: Bandit) -> Non
     assert found.served.low <= served <= found.served.high
 
 
+def test_fewer_slots_than_were_served(tmp_path: Path) -> None:
+    """Four slots bring 0.9 each: one slot is 2.7 worse, which is more than its own slots could lose."""
+    with make(tmp_path, k=4) as bandit:
+        for i in range(600):
+            bandit.reward(f"visit-{i}", dict.fromkeys(bandit.decide(X[i], f"visit-{i}").arms, 0.9))
+        result = evaluate(bandit, ["k=1,explore=1"]).candidates[0]
+    assert result.difference.low < -2.7 < result.difference.high < 0
+    assert result.difference.value == pytest.approx(-2.7)
+    assert result.served.low < 3.6 < result.served.high
+    assert result.verdict == "worse"
+
+
 def test_as_served_is_what_was_served(shop: Bandit) -> None:
     result = evaluate(shop, [{}]).candidates[0]
     assert result.name == "as served"
@@ -121,6 +133,30 @@ def test_lists_of_arms_and_removed_arms(tmp_path: Path) -> None:
         assert found.candidates[1].mean_weight == pytest.approx(1)
 
 
+def test_more_lists_of_arms_than_are_kept(tmp_path: Path) -> None:
+    """Lists come again after they have left the cache, one batch with another, alone in their batch too."""
+    with make(tmp_path) as bandit:
+        lists = [[f"a{j % 60}" for j in (i, i + 7, i + 19, i + 20 + i // 60)] for i in range(FILTERS + 6)]
+        for i in range(2 * len(lists)):
+            visit(bandit, 1, i, eligible=lists[i % len(lists)])
+        visit(bandit, 3, 2 * len(lists), k=1, eligible=lists[0])
+        found = evaluate(bandit, ["strategy=greedy"])
+        assert (found.rounds, found.differing) == (2 * len(lists) + 3, 0)
+
+
+def test_lists_of_arms_that_are_deleted_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention deletes a list after its visits were read: these are left out, the others judged."""
+    with make(tmp_path) as bandit:
+        visit(bandit, 20, eligible=["a1", "a2", "a3"])
+        visit(bandit, 30, 20, eligible=["a4", "a5", "a6"])
+        visit(bandit, 40, 50)
+        deleted, find = bandit.event("visit-0").event.eligible, bandit.log.eligible_set
+        monkeypatch.setattr(bandit.log, "eligible_set", lambda name: None if name == deleted else find(name))
+        found = evaluate(bandit, ["strategy=greedy"])
+        assert (found.rounds, found.differing) == (70, 0)
+        assert (found.candidates[0].rounds, found.candidates[0].left_out) == (70, {UNLISTED: 20})
+
+
 def test_added_arms_and_models_that_learned(tmp_path: Path) -> None:
     with make(tmp_path) as bandit:
         visit(bandit, 100)
@@ -159,10 +195,32 @@ def test_rewards_that_are_missing(tmp_path: Path) -> None:
         visit(bandit, 10, 30, rewards=False)
         result = evaluate(bandit, ["strategy=greedy"]).candidates[0]
         assert (result.rounds, result.left_out) == (30, {UNREWARDED: 10})
+        assert any("10 visits have no reward though reward_wait is over" in note for note in result.notes)
         entries = [e for chunk in bandit.log.entries(bandit.log.summary()) for e in chunk]
         whole = list(batches(entries, X.shape[1], overdue=np.inf, default=0.0))
         assert sum(len(batch) for batch in whole) == 40
         assert not any(np.isnan(batch.rewards).any() for batch in whole)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "left", "noted"),
+    [
+        (RewardConfig(), 10, True),
+        (RewardConfig(reward_wait=3600), 10, False),
+        (RewardConfig(default_reward=0.0), 0, False),
+    ],
+)
+def test_silence_that_may_depend_on_what_was_shown_is_noted(
+    tmp_path: Path, rewards: RewardConfig, left: int, noted: bool
+) -> None:
+    """Not while rewards may still come, and not if silence has a reward."""
+    config = settings(policy=PolicyConfig(k=1, explore=1, strategy="epsilon", parameters=EPSILON), rewards=rewards)
+    with Bandit.open(small_bandit(tmp_path / "shop", X, Y, config=config)) as bandit:
+        visit(bandit, 30)
+        visit(bandit, 10, 30, rewards=False)
+        result = evaluate(bandit, ["strategy=greedy"]).candidates[0]
+        assert (result.rounds, result.left_out.get(UNREWARDED, 0)) == (40 - left, left)
+        assert any("set default_reward" in note for note in result.notes) == noted
 
 
 def test_nothing_to_judge_by(tmp_path: Path) -> None:
@@ -183,6 +241,35 @@ def test_parameters_are_those_of_the_strategy_that_served(shop: Bandit) -> None:
     assert found.candidates[0].per_visit == found.candidates[1].per_visit
     with pytest.raises(ValueError, match="epsilon has no 'C'"):
         evaluate(shop, ["C=2"])
+
+
+def test_visits_that_a_candidate_does_not_fit_are_left_out(tmp_path: Path) -> None:
+    """Visits of another strategy, and of fewer slots: both are counted, the others judged."""
+    with make(tmp_path) as bandit:
+        visit(bandit, 40)
+        visit(bandit, 10, 40, k=1)
+        path = bandit.folder.path
+    settings_file = path / "config.toml"
+    text = settings_file.read_text()
+    changed = text.replace('strategy = "epsilon"', 'strategy = "igw"').replace("epsilon = 0.5", "C = 1.0")
+    assert changed != text
+    settings_file.write_text(changed)
+    with Bandit.open(path) as bandit:
+        visit(bandit, 30, 50)
+        two, parameter, both = evaluate(bandit, ["k=2", "C=2", "k=2,C=2"]).candidates
+        assert (two.rounds, two.left_out) == (70, {UNFIT: 10})
+        assert any("k is 2; the log has decisions of 1 slots" in note for note in two.notes)
+        assert (parameter.rounds, parameter.left_out) == (30, {UNFIT: 50})
+        assert any("epsilon has no 'C'" in note for note in parameter.notes)
+        assert (both.rounds, both.left_out) == (30, {UNFIT: 50})
+        wide, greedy = evaluate(bandit, ["k=9", "strategy=greedy"]).candidates
+        assert (wide.rounds, wide.left_out) == (0, {UNFIT: 80})
+        assert (greedy.rounds, greedy.left_out) == (80, {})
+        with pytest.raises(ValueError, match="k is 9; the log has decisions of 2 slots"):
+            evaluate(bandit, ["k=9"])
+        for held_out in (0.3, 0.9):
+            found = treetop.search_policies(bandit, held_out=held_out)
+            assert found.searched.rounds + found.held_out.rounds == 80
 
 
 def test_a_search_chooses_by_one_stretch_and_confirms_by_the_other(shop: Bandit) -> None:

@@ -72,6 +72,15 @@ def test_search(shop: str) -> None:
     assert found["held_out"]["rounds"] == 180
 
 
+def test_search_with_a_bound(shop: str) -> None:
+    plain, bounded = (
+        json.loads(call("evaluate", shop, "--search", "--json", *more).output)
+        for more in ((), ("--weight-bound", "1e6"))
+    )
+    assert plain["searched"]["served"] == bounded["searched"]["served"]
+    assert plain["searched"]["candidates"] != bounded["searched"]["candidates"]
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -81,6 +90,8 @@ def test_search(shop: str) -> None:
         (("--policy", "model=000099"), "there is no model '000099'; kept are 000000, 000001"),
         (("--policy", "beam=30", "--since", "soon"), "--since is 'soon'; a date such as 2025-01-31"),
         (("--policy", "beam=30", "--confidence", "2"), "confidence is 2"),
+        (("--policy", "beam=30", "--weight-bound", "1.01"), "weight_bound is 1.01; beam=30 has a weight of"),
+        (("--search", "--weight-bound", "1.01"), "weight_bound is 1.01; strategy=greedy has a weight of"),
     ],
 )
 def test_mistakes_are_one_line(shop: str, words: tuple[str, ...], says: str) -> None:

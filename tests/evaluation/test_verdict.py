@@ -80,6 +80,35 @@ def test_intervals_shrink_and_a_bound_narrows_them() -> None:
     assert bounded.per_visit.low <= 0.6 <= bounded.per_visit.high
 
 
+@pytest.mark.parametrize("bound", [None, 1.0])
+def test_a_candidate_with_fewer_slots_than_were_served(bound: float | None) -> None:
+    """Four slots bring 0.9 each, the candidate has the first of them: the difference is far beyond its own slots."""
+    n = 2000
+    one, rewards = np.ones((n, 1)), np.full((n, 1), 0.9)
+    rest = 0 * one, 0 * one, np.zeros((n, 1, 0)), one > 0
+    judged = Judged(one, one, rewards, np.full(n, 3.6), *rest, served_slots=np.full(n, 4.0))
+    halves = [Tally.of(judged.part(np.arange(n) % 2 == i), np.full(1, 0.9)) for i in range(2)]
+    found = judge("k=1", halves[0] + halves[1], {}, weight_bound=bound)
+    assert found.difference.low < -2.7 < found.difference.high
+    assert found.difference.high - found.difference.low < 0.5
+    assert found.difference.value == pytest.approx(-2.7)
+    assert found.served.low < 3.6 < found.served.high
+    assert found.served.high - found.served.low < 0.5
+    assert found.per_visit.low < 0.9 < found.per_visit.high <= 1
+    assert found.verdict == "worse"
+    with pytest.raises(ValueError, match="served_slots are needed"):
+        Tally.of(Judged(one, one, rewards, np.full(n, 3.6), *rest))
+
+
+def test_a_bound_that_weights_exceed_is_refused() -> None:
+    """Bets with a wrong bound lose more than all they have: the interval was that of no knowledge, without a word."""
+    tally = Tally.of(rounds(2000, 0.7, 0.3)) + Tally.of(rounds(10, 0.9, 0.3))
+    for way, largest in ((SLATE, 1 / 0.7**2), (SLOTS, 1 / 0.7**2)):
+        judge("c", tally, {}, way=way, weight_bound=largest)
+        with pytest.raises(ValueError, match=r"weight_bound is 2; c has a weight of 2\.04082"):
+            judge("c", tally, {}, way=way, weight_bound=2.0)
+
+
 def test_what_is_wrong_is_said() -> None:
     judged = rounds(4000, 0.7, 0.3)
     wrong = Judged(**{**vars(judged), "logged": judged.logged / 2})

@@ -35,6 +35,11 @@ from treetop.tree.tree import Tree
 MODELS = 8  # that are in memory at a time; their files are mapped
 HEIGHTS = 2  # cuts of the tree that are weighed by: leaves, and the nodes above them
 UNREWARDED, GONE, TAUGHT = "without a reward yet", "decided by a model that is not kept", "taught the model"
+SILENT = (
+    "{:,} visits have no reward though reward_wait is over: estimates hold only if whether a reward comes does not "
+    "depend on what was shown; if none means 0, set default_reward = 0 in config.toml"
+)
+UNLISTED, UNFIT = "their list of arms is not in the log any more", "its settings do not fit the visit"
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,9 @@ def evaluate(
     A candidate is the settings of each visit with some of them replaced: "strategy=greedy", "beam=30",
     "explore=1,model=000012" or the same as a mapping. Visits before `since` and from `until` on (seconds since 1970)
     are left out, and those without an observed reward; a slot without one counts as 0. `weight_bound` is for logs whose
-    propensities have a floor, see docs/evaluation.md. Intervals hold at all times at once.
+    propensities have a floor, see docs/evaluation.md. Intervals hold at all times at once. Visits whose settings a
+    candidate cannot replace, such as a parameter that their strategy has not, are left out; if nothing else is there
+    for any candidate, that is an error.
 
     >>> import tempfile
     >>> rng = np.random.default_rng(0)
@@ -91,16 +98,32 @@ def evaluate(
         with Bandit.open(log) as bandit:
             options = {"since": since, "until": until, "weight_bound": weight_bound}
             return evaluate(bandit, candidates, confidence=confidence, effort=effort, **options)
+    found, unfit = judge_log(log, candidates, (since, until), confidence, weight_bound, effort)
+    if unfit is not None and not any(result.rounds for result in found.candidates):
+        raise ValueError(unfit)
+    return found
+
+
+def judge_log(
+    log: Bandit,
+    candidates: Sequence[CandidatePolicy | str | Mapping[str, Any]],
+    stretch: tuple[float | None, float | None],
+    confidence: float,
+    weight_bound: float | None,
+    effort: Effort,
+) -> tuple[Evaluation, str | None]:
+    """As `evaluate`, also if no candidate fits any visit; and why the first visit that did not fit does not."""
     check_float("confidence", confidence, 0.5, 1 - 1e-9)
     if weight_bound is not None:
         check_float("weight_bound", weight_bound, 1)
     wanted = [CandidatePolicy.of(candidate) for candidate in candidates]
-    reading = _Reading(log, wanted, effort)
+    rewards = log.config.rewards
+    overdue = time.time() - rewards.reward_wait
+    reading = _Reading(log, wanted, overdue, effort)
+    since, until = stretch
     served, begin, end = Tally(), -math.inf if since is None else since, math.inf if until is None else until
     summary = log.log.summary()
     total, done = summary.counts.decisions - summary.counts.forgotten, 0
-    rewards = log.config.rewards
-    overdue = time.time() - rewards.reward_wait
     for chunk in log.log.entries(summary, CHUNK):
         done += len(chunk)
         new = [entry for entry in chunk if begin <= entry.stored.event.time < end]
@@ -108,26 +131,27 @@ def evaluate(
             served += reading.judge(batch)
         if effort.progress is not None:
             effort.progress(done, max(total, done))
-    results = tuple(
-        judge(candidate.name, tally, dict(left), confidence, None, weight_bound)
-        for candidate, tally, left in zip(wanted, reading.tallies, reading.left_out, strict=True)
-    )
+    results = tuple(reading.result(i, confidence, weight_bound) for i in range(len(wanted)))
     interval = served.served_interval(confidence)
     as_served = Estimate(served.served.mean, interval.low, interval.high)
-    return Evaluation(served.rounds, confidence, as_served, results, reading.differing)
+    found = Evaluation(served.rounds, confidence, as_served, results, reading.differing)
+    return found, next(iter(reading.unfit.values()), None)
 
 
 class _Reading:
     """Adds up what batches say about candidates."""
 
-    def __init__(self, bandit: Bandit, candidates: Sequence[CandidatePolicy], effort: Effort) -> None:
-        self.bandit, self.candidates, self.effort = bandit, candidates, effort
+    def __init__(self, bandit: Bandit, candidates: Sequence[CandidatePolicy], overdue: float, effort: Effort) -> None:
+        self.bandit, self.candidates, self.overdue, self.effort = bandit, candidates, overdue, effort
+        self.silent = 0  # visits from before `overdue` that have no reward
         self.kept = bandit.folder.models()
         self.tallies = [Tally() for _ in candidates]
         self.differing = 0  # rounds whose propensities are not those that their model and settings give
         self.left_out: list[Counter[str]] = [Counter() for _ in candidates]
+        self.unfit: dict[int, str] = {}  # why the first visit that does not fit a candidate does not
         self.model = lru_cache(MODELS)(self._load)
-        self.sets = lru_cache(MODELS)(lambda name: ArmSets(bandit.log, bandit.snapshot.arms, self.model(name).tree))
+        self.lists: dict[str, Ints | None] = {}  # of the batch at hand: arms by the name of their list
+        self.sets = lru_cache(MODELS)(self._sets)
         self.cuts = lru_cache(MODELS)(lambda name: cuts(self.model(name).tree))
         self.tree = lru_cache(MODELS)(lambda name: tree_id(self.model(name).tree))
         for candidate in candidates:
@@ -137,41 +161,84 @@ class _Reading:
     def _load(self, name: str) -> Model:
         return Model.load(self.bandit.folder.model_path(name))
 
+    def _sets(self, name: str) -> ArmSets:
+        return ArmSets(lambda named: self.lists.get(named), self.bandit.snapshot.arms, self.model(name).tree)
+
+    def _part(self, batch: LoggedBatch, rows: Bools, why: str) -> LoggedBatch:
+        """Some of a batch; the others are left out for all candidates."""
+        if rows.all():
+            return batch
+        for left in self.left_out:
+            left[why] += int((~rows).sum())
+        return batch.part(rows)
+
+    def _listed(self, batch: LoggedBatch) -> LoggedBatch:
+        """Without visits whose list of arms was deleted after they were read. The lists of the others are held."""
+        names = {event.eligible for event in batch.events if event.eligible}
+        held = {name: arms for name, arms in self.lists.items() if name in names and arms is not None}
+        self.lists = {name: held[name] if name in held else self.bandit.log.eligible_set(name) for name in names}
+        there = [not event.eligible or self.lists[event.eligible] is not None for event in batch.events]
+        return self._part(batch, np.array(there, np.bool_), UNLISTED)
+
     def judge(self, batch: LoggedBatch) -> Tally:
         """Adds a batch to the tallies of all candidates; returns what it says about what was served."""
         seen: Bools = np.asarray(~np.isnan(batch.rewards).all(axis=1))
-        if not seen.all():
-            for left in self.left_out:
-                left[UNREWARDED] += int((~seen).sum())
-            batch = batch.part(seen)
+        self.silent += sum(e.time <= self.overdue for e, has in zip(batch.events, seen, strict=True) if not has)
+        batch = self._part(batch, seen, UNREWARDED)
+        batch = self._listed(batch)
         if len(batch) == 0:
             return Tally()
         kept = batch.model in self.kept
         asked: dict[str, list[int]] = {}  # candidates by the model that they decide with
+        policy_of: dict[int, Policy] = {}
         for i, candidate in enumerate(self.candidates):
             name = candidate.model or batch.model
             if name not in self.kept:
                 self.left_out[i][GONE] += len(batch)
             elif candidate.model is not None and self.model(name).epoch > batch.epoch:
                 self.left_out[i][TAUGHT] += len(batch)
+            elif (policy := self._fitted(i, batch.policy)) is None:
+                self.left_out[i][UNFIT] += len(batch)
             else:
+                policy_of[i] = policy
                 asked.setdefault(name, []).append(i)
         served = None
         for name in sorted(asked.keys() | ({batch.model} if kept else set()), key=lambda name: name != batch.model):
             mine = asked.get(name, [])
-            policies = [self._policy(self.candidates[i].applied(batch.policy)) for i in mine]
+            policies = [policy_of[i] for i in mine]
             same = kept and self.tree(name) == self.tree(batch.model)
             own = [self._policy(batch.policy)] if name == batch.model else []
             found = self._chances(batch, [*own, *policies], name, self.cuts(name) if same else NO_GROUPS)
             if own:
                 served = found.pop(0)
                 self._compare(batch, served)
-            for i, policy, chances in zip(mine, policies, found, strict=True):
-                judged = judged_rounds(batch, policy.k, chances, served if same else None)
+            for i, chances in zip(mine, found, strict=True):
+                judged = judged_rounds(batch, chances, served if same else None)
                 self.tallies[i] += Tally.of(judged, self.tallies[i].baseline())
         nothing = np.zeros_like(batch.rewards)
         as_logged = SlotChances(batch.propensities, batch.arms, nothing, nothing, _nothing(batch))
-        return Tally.of(judged_rounds(batch, batch.arms.shape[1], as_logged, None))
+        return Tally.of(judged_rounds(batch, as_logged, None))
+
+    def _fitted(self, i: int, served: PolicyConfig) -> Policy | None:
+        """The policy of a candidate on visits of these settings, which may have no such parameter or too few slots."""
+        try:
+            policy = self._policy(self.candidates[i].applied(served))
+            if policy.k > served.k:
+                slots = f"decisions of {served.k} slots, which say nothing about more"
+                raise ValueError(f"k is {policy.k}; the log has {slots}")
+        except ValueError as error:
+            self.unfit.setdefault(i, str(error))
+            return None
+        return policy
+
+    def result(self, i: int, confidence: float, weight_bound: float | None) -> CandidateResult:
+        """What all batches said about a candidate."""
+        left = dict(self.left_out[i])
+        found = judge(self.candidates[i].name, self.tallies[i], left, confidence, None, weight_bound)
+        notes = [] if i not in self.unfit else [f"does not fit some visits: {self.unfit[i]}"]
+        if self.silent and found.rounds:
+            notes.append(SILENT.format(self.silent))
+        return replace(found, notes=(*found.notes, *notes))
 
     def _policy(self, config: PolicyConfig) -> Policy:
         return replace(config.make_policy(), threads=self.effort.threads)
@@ -208,20 +275,18 @@ def cuts(tree: Tree) -> Ints:
     return np.stack(above).astype(np.int32)
 
 
-def judged_rounds(batch: LoggedBatch, k: int, chances: SlotChances, served: SlotChances | None) -> Judged:
-    """A batch as a candidate of k slots sees it; `served` are the chances under the policy that served.
+def judged_rounds(batch: LoggedBatch, chances: SlotChances, served: SlotChances | None) -> Judged:
+    """A batch as a candidate with these chances sees it; `served` are those under the policy that served.
 
     >>> import json
     >>> from treetop.bandit.config import PolicyConfig
     >>> from treetop.bandit.logged_batches import contexts
     >>> one, none = np.ones((1, 1)), np.zeros((1, 1, 0))
     >>> batch = LoggedBatch("000000", 0, PolicyConfig(), [], contexts([], 3), one.astype(np.int32), 0.5 * one, one)
-    >>> judged_rounds(batch, 1, SlotChances(one, one, one, one, none), None).prefix_weights()
+    >>> judged_rounds(batch, SlotChances(one, one, one, one, none), None).prefix_weights()
     array([[2.]])
     """
     slots = chances.probability.shape[1]
-    if k > batch.arms.shape[1] and (wide := batch.policy.k) < k:
-        raise ValueError(f"k is {k}; the log has decisions of {wide} slots, which say nothing about more")
     filled = batch.arms[:, :slots] >= 0
     rewards: Floats = np.nan_to_num(batch.rewards)
     ratio = _nothing(batch)[:, :slots]
@@ -238,6 +303,7 @@ def judged_rounds(batch: LoggedBatch, k: int, chances: SlotChances, served: Slot
         np.clip(chances.expected, 0, 1),
         ratio,
         filled,
+        np.asarray((batch.arms >= 0).sum(axis=1), np.float64),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,7 +13,6 @@ from treetop.arrays import Bools, Floats, Ints, Rows
 from treetop.bandit.arm_filter import logged_filter
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.config import PolicyConfig
-from treetop.log.base import Log
 from treetop.log.records import Entry, Event
 from treetop.policy.eligibility import ALL, EXCEPT, NO_ROWS, ONLY, Eligible
 from treetop.tree.tree import Tree
@@ -88,33 +87,37 @@ def batches(entries: Sequence[Entry], columns: int, overdue: float, default: flo
 class ArmSets:
     """Which arms logged decisions could see, as sets of a model's tree. Keeps the sets that come again.
 
+    `find_set` gives the listed arms of a name, as for `logged_filter`.
+
     >>> import tempfile
     >>> from treetop.bandit.bandit import Bandit
     >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
     ...     _ = tea.decide(np.ones(4), "visit-1", k=1, eligible=[2, 3])
-    ...     sets = ArmSets(tea.log, tea.snapshot.arms, tea.snapshot.model.tree)
+    ...     sets = ArmSets(tea.log.eligible_set, tea.snapshot.arms, tea.snapshot.model.tree)
     ...     sets.of([tea.event("visit-1").event]).positions
     array([2, 3], dtype=int32)
     """
 
-    def __init__(self, log: Log, arms: ArmIndex, tree: Tree) -> None:
-        self.log, self.arms, self.tree = log, arms, tree
+    def __init__(self, find_set: Callable[[str], Ints | None], arms: ArmIndex, tree: Tree) -> None:
+        self.find_set, self.arms, self.tree = find_set, arms, tree
         self._listed = lru_cache(FILTERS)(self._find)
         self._prepared = lru_cache(4)(lambda name, removals: Eligible.of(tree, self._listed(name, removals)))
         self._events: dict[tuple[str, int], Event] = {}
 
     def _find(self, name: str, removals: int) -> Eligible:
-        return logged_filter(self._events.pop((name, removals)), self.tree, self.arms, self.log.eligible_set).eligible
+        return logged_filter(self._events[name, removals], self.tree, self.arms, self.find_set).eligible
 
     def of(self, events: Sequence[Event]) -> Eligible:
         """Of decisions that all name lists of eligible arms, or that all do not: one set, or one a row."""
-        for event in events:
-            self._events[event.eligible, event.removals] = event
         names = [(event.eligible, event.removals) for event in events]
-        if len(set(names)) == 1:
-            return self._prepared(*names[0])
-        listed = [self._listed(*name) for name in names]
-        self._events.clear()
+        self._events = dict(zip(names, events, strict=True))
+        try:
+            if len(self._events) == 1:
+                return self._prepared(*names[0])
+            found = {name: self._listed(*name) for name in self._events}  # may be more than are kept
+        finally:
+            self._events = {}
+        listed = [found[name] for name in names]
         if all(each.kind == ALL for each in listed):
             return listed[0]
         start = np.zeros(len(listed) + 1, np.int64)

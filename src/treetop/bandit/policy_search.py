@@ -15,7 +15,7 @@ from treetop.arrays import check_float
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.candidates import CandidatePolicy
 from treetop.bandit.config import PolicyConfig
-from treetop.bandit.evaluation import Evaluation, evaluate
+from treetop.bandit.evaluation import Evaluation, judge_log
 from treetop.effort import Effort
 from treetop.log.base import Log
 
@@ -62,11 +62,13 @@ def search_policies(
     since: float | None = None,
     held_out: float = 0.3,
     confidence: float = 0.95,
+    weight_bound: float | None = None,
     effort: Effort = Effort(),  # noqa: B008
 ) -> PolicySearch:
     """Judges the neighbours of the settings of a bandit, and confirms the best on the newest `held_out` of the visits.
 
-    The best is the one whose difference to what was served has the highest lower bound.
+    The best is the one whose difference to what was served has the highest lower bound. `weight_bound` is as for
+    `evaluate`, and must hold for all neighbours.
 
     >>> import tempfile
     >>> import numpy as np
@@ -78,16 +80,17 @@ def search_policies(
     """
     if not isinstance(log, Bandit):
         with Bandit.open(log) as bandit:
-            return search_policies(bandit, since=since, held_out=held_out, confidence=confidence, effort=effort)
+            options = {"since": since, "weight_bound": weight_bound}
+            return search_policies(bandit, held_out=held_out, confidence=confidence, effort=effort, **options)
     check_float("held_out", held_out, 0.05, 0.95)
     split = _split(log.log, since, 1 - held_out)
     candidates = neighbours(log.config.policy)
-    searched = evaluate(log, candidates, since=since, until=split, confidence=confidence, effort=effort)
+    searched, _ = judge_log(log, candidates, (since, split), confidence, weight_bound, effort)
     if not any(result.rounds for result in searched.candidates):
         raise ValueError("there are no visits with rewards to choose by")
     judged = [pair for pair in zip(searched.candidates, candidates, strict=True) if pair[0].rounds]
     _, best = max(judged, key=lambda pair: (pair[0].difference.low, pair[0].difference.value))
-    confirmed = evaluate(log, [best], since=split, confidence=confidence, effort=effort)
+    confirmed, _ = judge_log(log, [best], (split, None), confidence, weight_bound, effort)
     return PolicySearch(searched, best.name, confirmed, split)
 
 

@@ -67,7 +67,7 @@ def evaluate_(
         task = bars.add_task("evaluated", total=None)
         effort = Effort(progress=lambda done, total: bars.update(task, completed=done, total=total))
         if search:
-            searched = search_policies(bandit, since=begin, confidence=sure, effort=effort)
+            searched = search_policies(bandit, since=begin, confidence=sure, weight_bound=bound, effort=effort)
             found = searched.searched
         else:
             found = evaluate(bandit, policy or [], since=begin, confidence=sure, weight_bound=bound, effort=effort)
@@ -89,6 +89,7 @@ def _print_confirmed(found: PolicySearch) -> None:
     console.print(words, highlight=False, markup=False, soft_wrap=True)
     for result in found.held_out.candidates:
         words = f"{result.per_visit} a visit, {result.difference.value:+.3f} against served: {result.verdict}."
+        words = words if result.rounds else f"{result.verdict}."
         console.print(words, highlight=False, markup=False, soft_wrap=True)
 
 

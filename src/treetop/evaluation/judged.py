@@ -8,7 +8,7 @@ import numpy as np
 
 from treetop.arrays import Bools, Floats
 
-SAME = 1e-12  # how far beyond 1 rounding takes a ratio of chances
+SAME = 1e-12  # how far rounding takes a ratio of chances, or a reward, beyond 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,9 +17,9 @@ class Judged:
 
     `logged` are the recorded propensities and `target` the candidate's chances of the same arms, each given the slots
     before it. `rewards` are those of the slots that the candidate has too; `served` (n,) is what the whole decision
-    brought. `score` and `expected` are the candidate's model's of the arm shown and of what the slot may show, in
-    [0, 1]. `node_ratio` (n, k, D) are the ratios of the chances of the arm's node at D heights of the tree, NaN where
-    they are not known.
+    brought, in `served_slots` (n,) slots (None: as many as the candidate has). `score` and `expected` are the
+    candidate's model's of the arm shown and of what the slot may show, in [0, 1]. `node_ratio` (n, k, D) are the ratios
+    of the chances of the arm's node at D heights of the tree, NaN where they are not known.
 
     >>> one = np.ones((2, 1))
     >>> two = Judged(0.5 * one, 0.25 * one, one, np.ones(2), 0 * one, 0 * one, np.zeros((2, 1, 0)), one > 0)
@@ -35,6 +35,7 @@ class Judged:
     expected: Floats
     node_ratio: Floats
     filled: Bools
+    served_slots: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.logged)
@@ -43,6 +44,15 @@ class Judged:
     def slots(self) -> Floats:
         """(n,): how many slots each round has."""
         return np.asarray(self.filled.sum(axis=1), np.float64)
+
+    @property
+    def all_slots(self) -> Floats:
+        """(n,): how many slots each round had as it was served."""
+        if self.served_slots is not None:
+            return self.served_slots
+        if (self.served > self.slots + SAME * self.filled.shape[1]).any():
+            raise ValueError("a round brought more than its slots can; served_slots are needed")
+        return self.slots
 
     def prefix_weights(self) -> Floats:
         """(n, k): how much more likely the slots up to each are under the candidate; in empty slots as before them."""
@@ -58,4 +68,5 @@ class Judged:
         1
         """
         names = ("logged", "target", "rewards", "served", "score", "expected", "node_ratio", "filled")
-        return Judged(**{name: getattr(self, name)[rows] for name in names})
+        kept = {name: getattr(self, name)[rows] for name in names}
+        return Judged(**kept, served_slots=None if self.served_slots is None else self.served_slots[rows])

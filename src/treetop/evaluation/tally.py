@@ -35,7 +35,7 @@ class WayTally:
     >>> one = np.ones((4, 1))
     >>> even = Judged(one, one, one, np.ones(4), 0 * one, 0 * one, np.zeros((4, 1, 0)), one > 0)
     >>> way = WayTally.of(even, even.prefix_weights(), whole=False, baseline=np.zeros(1))
-    >>> way.terms.mean, way.difference.mean, way.gap(most=1, confidence=0.95)
+    >>> way.terms.mean, way.difference.mean, way.gap(most=1, served_most=1, confidence=0.95)
     (1.0, 0.0, Interval(low=-1.0, high=1.0))
     """
 
@@ -48,6 +48,7 @@ class WayTally:
     centred_gap: Bets
     terms: Moments
     difference: Moments
+    largest: float  # weight
 
     @classmethod
     def of(cls, rounds: Judged, weights: Floats, whole: bool, baseline: Floats) -> WayTally:
@@ -65,10 +66,13 @@ class WayTally:
             Bets.of(centred - rounds.served),
             Moments.of(value),
             Moments.of(centred - rounds.served),
+            float((weights[:, -1] if whole else weights).max()),
         )
 
     def __add__(self, other: WayTally) -> WayTally:
-        return WayTally(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(WayTally)))
+        names = [f.name for f in fields(WayTally) if f.name != "largest"]
+        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return WayTally(**sums, largest=max(self.largest, other.largest))
 
     def interval(self, most: int, slots: float, confidence: float, bound: float | None = None) -> Interval:
         """Of the reward of a round, at all times at once; `most` slots in a round at most, `slots` on average.
@@ -84,14 +88,14 @@ class WayTally:
         low = max(0.0, joint_lower_bound(above, alpha))
         return Interval(low, max(low, min(slots, -joint_lower_bound(below, alpha))))
 
-    def gap(self, most: int, confidence: float, bound: float | None = None) -> Interval:
-        """Of the difference to the reward of a round as it was served, at all times at once."""
+    def gap(self, most: int, served_most: int, confidence: float, bound: float | None = None) -> Interval:
+        """Of the difference to the reward of a round as it was served, in `served_most` slots at most."""
         alpha = (1 - confidence) / 2
-        above, below = [Wager(self.better, -most, most)], [Wager(self.worse, -most, most)]
+        above, below = [Wager(self.better, -served_most, most)], [Wager(self.worse, -most, served_most)]
         if bound is not None:
-            least = -(bound + 1) * most
+            least = -bound * most - served_most
             above.append(Wager(self.centred_gap, least, most))
-            below.append(Wager(self.centred_gap.mirrored(), least, most))
+            below.append(Wager(self.centred_gap.mirrored(), least, served_most))
         low = joint_lower_bound(above, alpha)
         return Interval(low, max(low, -joint_lower_bound(below, alpha)))
 
@@ -112,6 +116,8 @@ class Tally:
     rounds: int = 0
     shown: Floats = field(default_factory=lambda: np.zeros((2, 1)))  # of each slot: how often filled, rewards
     most: int = 1
+    served_slots: float = 0.0  # of all rounds as they were served
+    served_most: int = 1
     served: Moments = Moments()  # noqa: RUF009
     earned: Bets = field(default_factory=Bets)
     missed: Bets = field(default_factory=Bets)
@@ -131,11 +137,12 @@ class Tally:
             for height in range(rounds.node_ratio.shape[2]):
                 ways[node_way(height)] = WayTally.of(rounds, node_weights(rounds, height), False, c)
                 model_based[f"offcem-{height}"] = Moments.of(offcem_terms(rounds, height))
-        bets = Bets.of(rounds.served), Bets.of(np.maximum(rounds.slots - rounds.served, 0))
+        bets = Bets.of(rounds.served), Bets.of(np.maximum(rounds.all_slots - rounds.served, 0))
         slots, rewards = rounds.filled.sum(axis=0), rounds.rewards.sum(axis=0)
         shown = np.array([slots, rewards], np.float64)
-        most = int(rounds.slots.max())
-        return cls(len(rounds), shown, most, Moments.of(rounds.served), *bets, ways, model_based)
+        most, served_most = int(rounds.slots.max()), int(rounds.all_slots.max())
+        as_served = float(rounds.all_slots.sum()), served_most, Moments.of(rounds.served)
+        return cls(len(rounds), shown, most, *as_served, *bets, ways, model_based)
 
     @property
     def slots(self) -> float:
@@ -159,6 +166,8 @@ class Tally:
             self.rounds + other.rounds,
             _padded(self.shown, other.shown) + _padded(other.shown, self.shown),
             max(self.most, other.most),
+            self.served_slots + other.served_slots,
+            max(self.served_most, other.served_most),
             self.served + other.served,
             self.earned + other.earned,
             self.missed + other.missed,
@@ -168,9 +177,9 @@ class Tally:
 
     def served_interval(self, confidence: float) -> Interval:
         """Of the reward of a round as it was served, at all times at once."""
-        alpha, slots = (1 - confidence) / 2, self.slots / max(self.rounds, 1)
-        low = self.earned.lower_bound(0, self.most, alpha)
-        return Interval(low, max(low, slots - self.missed.lower_bound(0, self.most, alpha)))
+        alpha, slots = (1 - confidence) / 2, self.served_slots / max(self.rounds, 1)
+        low = self.earned.lower_bound(0, self.served_most, alpha)
+        return Interval(low, max(low, slots - self.missed.lower_bound(0, self.served_most, alpha)))
 
 
 def _padded(array: Floats, other: Floats) -> Floats:

@@ -18,6 +18,7 @@ from treetop.evaluation.tally import SLATE, SLOTS, Tally, WayTally
 ENOUGH_SLATES, ENOUGH = 1_000, 100  # effective sample sizes
 SUPPORTED = 0.9  # a mean weight below this says that much of what the candidate shows was never logged
 TOO_FAR = 6  # standard errors of the mean weight: then it is no chance
+ROUNDING = 1e-9  # how far beyond its bound, in relation to it, a product of ratios may come
 FAR = 1_000  # times as many visits as there are: beyond it a number says nothing
 ASSUMES = {
     SLATE: "nothing",
@@ -99,7 +100,8 @@ def judge(
 ) -> CandidateResult:
     """The result of a candidate; `way` is one of the names of the rule, which chooses if none is given.
 
-    `weight_bound` is what no weight can exceed, where propensities have a floor: intervals are narrower then.
+    `weight_bound` is what no weight can exceed, where propensities have a floor: intervals are narrower then. A weight
+    beyond it is an error.
 
     >>> import numpy as np
     >>> from treetop.evaluation.judged import Judged
@@ -120,8 +122,10 @@ def judge(
     if chosen not in tally.ways:
         raise ValueError(f"way is {chosen!r}; these rounds have {', '.join(tally.ways)}")
     found, slots = tally.ways[chosen], tally.slots / tally.rounds
+    if weight_bound is not None and found.largest > weight_bound * (1 + ROUNDING):
+        raise ValueError(f"weight_bound is {weight_bound:g}; {name} has a weight of {found.largest:g}")
     interval = found.interval(tally.most, slots, confidence, weight_bound)
-    gap = found.gap(tally.most, confidence, weight_bound)
+    gap = found.gap(tally.most, tally.served_most, confidence, weight_bound)
     value = _within(found.sums.value, interval)
     served = tally.served_interval(confidence)
     difference = _within(value - tally.served.mean, gap)
