@@ -21,6 +21,7 @@ from treetop.log.base import Log
 from treetop.log.open import open_log
 from treetop.log.pack import pack_context
 from treetop.log.records import gather
+from treetop.log.segments import binding
 from treetop.log.segments.reading import sealed_samples
 from treetop.log.transfer import export_log, import_log
 
@@ -159,7 +160,7 @@ def test_damaged_and_foreign_segments_are_deleted(bandit: Bandit) -> None:
     assert follow_deletions(bandit.folder, bandit.log) > 0
     assert not folder.path.exists()
     bandit.refit()
-    bandit.log.keep("segments", b'{"id": "another", "generation": 9}')
+    bandit.log.keep(binding.NAME, b'{"another": 9}')
     assert follow_deletions(bandit.folder, bandit.log) > 0
     found = folder.manifest()
     assert found is not None

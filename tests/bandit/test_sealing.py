@@ -1,5 +1,8 @@
 """A refit from segments and the rest of the log makes the model that a refit from the log makes, byte for byte."""
 
+import errno
+import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,9 @@ import treetop
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.config import Config, LearnerConfig, RewardConfig, SegmentConfig, TreeConfig
 from treetop.bandit.sealing import seal_folder, segment_folder, shards_by_tree
+from treetop.errors import LogError
+from treetop.log.segments import reading, seal
+from treetop.log.segments.schema import VERSION
 from treetop.log.segments.storage import read_shards
 
 X, Y = topics()
@@ -38,6 +44,11 @@ def play(bandit: Bandit, epoch: int) -> None:
 
 def files(bandit: Bandit, model: str) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in bandit.folder.model_path(model).iterdir()}
+
+
+def unused(bandit: Bandit) -> list[str]:
+    """Why segments were not used, as the history has it."""
+    return [entry["error"] for entry in bandit.folder.history() if entry["kind"] == "segments not used"]
 
 
 @pytest.mark.parametrize("learner", ["treetop", "paper"])
@@ -76,13 +87,65 @@ def test_damaged_segments_are_noted_and_the_log_is_read(tmp_path: Path) -> None:
         folder = segment_folder(bandit.folder)
         found = folder.manifest()
         assert found is not None
-        (folder.path / found.segments[0].name / "arm.npy").write_bytes(b"?")
+        damaged = folder.path / found.segments[0].name / "arm.npy"
+        data = damaged.read_bytes()
+        damaged.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
         play(bandit, 1)
         assert bandit.refit().rounds == 2 * ROUNDS
+        assert [str(damaged) in error for error in unused(bandit)] == [True]
         (folder.path / "manifest.json").write_bytes(b"?")
         assert bandit.refit().rounds == 2 * ROUNDS
-        notes = [entry for entry in bandit.folder.history() if entry["kind"] == "segments not used"]
-        assert "manifest.json cannot be read" in notes[0]["error"]
+        assert ["manifest.json cannot be read" in error for error in unused(bandit)] == [False, True]
+
+
+def test_a_disk_that_fails_while_sealing_does_not_stop_learning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with made(tmp_path / "shop", None, Config(segments=AT_ONCE)) as bandit:
+        play(bandit, 0)
+        with monkeypatch.context() as patch:
+            patch.setattr(seal, "write_segment", full)
+            assert bandit.refit().rounds == ROUNDS
+        assert ["No space left" in error for error in unused(bandit)] == [True]
+        with monkeypatch.context() as patch:
+            patch.setattr(reading, "read_segment", full)
+            assert bandit.refit().rounds == ROUNDS
+        assert ["No space left" in error for error in unused(bandit)] == [True, True]
+        assert bandit.refit().rounds == ROUNDS
+        assert len(unused(bandit)) == 2
+
+
+def test_a_log_that_fails_while_sealing_is_not_the_fault_of_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise LogError("the database is gone")
+
+    with made(tmp_path / "shop", None, Config(segments=AT_ONCE)) as bandit:
+        play(bandit, 0)
+        for module, name in ((seal, "next_block"), (reading, "read_segment")):
+            with monkeypatch.context() as patch:
+                patch.setattr(module, name, gone)
+                with pytest.raises(LogError, match="the database is gone"):
+                    bandit.refit()
+            seal_folder(bandit.folder, bandit.log, AT_ONCE, bandit.snapshot.model.tree)
+        assert not unused(bandit)
+
+
+def test_segments_of_another_version_are_made_again(tmp_path: Path) -> None:
+    with made(tmp_path / "shop", None, Config(segments=AT_ONCE)) as bandit:
+        play(bandit, 0)
+        bandit.refit()
+        path = segment_folder(bandit.folder).path / "manifest.json"
+        path.write_text(json.dumps({**json.loads(path.read_bytes()), "version": VERSION - 1}))
+        assert bandit.refit().rounds == ROUNDS
+        found = segment_folder(bandit.folder).manifest()
+        assert found is not None
+        assert found.rounds == 32
+        assert not unused(bandit)
 
 
 def test_shards_are_neighbouring_leaves_and_stay(tmp_path: Path) -> None:

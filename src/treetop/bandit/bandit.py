@@ -27,7 +27,7 @@ from treetop.bandit.outliers import OutlierLimits
 from treetop.bandit.ownership import claim_log, claim_log_if_there
 from treetop.bandit.promotion import logged_feedback, next_fit, validate
 from treetop.bandit.results import RefitResult, ServedDecision, check_stored
-from treetop.bandit.sealing import seal_before_refit, segment_folder
+from treetop.bandit.sealing import seal_before_refit
 from treetop.bandit.snapshot import Snapshot, replayed_decision
 from treetop.bandit.state import FolderState, ScheduleStart
 from treetop.bandit.vocabulary import Vocabulary
@@ -326,7 +326,7 @@ class Bandit:
             seal_before_refit(self.folder, self.log, config.segments, base.tree)
             counts = self.log.counts()
             mark = self.log.seal(f"refit {model_name(state.next_epoch)} {time.time():.6f}")
-            feedback = logged_feedback(self.log, mark, base, arms, config, segment_folder(self.folder))
+            feedback = logged_feedback(self.log, mark, base, arms, config, self.folder)
             samples = self.folder.label_samples(base, arms.is_removed) if config.learner.uses_label_samples else None
             model, caught = next_fit(base, feedback, config.learner.make_learner(samples), state.next_epoch)
             validate(model, base, feedback, config.policy.make_policy())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -11,12 +10,13 @@ import numpy as np
 from treetop.arrays import Floats, as_rows
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.config import Config
+from treetop.bandit.folder import BanditFolder
+from treetop.bandit.sealing import UNUSABLE, note_unused, segment_folder
 from treetop.bandit.snapshot import tree_id
-from treetop.errors import FolderInUse, InvalidModel, NothingToLearn, SegmentError
+from treetop.errors import InvalidModel, LogError, NothingToLearn
 from treetop.learning.refit import Learner, refit
 from treetop.log.base import Log
 from treetop.log.records import Mark, gather
-from treetop.log.segments.manifest import SegmentFolder
 from treetop.log.segments.reading import sealed_samples
 from treetop.model.feature_scale import raised_scale
 from treetop.model.model import Model
@@ -27,11 +27,11 @@ VALIDATION_CONTEXTS = 256  # decided by a new model before it serves
 
 
 def logged_feedback(
-    log: Log, until: Mark, base: Model, arms: ArmIndex, config: Config, segments: SegmentFolder | None = None
+    log: Log, until: Mark, base: Model, arms: ArmIndex, config: Config, folder: BanditFolder | None = None
 ) -> Feedback:
-    """All feedback in a log up to a mark, for the model that follows `base`; sealed rounds from their segments.
+    """All feedback in a log up to a mark, for the model that follows `base`; sealed rounds from a folder's segments.
 
-    Where these cannot be used, all of it is read from the log, with the same result.
+    Where these cannot be used, that is noted there, and all of it is read from the log, with the same result.
 
     >>> import tempfile
     >>> from treetop.bandit.bandit import Bandit
@@ -43,10 +43,14 @@ def logged_feedback(
     """
     wait, default = config.rewards.reward_wait, config.rewards.default_reward
     tree = tree_id(base.tree) if config.learner.name == "paper" else None  # only the paper's learner uses nodes
-    if segments is not None and config.segments.seal:
-        with suppress(SegmentError, FolderInUse):
-            sealed = sealed_samples(segments, log, until, wait=wait, default=default, tree=tree)
+    if folder is not None and config.segments.seal:
+        try:
+            sealed = sealed_samples(segment_folder(folder), log, until, wait=wait, default=default, tree=tree)
             return gather(sealed, base.n_features, arms.epochs())
+        except LogError:
+            raise
+        except UNUSABLE as error:
+            note_unused(folder, error)
     return gather(log.samples(until, wait=wait, default=default, tree=tree), base.n_features, arms.epochs())
 
 

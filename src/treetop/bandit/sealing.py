@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 
 from treetop.arrays import Ints
 from treetop.bandit.config import SegmentConfig
 from treetop.bandit.folder import BanditFolder
-from treetop.errors import FolderInUse, SegmentError
+from treetop.errors import FolderInUse, LogError, SegmentError
 from treetop.log.base import Log
 from treetop.log.segments.compaction import follow
 from treetop.log.segments.manifest import SegmentFolder
@@ -18,6 +19,7 @@ from treetop.log.segments.seal import Assign, Sealed, Sealing, seal_rounds
 from treetop.tree.tree import Tree
 
 SEGMENTS = "segments"
+UNUSABLE = (SegmentError, FolderInUse, OSError)  # LogError, which is an OSError too, is for the caller
 
 
 def segment_folder(folder: BanditFolder) -> SegmentFolder:
@@ -83,7 +85,9 @@ def seal_folder(
 
 
 def seal_before_refit(folder: BanditFolder, log: Log, config: SegmentConfig, tree: Tree) -> Sealed | None:
-    """Seals, if the settings say so. Damaged segments are noted and left as they are: the log has what they held.
+    """Seals, if the settings say so. What keeps it from that, such as damaged segments or a full disk, is noted.
+
+    Nothing is lost by it: the log has all that segments hold.
 
     >>> import tempfile
     >>> from treetop.bandit.bandit import Bandit
@@ -95,9 +99,29 @@ def seal_before_refit(folder: BanditFolder, log: Log, config: SegmentConfig, tre
         return None
     try:
         return seal_folder(folder, log, config, tree)
-    except (SegmentError, FolderInUse) as error:
-        folder.note("segments not used", error=str(error))
+    except LogError:
+        raise
+    except UNUSABLE as error:
+        note_unused(folder, error)
         return None
+
+
+def note_unused(folder: BanditFolder, error: Exception) -> None:
+    """Notes in the history why segments were not used; once, if the same is met twice in a row.
+
+    >>> import tempfile
+    >>> from treetop.bandit.bandit import Bandit
+    >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
+    ...     for _ in range(2):
+    ...         note_unused(tea.folder, OSError("the disk is full"))
+    ...     [entry["error"] for entry in tea.folder.history() if entry["kind"] == "segments not used"]
+    ['the disk is full']
+    """
+    facts = {"kind": "segments not used", "error": str(error)}
+    with suppress(OSError):  # a full disk has no room for the note either
+        if any(facts.items() <= entry.items() for entry in folder.recent_history(1)):
+            return
+        folder.note(facts["kind"], error=facts["error"])
 
 
 def follow_deletions(folder: BanditFolder, log: Log) -> int:

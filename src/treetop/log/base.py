@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 
@@ -113,6 +113,10 @@ class Log(ABC):
         """The rewards at positions in (low, high] of decisions up to the position `last`."""
 
     @abstractmethod
+    def count_between(self, first: int, last: int) -> int:
+        """How many decisions lie at positions in [first, last]."""
+
+    @abstractmethod
     def positions_between(self, first: int, last: int) -> Int64s:
         """The positions of the decisions that lie in [first, last]."""
 
@@ -163,6 +167,10 @@ class Log(ABC):
     @abstractmethod
     def keep(self, name: str, data: bytes) -> None:
         """Stores bytes under a name; replaces what was there."""
+
+    @abstractmethod
+    def keep_changed(self, name: str, change: Callable[[bytes | None], bytes]) -> bytes:
+        """Replaces the bytes under a name by what `change` makes of them, in one transaction; returns the new ones."""
 
     @abstractmethod
     def kept(self, name: str) -> bytes | None:

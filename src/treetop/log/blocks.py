@@ -48,6 +48,17 @@ class RewardRows:
         kinds = (np.int64, np.int32, np.float64, np.int64)
         return cls(*(np.fromiter(map(itemgetter(i), rows), kind, len(rows)) for i, kind in enumerate(kinds)))
 
+    @classmethod
+    def join(cls, parts: Sequence[RewardRows]) -> RewardRows:
+        """Several as one, in the order in which they were committed.
+
+        >>> one, two = RewardRows.of([(1, 0, 0.5, 8)]), RewardRows.of([(3, 1, 1.0, 4)])
+        >>> RewardRows.join([one, two]).positions.tolist(), len(RewardRows.join([]))
+        ([4, 8], 0)
+        """
+        every = [cls.of([]), *parts]
+        return cls(*(np.concatenate([getattr(part, f.name) for part in every]) for f in fields(cls))).sorted()
+
     def take(self, places: Any) -> RewardRows:
         return RewardRows(*(getattr(self, f.name)[places] for f in fields(self)))
 

@@ -19,6 +19,9 @@ def as_keys(given: Mapping[str, str | int] | None) -> Keys:
 
     >>> as_keys({"visitor": 123, "device": "a7"})
     (('device', 'a7'), ('visitor', '123'))
+    >>> as_keys({1: "a7"})
+    Traceback (most recent call last):
+    TypeError: the name of a key must be text, not 1
     >>> as_keys({"visitor": ""})
     Traceback (most recent call last):
     ValueError: the value of key 'visitor' has 0 bytes; 1 to 256 are needed, none of them zero
@@ -30,6 +33,8 @@ def as_keys(given: Mapping[str, str | int] | None) -> Keys:
     if len(given) > MAX_KEYS:
         raise ValueError(f"{len(given)} keys; at most {MAX_KEYS} are accepted")
     for name, value in given.items():
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a key must be text, not {name!r}")
         if not isinstance(value, str | int) or isinstance(value, bool):
             raise TypeError(f"the value of key {name!r} must be text or a whole number, not {value!r}")
     return check_keys(tuple(sorted((name, str(value)) for name, value in given.items())))
@@ -44,7 +49,7 @@ def check_keys(keys: Keys) -> Keys:
     """
     for name, value in keys:
         for what, text, most in (("the name of a key", name, NAME_BYTES), ("the value of key", value, VALUE_BYTES)):
-            shown = f"{what} {name[:40]!r}"
+            shown = f"{what} {str(name)[:40]!r}"
             try:
                 size = len(text.encode())
             except (UnicodeEncodeError, AttributeError):

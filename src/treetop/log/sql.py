@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
@@ -187,10 +187,17 @@ class SqlLog(Log):
     def keep(self, name: str, data: bytes) -> None:
         self.alone(lambda connection, state: write.keep(connection, name, data))
 
+    def keep_changed(self, name: str, change: Callable[[bytes | None], bytes]) -> bytes:
+        def work(connection: Connection, state: write.State) -> bytes:
+            data = change(write.kept(connection, name))
+            write.keep(connection, name, data)
+            return data
+
+        return bytes(self.alone(work))
+
     def kept(self, name: str) -> bytes | None:
         with self.reading() as connection:
-            rows = connection.rows("SELECT data FROM treetop_kept WHERE name = ?", name)
-        return bytes(rows[0][0]) if rows else None
+            return write.kept(connection, name)
 
     def event(self, event_id: str) -> StoredEvent | None:
         found = self._stored("WHERE d.event_id = ?", event_id)
@@ -265,6 +272,11 @@ class SqlLog(Log):
     def late_rewards(self, low: int, high: int, last: int) -> RewardRows:
         with self.reading() as connection:
             return read_late(connection, low, high, last)
+
+    def count_between(self, first: int, last: int) -> int:
+        sql = "SELECT count(*) FROM treetop_decisions WHERE position BETWEEN ? AND ?"
+        with self.reading() as connection:
+            return int(connection.rows(sql, first, last)[0][0])
 
     def positions_between(self, first: int, last: int) -> Int64s:
         sql = "SELECT position FROM treetop_decisions WHERE position BETWEEN ? AND ? ORDER BY position"

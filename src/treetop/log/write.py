@@ -309,3 +309,8 @@ def find_mark(connection: Connection, name: str) -> Mark | None:
 def keep(connection: Connection, name: str, data: bytes) -> None:
     connection.run("DELETE FROM treetop_kept WHERE name = ?", name)
     connection.insert("treetop_kept", ("name", "data"), [(name, data)])
+
+
+def kept(connection: Connection, name: str) -> bytes | None:
+    rows = connection.rows("SELECT data FROM treetop_kept WHERE name = ?", name)
+    return bytes(rows[0][0]) if rows else None

@@ -2,6 +2,7 @@
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,16 @@ import pytest
 from helpers.logs import event
 from helpers.sealing import START, check_same, fill, late, manifest, now, seal, three_shards
 
+from treetop.arrays import Int64s
 from treetop.errors import SegmentError
 from treetop.log.open import open_log
 from treetop.log.records import Mark, Reward
+from treetop.log.segments.binding import agrees
+from treetop.log.segments.compaction import follow
 from treetop.log.segments.manifest import Manifest, SegmentFolder
 from treetop.log.segments.reading import sealed_samples
+from treetop.log.segments.schema import VERSION
+from treetop.log.segments.seal import Sealing, seal_rounds
 from treetop.log.segments.storage import read_segment, read_shard, read_shards
 
 
@@ -154,13 +160,108 @@ def test_two_hosts_may_seal_one_log(tmp_path: Path) -> None:
             seal(one, log, rounds=4)  # in five steps, the other in one or two
             names = manifest(one).names()
             seal(two, log)
-            assert manifest(one).generation < manifest(two).generation
             check_same(one, log)
             check_same(two, log)
             seal(one, log, rounds=4)
             assert manifest(one).names() == names  # it still counts
-        assert manifest(one).log == manifest(two).log
         assert manifest(one).rounds == manifest(two).rounds == 80
+
+
+def test_a_host_that_seals_anew_leaves_the_segments_of_others(tmp_path: Path) -> None:
+    """Hosts that replaced the id of all would seal everything again in turn, for ever."""
+    one, two = SegmentFolder(tmp_path / "one"), SegmentFolder(tmp_path / "two")
+    with open_log(tmp_path / "log.sqlite") as log, open_log(tmp_path / "other.sqlite") as other:
+        fill(log, range(12))
+        fill(other, range(12))
+        seal(one, other, rounds=6)
+        seal(two, log, rounds=6)
+        assert seal(one, log, rounds=6).rounds == 12
+        for _ in range(3):
+            assert [seal(folder, log, rounds=6).rounds for folder in (one, two)] == [0, 0]
+            assert agrees(log, manifest(one))
+            assert agrees(log, manifest(two))
+
+
+def test_two_hosts_may_seal_for_the_first_time_together(place: str, tmp_path: Path) -> None:
+    one, two = SegmentFolder(tmp_path / "one"), SegmentFolder(tmp_path / "two")
+    with open_log(place) as log, open_log(place) as same:
+        fill(log, range(12))
+
+        def meanwhile(known: np.ndarray, needed: int) -> np.ndarray:
+            seal(two, same, rounds=6)
+            return three_shards(known, needed)
+
+        assert seal_rounds(one, log, Sealing(0.0, 6, now=math.inf), meanwhile).rounds == 12
+        assert [seal(folder, log, rounds=6).rounds for folder in (one, two)] == [0, 0]
+        check_same(one, log)
+        check_same(two, log)
+
+
+def test_another_host_does_not_make_lost_rounds_count(tmp_path: Path) -> None:
+    """The log is put back; what one host then seals must not let the newer segments of the other seem known."""
+    one, two = SegmentFolder(tmp_path / "one"), SegmentFolder(tmp_path / "two")
+    with open_log(tmp_path / "log.sqlite") as log:
+        fill(log, range(20))
+        seal(one, log)
+        seal(two, log)
+    backup = (tmp_path / "log.sqlite").read_bytes()
+    with open_log(tmp_path / "log.sqlite") as log:
+        fill(log, range(20, 40))
+        seal(one, log)
+    (tmp_path / "copy.sqlite").write_bytes(backup)
+    with open_log(tmp_path / "copy.sqlite") as log:
+        for first in range(200, 240, 10):  # as many manifests as the lost ones, and more
+            fill(log, range(first, first + 10))
+            seal(two, log, rest=True)
+        assert manifest(two).rounds == 60
+        assert not agrees(log, manifest(one))
+        check_same(one, log)
+        seal(one, log)
+        check_same(one, log)
+        assert seal(two, log, rest=True).rounds == 0
+
+
+def test_what_a_log_keeps_is_changed_in_one_transaction(place: str) -> None:
+    def add(kept: bytes | None) -> bytes:
+        return str(int(kept or b"0") + 1).encode()
+
+    with open_log(place) as one, open_log(place) as two, ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda i: (one, two)[i % 2].keep_changed("number", add), range(60)))
+        assert one.kept("number") == b"60"
+
+
+def test_only_the_oldest_segments_are_compared_round_by_round(
+    tmp_path: Path, folder: SegmentFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_log(tmp_path / "log.sqlite") as log:
+        fill(log, range(64))
+        seal(folder, log)
+        first = manifest(folder).segments[0]
+        log.forget(START + 5)
+        fetched: list[tuple[int, int]] = []
+        whole = log.positions_between
+
+        def positions_between(low: int, high: int) -> Int64s:
+            fetched.append((low, high))
+            return whole(low, high)
+
+        monkeypatch.setattr(log, "positions_between", positions_between)
+        assert follow(folder, log) == 1
+        assert fetched == [(first.first, first.last)]
+        check_same(folder, log)
+
+
+def test_segments_of_another_version_are_made_again(tmp_path: Path, folder: SegmentFolder) -> None:
+    with open_log(tmp_path / "log.sqlite") as log:
+        fill(log, range(20))
+        seal(folder, log)
+        path = folder.path / "manifest.json"
+        path.write_text(json.dumps({**json.loads(path.read_bytes()), "version": VERSION + 1}))
+        with pytest.raises(SegmentError, match=f"is treetop-segments {VERSION + 1}; this treetop reads"):
+            list(sealed_samples(folder, log, now(log)))
+        assert seal(folder, log).rounds == 16
+        assert {found.name for found in folder.path.iterdir()} == {"manifest.json", *manifest(folder).names()}
+        check_same(folder, log)
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "gone", "manifest", "own manifest", "version"])
@@ -175,7 +276,7 @@ def test_damaged_files_are_errors(tmp_path: Path, folder: SegmentFolder, damage:
         if damage == "version":
             path = folder.path / "manifest.json"
             facts = json.loads(path.read_bytes())
-            path.write_text(json.dumps({**facts, "version": 2}))
+            path.write_text(json.dumps({**facts, "version": VERSION + 1}))
         elif damage == "gone":
             path.unlink()
         elif damage == "cut":
@@ -194,8 +295,6 @@ def test_arguments_are_checked(tmp_path: Path, folder: SegmentFolder) -> None:
         with pytest.raises(ValueError, match="cannot leave out older decisions"):
             log.samples(now(log), Mark("x", 1, 0.0), after=1)
         log.append([event("many", arms=np.array([5000, 1, 2], np.int32))])
-        from treetop.log.segments.seal import Sealing, seal_rounds
-
         with pytest.raises(ValueError, match="3 shards for 5001 arms"):
             seal_rounds(folder, log, Sealing(0.0, 16, True, math.inf), lambda known, needed: np.zeros(3, np.int32))
         assert folder.manifest() is None

@@ -2,7 +2,8 @@
 
 Rounds whose rewards have been waited for, sealed once into immutable files of plain arrays; the log stays the truth for
 what was acknowledged, and everything here can be made again from it. Reading order: schema (what the files hold),
-manifest (which files count), shards (which arms belong together), storage (segments and deltas to files and back), seal
-(from the log into segments), compaction (what left the log leaves the segments), reading (segments and the rest of
-the log as one history). Imports `log` and the array files of `model.storage`; knows nothing of models or learners.
+manifest (which files count), binding (whether they are those of a log), storage (segments and deltas to files and
+back), compaction (what left the log leaves the segments), seal (from the log into segments), reading (segments and the
+rest of the log as one history). Imports `log` and the array files of `model.storage`; knows nothing of models or
+learners.
 """

@@ -55,10 +55,10 @@ def follow_log(folder: SegmentFolder, log: Log, manifest: Manifest, forgotten: i
     gone = np.zeros(len(late), np.bool_)
     shard_of = read_shards(folder.path, manifest.shard_pieces)
     for segment in manifest.segments:
-        there = log.positions_between(segment.first, segment.last)
-        if len(there) == segment.rounds:
+        if log.count_between(segment.first, segment.last) == segment.rounds:
             kept.append(segment)
             continue
+        there = log.positions_between(segment.first, segment.last)
         inside = (late.decisions >= segment.first) & (late.decisions <= segment.last)
         gone |= inside & ~np.isin(late.decisions, there)
         if len(there):
@@ -77,7 +77,7 @@ def merged_delta(folder: SegmentFolder, manifest: Manifest, late: RewardRows) ->
     if len(manifest.deltas) < MAX_DELTAS:
         name, manifest = manifest.named("delta")
         return replace(manifest, deltas=(*manifest.deltas, write_delta(folder.path, name, late)))
-    rewards = _joined(read_deltas(folder.path, manifest.deltas), late)
+    rewards = RewardRows.join([read_deltas(folder.path, manifest.deltas), late])
     return _only_delta(folder, *_folded(folder, manifest, rewards))
 
 
@@ -94,11 +94,6 @@ def _folded(folder: SegmentFolder, manifest: Manifest, rewards: RewardRows) -> t
             left &= ~inside
         segments.append(segment)
     return replace(manifest, segments=tuple(segments)), rewards.take(left)
-
-
-def _joined(one: RewardRows, two: RewardRows) -> RewardRows:
-    names = ("decisions", "slots", "values", "positions")
-    return RewardRows(*(np.concatenate([getattr(one, name), getattr(two, name)]) for name in names)).sorted()
 
 
 def _only_delta(folder: SegmentFolder, manifest: Manifest, rewards: RewardRows) -> Manifest:

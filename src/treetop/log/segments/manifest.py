@@ -61,12 +61,12 @@ class Manifest:
     """What is sealed of a log.
 
     Every decision up to the position `decisions` is in a segment; every reward of these up to the position `rewards` is
-    in a segment or in a delta. `log` is the id of the log, `generation` counts the manifests, `forgotten` is how many
-    decisions had been deleted from the log when the segments last agreed with it. `shards` is their number so
-    far, `next` the number of the next folder: no name is used twice.
+    in a segment or in a delta. `id` is what the log knows these segments by, `generation` counts the manifests,
+    `forgotten` is how many decisions had been deleted from the log when the segments last agreed with it. `shards` is
+    their number so far, `next` the number of the next folder: no name is used twice.
     """
 
-    log: str
+    id: str
     generation: int = 0
     next: int = 1
     decisions: int = 0
@@ -145,10 +145,19 @@ class SegmentFolder:
     def delete(self) -> int:
         """Deletes all of it; how many folders it had."""
         with locked(self.lock_path, LOCK_TIMEOUT):
-            count = sum(path.is_dir() for path in self.path.iterdir())
-            (self.path / MANIFEST).unlink(missing_ok=True)  # first: without it, nothing else counts
-            sync_folder(self.path)
-            shutil.rmtree(self.path)
+            return self._delete()
+
+    def delete_other_version(self) -> None:
+        """Deletes all of it if it has another version than this software writes; the log has what it held."""
+        with locked(self.lock_path, LOCK_TIMEOUT):
+            if _version(self.path / MANIFEST) not in (None, VERSION):
+                self._delete()
+
+    def _delete(self) -> int:
+        count = sum(path.is_dir() for path in self.path.iterdir())
+        (self.path / MANIFEST).unlink(missing_ok=True)  # first: without it, nothing else counts
+        sync_folder(self.path)
+        shutil.rmtree(self.path)
         return count
 
     def manifest(self) -> Manifest | None:
@@ -170,3 +179,12 @@ class SegmentFolder:
                 shutil.rmtree(path)
             elif path.name.endswith(".part"):
                 path.unlink()
+
+
+def _version(path: Path) -> int | None:
+    """The version that a manifest says it has; None if there is none, or if nothing can be read from it."""
+    try:
+        facts: Any = json.loads(path.read_bytes())
+        return int(facts["version"]) if facts["format"] == FORMAT else None
+    except (ValueError, KeyError, TypeError, OSError):
+        return None

@@ -52,10 +52,8 @@ def all_blocks(folder: SegmentFolder, log: Log, until: int, size: int) -> Iterat
 
 def blocks(folder: SegmentFolder, log: Log, manifest: Manifest, until: int) -> Iterator[Block]:
     """The sealed rounds, a segment at a time, with every reward that was committed up to a position."""
-    late = read_deltas(folder.path, manifest.deltas)
     newer = log.late_rewards(manifest.rewards, max(until, manifest.rewards), manifest.decisions)
-    names = ("decisions", "slots", "values", "positions")
-    late = RewardRows(*(np.concatenate([getattr(part, name) for part in (late, newer)]) for name in names))
+    late = RewardRows.join([read_deltas(folder.path, manifest.deltas), newer])
     late = late.take(late.positions <= until)
     for segment in manifest.segments:
         if segment.first > until:

@@ -61,7 +61,11 @@ def one_shard(known: Ints, needed: int) -> Ints:
 def seal_rounds(
     folder: SegmentFolder, log: Log, how: Sealing, assign: Assign = one_shard, progress: Progress = lambda rounds: None
 ) -> Sealed:
-    """Seals what is complete. What was deleted from the log since the last time leaves the segments first."""
+    """Seals what is complete. What was deleted from the log since the last time leaves the segments first.
+
+    Segments of a version that is not known are deleted and made again.
+    """
+    folder.delete_other_version()
     with folder.changing() as found:
         counts = log.counts()
         manifest = binding.own_manifest(log, found, counts)

@@ -143,12 +143,8 @@ def write_delta(folder: Path, name: str, rewards: RewardRows) -> Delta:
 
 def read_deltas(folder: Path, deltas: tuple[Delta, ...]) -> RewardRows:
     """The rewards of deltas, in the order in which they were committed."""
-    parts = [RewardRows.of([])]
-    for delta in deltas:
-        found, _ = _read(folder / delta.name, delta.crc32, DELTA)
-        parts.append(RewardRows(*(found[name] for name in DELTA)))
-    columns = (np.concatenate([getattr(p, n) for p in parts]) for n in ("decisions", "slots", "values", "positions"))
-    return RewardRows(*columns).sorted()
+    parts = [_read(folder / delta.name, delta.crc32, DELTA)[0] for delta in deltas]
+    return RewardRows.join([RewardRows(*(found[name] for name in DELTA)) for found in parts])
 
 
 def write_shards(folder: Path, name: str, shards: Ints) -> ShardPiece:
