@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -170,18 +172,25 @@ class _Known:
 
         A node learns against its siblings, an arm against all arms below the parent of its leaf.
         """
-        tree, labels = self.tree, self.labels[rows]
-        above = np.maximum(tree.parents[tree.leaf_of], 0)
-        beside = Tree(np.concatenate([tree.parents, above]), (tree.n_nodes + np.arange(tree.n_arms)).astype(np.int32))
-        found = []
-        for own, members in ((tree, slice(0, tree.n_nodes)), (beside, slice(tree.n_nodes, None))):
-            start, row, target = one_against_siblings(own, labels)
-            numbers = np.arange(own.n_nodes)[members]
-            first, end = start[numbers[0]], start[numbers[-1] + 1]
-            group = np.repeat(numbers, np.diff(start)[members])
-            found.append((group, row[first:end], target[first:end]))
+        tree, labels, arms = self.tree, self.labels[rows], self._arms_with_finds
+        found = [_samples_of(tree, labels, np.arange(tree.n_nodes))]
+        if len(arms):
+            above = np.maximum(tree.parents[tree.leaf_of[arms]], 0)
+            places = (tree.n_nodes + np.arange(len(arms))).astype(np.int32)
+            beside = Tree(np.concatenate([tree.parents, above]), places)
+            place, row, target = _samples_of(beside, labels[:, arms], places)
+            found.append((tree.n_nodes + arms[place - tree.n_nodes], row, target))
         group, row, target = (np.concatenate(part) for part in zip(*found, strict=True))
         return group, row, target
+
+    @cached_property
+    def _arms_with_finds(self) -> Int64s:
+        """Arms that were right at least once; the others have no routing function, however many they are."""
+        right = np.zeros(self.tree.n_arms, np.bool_)
+        right[self.labels.indices] = True
+        found = self.member[self.positive]
+        right[found[found >= self.tree.n_nodes] - self.tree.n_nodes] = True
+        return np.flatnonzero(right)
 
     def _unknown(self, base: Rows, unknown: Bools) -> sp.csr_matrix:
         """The rows of nodes and arms of which nothing is known; the others are empty."""
@@ -189,6 +198,13 @@ class _Known:
         never = sp.csr_matrix((np.full(arms, NEVER, np.float32), (np.arange(arms), np.full(arms, base.columns - 1))))
         rows = sp.vstack([base.csr(), never], format="csr")
         return sp.csr_matrix(sp.diags_array(unknown.astype(np.float32)) @ rows)
+
+
+def _samples_of(tree: Tree, labels: sp.csr_matrix, members: Any) -> tuple[Int64s, Ints, Float32s]:
+    """Those of neighbouring nodes, one against its siblings each: (node, row, +1 or -1)."""
+    start, row, target = one_against_siblings(tree, labels)
+    first, end = start[members[0]], start[members[-1] + 1]
+    return np.repeat(members.astype(np.int64), np.diff(start)[members]), row[first:end], target[first:end]
 
 
 def _nodes_above(tree: Tree, arm: Ints, row: Int64s) -> tuple[Int64s, Int64s]:
