@@ -112,7 +112,17 @@ def judge_log(
     weight_bound: float | None,
     effort: Effort,
 ) -> tuple[Evaluation, str | None]:
-    """As `evaluate`, also if no candidate fits any visit; and why the first visit that did not fit does not."""
+    """As `evaluate`, also if no candidate fits any visit; and why the first visit that did not fit does not.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Bandit.create(f"{folder}/tea", ["mint", "rose"], np.eye(2), np.eye(2)) as tea:
+    ...         served = tea.decide([1, 0], "visit-1", k=1)
+    ...         stored = tea.reward("visit-1", {served.arms[0]: 1.0})
+    ...         found, unfit = judge_log(tea, ["beam=1"], (None, None), 0.95, None, Effort())
+    >>> found.rounds, unfit
+    (1, None)
+    """
     check_float("confidence", confidence, 0.5, 1 - 1e-9)
     if weight_bound is not None:
         check_float("weight_bound", weight_bound, 1)
