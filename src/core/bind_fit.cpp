@@ -105,7 +105,7 @@ auto build_tree(In<std::int64_t> start, In<std::int32_t> index, In<float> value,
 
 auto fit_groups(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns,
                 In<std::int64_t> group_start, In<std::int32_t> group_rows, In<float> target, std::int32_t loss,
-                double cost, double tolerance, std::int64_t passes, std::int64_t exact_up_to, double threshold,
+                double cost, double tolerance, std::int64_t passes, std::int64_t exact_up_to, In<float> thresholds,
                 std::int64_t seed, int threads, const Progress& progress, const Maybe<bool>& keep,
                 const Maybe<std::int64_t>& known_start, const Maybe<std::int32_t>& known_index,
                 const Maybe<float>& known_value) {
@@ -125,7 +125,11 @@ auto fit_groups(In<std::int64_t> start, In<std::int32_t> index, In<float> value,
         within("tolerance", tolerance, 0.0, 1e12);
         within<std::int64_t>("passes", passes, 0, std::numeric_limits<std::int64_t>::max());
         within<std::int64_t>("exact_up_to", exact_up_to, 0, 16384);  // the matrix has its square
-        within("threshold", threshold, 0.0, std::numeric_limits<double>::max());
+        if (thresholds.size() != 0 && thresholds.size() != static_cast<std::size_t>(columns) + 1)
+            throw std::invalid_argument(std::to_string(thresholds.size()) + " thresholds for " +
+                                        std::to_string(columns) + " features and the bias");
+        for (const float threshold : view(thresholds))
+            within("threshold", threshold, 0.0f, std::numeric_limits<float>::max());
         for (const float y : groups.target)
             if (static_cast<Loss>(loss) == Loss::squared_hinge && y != 1 && y != -1)
                 throw std::invalid_argument("a target of the squared hinge is " + std::to_string(y) + ", not 1 or -1");
@@ -136,7 +140,7 @@ auto fit_groups(In<std::int64_t> start, In<std::int32_t> index, In<float> value,
                                             std::to_string(groups.size()) + " groups");
             check_pointers(known.rows, "known weights");
         }
-        weights = fit(contexts, groups, {static_cast<Loss>(loss), cost, tolerance, passes, exact_up_to}, threshold,
+        weights = fit(contexts, groups, {static_cast<Loss>(loss), cost, tolerance, passes, exact_up_to}, view(thresholds),
                       static_cast<std::uint64_t>(seed), known, threads, watch);
     });
     return std::make_tuple(pack1(std::move(weights.start)), pack_grown(std::move(weights.index)),
@@ -213,7 +217,7 @@ void bind_fit(nb::module_& m) {
           "progress"_a = nb::none(), "parents and leaf_of of a balanced tree over arm vectors.");
     m.def("fit", &fit_groups, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "columns"_a,
           "group_start"_a.noconvert(), "group_rows"_a.noconvert(), "target"_a.noconvert(), "loss"_a, "cost"_a,
-          "tolerance"_a, "passes"_a, "exact_up_to"_a, "threshold"_a, "seed"_a, "threads"_a, "progress"_a = nb::none(),
+          "tolerance"_a, "passes"_a, "exact_up_to"_a, "thresholds"_a, "seed"_a, "threads"_a, "progress"_a = nb::none(),
           "keep"_a.noconvert() = nb::none(), "known_start"_a.noconvert() = nb::none(),
           "known_index"_a.noconvert() = nb::none(), "known_value"_a.noconvert() = nb::none(),
           "Sparse weights on [x; 1], one row per group of samples; the known row where keep says so.");

@@ -81,7 +81,7 @@ public:
         value_.resize(room);
     }
     // Into room made before; weights of magnitude up to `threshold` are left out.
-    void push(std::int32_t feature, double weight, double threshold, std::size_t g) {
+    void push(std::int32_t feature, double weight, float threshold, std::size_t g) {
         const auto rounded = static_cast<float>(weight);
         const float magnitude = std::abs(rounded);
         if (!(magnitude <= std::numeric_limits<float>::max())) refuse(feature, g);
@@ -143,12 +143,12 @@ struct Known {
 // penalised like the rest.
 class Worker {
 public:
-    Worker(const Rows& contexts, const Groups& groups, const Solver& solver, double threshold, std::uint64_t seed,
-           const Watch& watch)
+    Worker(const Rows& contexts, const Groups& groups, const Solver& solver, std::span<const float> thresholds,
+           std::uint64_t seed, const Watch& watch)
         : contexts_(contexts),
           groups_(groups),
           solver_(solver),
-          threshold_(threshold),
+          thresholds_(thresholds),
           seed_(seed),
           watch_(watch),
           columns_(contexts.columns + 1) {}
@@ -171,9 +171,9 @@ private:
             double w = 0;
             for (; end < cells.size() && cells[end].feature == cells[first].feature; ++end)
                 w += b[cells[end].sample] * cells[end].value;
-            out.push(cells[first].feature, w, threshold_, g);
+            out.push(cells[first].feature, w, threshold(cells[first].feature), g);
         }
-        out.push(bias(), std::accumulate(b.begin(), b.end(), 0.0), threshold_, g);
+        out.push(bias(), std::accumulate(b.begin(), b.end(), 0.0), threshold(bias()), g);
         return true;
     }
 
@@ -184,7 +184,8 @@ private:
         const std::vector<float> rounded(w.begin(), w.end());
         const Row unordered{local_->features(), rounded};
         out.make_room(rounded.size());
-        for (const Cell& cell : columns_({&unordered, 1})) out.push(cell.feature, cell.value, threshold_, g);
+        for (const Cell& cell : columns_({&unordered, 1}))
+            out.push(cell.feature, cell.value, threshold(cell.feature), g);
     }
 
     void gather(std::size_t g) {
@@ -217,13 +218,14 @@ private:
         for (std::size_t i = 0; i < std::min(rows_.size(), ahead); ++i) ask_for(rows_[i]);
     }
 
+    float threshold(std::int32_t feature) const { return thresholds_.empty() ? 0.0f : thresholds_[feature]; }
     std::int32_t bias() const { return static_cast<std::int32_t>(contexts_.columns); }
 
     static constexpr std::size_t ahead = 64;  // rows that are asked for before they are read
     const Rows& contexts_;
     const Groups& groups_;
     const Solver& solver_;
-    double threshold_;
+    std::span<const float> thresholds_;
     std::uint64_t seed_;
     const Watch& watch_;
     std::optional<Renumbering> local_;  // as long as there are features: made when it is needed
@@ -242,7 +244,8 @@ struct Piece {
 // The answer does not depend on the number of threads: each problem is solved alone, with a random order of its own.
 // Problems of many samples come first, the largest at the head, so that no thread is left alone with one at the end;
 // the others in batches of neighbours, each put together at once, so that the weights are never in memory twice.
-inline Weights fit(const Rows& contexts, const Groups& groups, const Solver& solver, double threshold,
+// `thresholds` says up to which magnitude the weights of each feature, and last of the bias, are left out; empty: 0.
+inline Weights fit(const Rows& contexts, const Groups& groups, const Solver& solver, std::span<const float> thresholds,
                    std::uint64_t seed, const Known& known, int threads, Watch& watch) {
     constexpr std::int64_t many = 256, batch = 1 << 14;  // samples; of a batch, a thread
     const auto work = [&](std::size_t g) { return known(g) ? 0 : groups.samples(g); };
@@ -259,7 +262,7 @@ inline Weights fit(const Rows& contexts, const Groups& groups, const Solver& sol
     std::stable_sort(large.begin(), large.end(), [&](auto a, auto b) { return work(a) > work(b); });
     std::vector<Worker> workers;
     for (int i = worker_count(threads, groups.size()); i > 0; --i)
-        workers.emplace_back(contexts, groups, solver, threshold, seed, watch);
+        workers.emplace_back(contexts, groups, solver, thresholds, seed, watch);
     parallel_for(large.size(), threads, 1, [&](int worker, std::size_t i) {
         workers[worker].solve(large[i], apart.at(large[i]));
         watch.advance(work(large[i]));

@@ -10,8 +10,9 @@ from helpers import reference
 from helpers.problems import topics
 
 from treetop.arrays import Bools, Ints, Rows, as_rows
-from treetop.learning.arm_routing import NEVER, _Known, fold_of, with_arm_routes
+from treetop.learning.arm_routing import fold_of, rounds_for_routing, with_arm_routes
 from treetop.learning.label_samples import LabelSamples
+from treetop.learning.routing_samples import NEGLIGIBLE, NEVER, RoutingSamples
 from treetop.model.model import Model
 from treetop.records import Feedback
 from treetop.tree.tree import Tree
@@ -93,10 +94,10 @@ def slow_problems(tree: Tree, Y: Any, feedback: Feedback, keep: Bools) -> dict[i
 def test_who_learns_from_what(tree: Tree, kept: str) -> None:
     """The twin of what is fitted, from loops over rows, rounds and paths."""
     feedback = history()
-    known = _Known.of(tree, labels_of(Y[:60]), feedback)
+    known = RoutingSamples.of(tree, labels_of(Y[:60]), feedback)
     fold = fold_of(known.contexts)
     keep = {"all": fold >= 0, "one fold": fold == 0, "the other": fold == 1}[kept]
-    start, row, target = known._problems(keep)
+    start, row, target = known.problems(keep)
     twin = slow_problems(tree, Y[:60], feedback, keep)
     assert len(start) == tree.n_nodes + tree.n_arms + 1
     for member in range(len(start) - 1):
@@ -249,3 +250,48 @@ def test_one_labelled_context_alone(rows: list[int]) -> None:
     fold = int(fold_of(as_rows(X[0]))[0])
     arms = made.learned_routing.held_out[fold].csr().toarray()[one.n_nodes :]
     assert (arms == np.append(np.zeros(40), NEVER)).all()
+
+
+def test_functions_without_new_samples_are_copied(tree: Tree) -> None:
+    """Seen by a weight that was tampered with: it stays where nothing is new, and nowhere else."""
+    labels, feedback = labels_of(Y[:60]), history()
+    first = learned(tree, labels, feedback.head(32))
+    assert first.learned_routing is not None
+    assert first.learned_routing.rounds > 0
+    rows = first.route_rows
+    tampered = replace(first, route_rows=replace(rows, value=rows.value * np.float32(2)))
+    second = learned(tree, labels, feedback, tampered).route_rows
+    scratch = learned(tree, labels, feedback).route_rows
+    known, before = (
+        RoutingSamples.of(tree, labels, feedback.head(n))
+        for n in (_fitted(labels, feedback), _fitted(labels, feedback.head(32)))
+    )
+    new = {
+        member for member in range(tree.n_nodes + tree.n_arms) if _samples(known, member) != _samples(before, member)
+    }
+    fitted = {member for member in range(len(rows)) if _samples(before, member)}
+    assert new
+    assert fitted - new
+    assert rows_that_differ(second, scratch) == fitted - new
+
+
+def _fitted(labels: LabelSamples, feedback: Feedback) -> int:
+    return rounds_for_routing(len(labels.contexts), len(feedback))
+
+
+def _samples(known: RoutingSamples, member: int) -> list[tuple[int, float]]:
+    start, row, target = known.problems(np.ones(len(known.contexts), np.bool_))
+    mine = slice(*start[member : member + 2])
+    return list(zip(row[mine].tolist(), target[mine].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1000.0, 0.001])
+def test_weights_that_are_dropped_change_products_little_at_any_scale(tree: Tree, scale: float) -> None:
+    """Of contexts times 1,000 the same features are left as of contexts of norm 1."""
+    plain = RoutingSamples.of(tree, labels_of(Y[:60]), history())
+    scaled = RoutingSamples.of(tree, labels_of(Y[:60], as_rows(X[:60] * np.float32(scale))), history())
+    np.testing.assert_allclose(scaled.thresholds * scale, plain.thresholds, rtol=1e-5)
+    contexts, signs = X[:60].toarray(), np.random.default_rng(0).choice([-1.0, 1.0], (1000, X.shape[1]))
+    changes = (contexts @ (signs * plain.thresholds[:-1]).T)[np.abs(contexts).sum(axis=1) > 0]
+    assert np.sqrt((changes**2).mean()) == pytest.approx(NEGLIGIBLE, rel=0.2)
+    assert plain.thresholds[-1] == 0  # of the bias

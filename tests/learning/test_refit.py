@@ -24,6 +24,7 @@ from treetop.arrays import Fitted, Rows
 from treetop.effort import Effort
 from treetop.experiments.execute import execute
 from treetop.experiments.settings import Plan
+from treetop.learning.linear import NO_THRESHOLDS
 from treetop.learning.samples import paper_samples
 
 EARLIER, LATE = 250, 520
@@ -152,8 +153,8 @@ def test_exact_solves_at_any_number_of_features(columns: int) -> None:
     start, index, value = csr(X)
     rows, y = np.arange(40, dtype=np.int32), rng.random(40).astype(np.float32)
     groups = np.array([0, 40], np.int64), rows, y
-    near = _core.fit(start, index, value, 3, *groups, 0, 1.0, 1e-9, 99, 64, 0.0, 0, 1)
-    there = _core.fit(start, far[index], value, columns, *groups, 0, 1.0, 1e-9, 99, 64, 0.0, 0, 1)
+    near = _core.fit(start, index, value, 3, *groups, 0, 1.0, 1e-9, 99, 64, NO_THRESHOLDS, 0, 1)
+    there = _core.fit(start, far[index], value, columns, *groups, 0, 1.0, 1e-9, 99, 64, NO_THRESHOLDS, 0, 1)
     assert there[1].tolist() == [0, columns // 2, columns - 1, columns]
     assert there[2].tobytes() == near[2].tobytes()
     np.testing.assert_allclose(dense(*near, 4)[0], least_squares(X, y.astype(float), 1.0), rtol=1e-4, atol=1e-5)
@@ -193,7 +194,7 @@ def test_known_weights_that_do_not_fit_are_refused() -> None:
     weights = np.array([0, 1, 2], np.int64), np.array([0, 1], np.int32), np.ones(2, np.float32)
 
     def fit(keep: Any, known: Any) -> Any:
-        return _core.fit(*X, 3, *groups, 0, 1.0, 1e-3, 9, 9, 0.0, 0, 1, None, np.array(keep), *known)
+        return _core.fit(*X, 3, *groups, 0, 1.0, 1e-3, 9, 9, NO_THRESHOLDS, 0, 1, None, np.array(keep), *known)
 
     assert fit([True, False], weights)[2][0] == 1
     for keep, known, words in (
@@ -247,7 +248,7 @@ def endless(progress: Any = None, threads: int = 1) -> None:
     X, y = rng.normal(size=(300, 30)), rng.choice([-1.0, 1.0], 300).astype(np.float32)
     rows = np.arange(300, dtype=np.int32)
     start = np.array([0, 100, 200, 300], np.int64)
-    _core.fit(*csr(X), 30, start, rows, y, 1, 1e6, 0.0, 2**62, 0, 0.0, 0, threads, progress)
+    _core.fit(*csr(X), 30, start, rows, y, 1, 1e6, 0.0, 2**62, 0, NO_THRESHOLDS, 0, threads, progress)
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -32,7 +32,8 @@ def fit(
     start = np.cumsum([0, *(len(rows) for rows, _ in groups)]).astype(np.int64)
     rows = np.array([row for rows, _ in groups for row in rows], dtype=np.int32)
     target = np.array([y for _, targets in groups for y in targets], dtype=np.float32)
-    how: Any = loss, cost, tolerance, passes, exact_up_to, threshold, seed, threads
+    thresholds = np.full(X.shape[1] + 1, threshold, np.float32)
+    how: Any = loss, cost, tolerance, passes, exact_up_to, thresholds, seed, threads
     return _core.fit(*csr(X), X.shape[1], start, rows, target, *how)
 
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treetop import _core
+from treetop.learning.linear import NO_THRESHOLDS
 
 INT32, INT64 = np.iinfo(np.int32), np.iinfo(np.int64)
 MODEL = balanced_model(seed=1, features=4, branching=2, depth=2, per_leaf=2)
@@ -52,7 +53,7 @@ def test_rows_are_refused_exactly_when_broken(
     assert verdicts == [in_order] * usable
     assert accepts(lambda: _core.build_hierarchy(*arrays, 2, 1, False, 2, 0, 1)) == in_order
     groups = np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
-    assert accepts(lambda: _core.fit(*arrays, *groups, 0, 1.0, 1e-3, 9, 9, 0.0, 0, 1)) == in_order
+    assert accepts(lambda: _core.fit(*arrays, *groups, 0, 1.0, 1e-3, 9, 9, NO_THRESHOLDS, 0, 1)) == in_order
 
 
 @many
@@ -96,4 +97,4 @@ def test_groups_are_refused_exactly_when_broken(
     valid = valid and bool(((rows >= 0) & (rows < 3)).all() and np.isfinite(target).all())
     valid = valid and (loss == SQUARED or set(np.abs(target).tolist()) <= {1.0})
     X = csr(np.eye(3))
-    assert accepts(lambda: _core.fit(*X, 3, start, rows, target, loss, 1.0, 1e-3, 99, 9, 0.0, 0, 1)) == valid
+    assert accepts(lambda: _core.fit(*X, 3, start, rows, target, loss, 1.0, 1e-3, 99, 9, NO_THRESHOLDS, 0, 1)) == valid

@@ -13,7 +13,7 @@ import numpy as np
 
 from treetop.arrays import Ints, Matrix, Rows, as_rows, check_int
 from treetop.effort import Effort
-from treetop.learning.arm_routing import NEVER
+from treetop.learning.routing_samples import NEVER
 from treetop.model.learned_routing import LearnedRouting
 from treetop.model.model import Model
 from treetop.policy.eligibility import EVERY_ARM

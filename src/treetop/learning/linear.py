@@ -29,6 +29,7 @@ from treetop.records import Feedback
 
 LOSSES = {"squared": 0, "absolute": 2}
 PASSES, EXACT_UP_TO = 1000, 64  # of coordinate descent, at most; samples of least squares that are solved exactly
+NO_THRESHOLDS = np.zeros(0, np.float32)  # of weights: none is dropped
 SOLVER = 1  # changes with src/core/solve.hpp whenever that gives other weights, to the bit
 
 
@@ -87,7 +88,7 @@ class Linear:
             self.tolerance,
             PASSES,
             EXACT_UP_TO,
-            0.0,
+            NO_THRESHOLDS,
             0,
             self.threads,
             progress,
