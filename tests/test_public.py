@@ -63,6 +63,7 @@ PUBLIC = [
     "Linear",
     "load",
     "LogError",
+    "Measure",
     "Mechanisms",
     "Model",
     "ModelFileError",

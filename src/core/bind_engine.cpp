@@ -106,6 +106,9 @@ void treetop::bind_engine(nb::module_& m) {
         .def("set_pooled", &Engine::set_pooled, "means"_a.noconvert(), "node_mean"_a, "leaf_factor"_a,
              "sample_count"_a.noconvert(), "trial_value"_a.noconvert(), "new_trials"_a.noconvert(), "exploration_net"_a,
              "weights"_a, "What scores start from; to be called before the engine is shared.")
+        .def("set_measure", &Engine::set_measure, "kind"_a, "first"_a, "dims"_a, "scale"_a, "routes"_a,
+             "vectors"_a.noconvert(), "means"_a.noconvert(), "range"_a,
+             "How contexts and items are compared; to be called before the engine is shared.")
         .def_prop_ro("n_components", &Engine::n_components,
                      "How many terms a score is the sum of; 0 where the model gives none.")
         .def("routes", &Engine::routes, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),

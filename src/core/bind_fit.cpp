@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <cstdlib>
 #include <exception>
@@ -21,6 +22,7 @@
 #include "fit.hpp"
 #include "python.hpp"
 #include "truth.hpp"
+#include "vector_tree.hpp"
 
 namespace treetop {
 
@@ -99,6 +101,30 @@ auto build_tree(In<std::int64_t> start, In<std::int32_t> index, In<float> value,
             if (cocluster) within("a value to co-cluster", v, 0.0f, std::numeric_limits<float>::max());
         tree = build_hierarchy(
             vectors, {branching, max_leaf, cocluster, iterations, static_cast<std::uint64_t>(seed), threads}, watch);
+    });
+    return std::make_tuple(pack1(std::move(tree.parents)), pack1(std::move(tree.leaf_of)));
+}
+
+auto build_dense_tree(In<float> vectors, std::int64_t columns, std::int64_t branching, std::int64_t max_leaf,
+                      bool spherical, int iterations, std::int64_t seed, int threads, const Progress& progress) {
+    const auto values = view(vectors);
+    Hierarchy tree;
+    Watch watch;
+    watched(progress, watch, [&] {
+        within<std::int64_t>("columns", columns, 1, 1 << 20);
+        const auto d = static_cast<std::size_t>(columns);
+        if (values.empty() || values.size() % d != 0)
+            throw std::invalid_argument(std::to_string(values.size()) + " numbers are not vectors of " +
+                                        std::to_string(d));
+        for (const float v : values)
+            if (!std::isfinite(v)) throw std::invalid_argument("arm vectors: a value is " + std::to_string(v));
+        within<std::int64_t>("branching", branching, 2, 65536);
+        within<std::int64_t>("max_leaf", max_leaf, 1, std::numeric_limits<std::int32_t>::max());
+        within("iterations", iterations, 1, 10000);
+        const Dense dense{values.data(), values.size() / d, d};
+        const VectorClustering how{branching, max_leaf, spherical, iterations, static_cast<std::uint64_t>(seed),
+                                   threads};
+        tree = build_vector_tree(dense, how, watch);
     });
     return std::make_tuple(pack1(std::move(tree.parents)), pack1(std::move(tree.leaf_of)));
 }
@@ -215,6 +241,9 @@ void bind_fit(nb::module_& m) {
     m.def("build_hierarchy", &build_tree, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
           "columns"_a, "branching"_a, "max_leaf"_a, "cocluster"_a, "iterations"_a, "seed"_a, "threads"_a,
           "progress"_a = nb::none(), "parents and leaf_of of a balanced tree over arm vectors.");
+    m.def("build_vector_tree", &build_dense_tree, "vectors"_a.noconvert(), "columns"_a, "branching"_a, "max_leaf"_a,
+          "spherical"_a, "iterations"_a, "seed"_a, "threads"_a, "progress"_a = nb::none(),
+          "parents and leaf_of of a tree over dense vectors, by k-means; no leaf has more than max_leaf.");
     m.def("fit", &fit_groups, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "columns"_a,
           "group_start"_a.noconvert(), "group_rows"_a.noconvert(), "target"_a.noconvert(), "loss"_a, "cost"_a,
           "tolerance"_a, "passes"_a, "exact_up_to"_a, "thresholds"_a, "seed"_a, "threads"_a, "progress"_a = nb::none(),

@@ -94,8 +94,7 @@ public:
             out.scores[at] = candidate.score;
             out.explored[at] = chosen[s].explored;
             out.propensities[at] = chosen[s].probability;
-            std::copy_n(candidate.parts.begin(), out.C,
-                        out.components.begin() + static_cast<std::ptrdiff_t>(at * out.C));
+            put_components(model_, candidate, out.components.data() + at * out.C);
             if (!candidate.node) continue;
             const std::uint64_t own = derive(key, ~static_cast<std::uint64_t>(s));
             out.nodes[at] = candidate.id;

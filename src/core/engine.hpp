@@ -85,10 +85,11 @@ public:
     // To be called before the engine is shared: what treetop's learner adds to scores.
     void set_pooled(In<float> means, double node_mean, double leaf_factor, In<std::int32_t> sample_count,
                     In<float> trial_value, In<std::int32_t> new_trials, double exploration_net,
-                    const std::array<double, 2>& weights) {
+                    const std::vector<double>& weights) {
         model_.pooled = make_pooled_state(model_.tree, view(means), node_mean, leaf_factor, view(sample_count),
                                           view(trial_value), view(new_trials));
         model_.pooled.exploration_net = exploration_net;
+        within<std::size_t>("how many weights there are", weights.size(), 2, model_.pooled.weights.size());
         for (std::size_t c = 0; c < weights.size(); ++c) {
             if (!std::isfinite(weights[c]))
                 throw std::invalid_argument("the weight of component " + std::to_string(c) + " is " +
@@ -97,8 +98,31 @@ public:
         }
     }
 
+    // To be called before the engine is shared: how contexts and items are compared, and, unless `vectors` is empty,
+    // what that says of rewards.
+    void set_measure(std::int32_t kind, std::int32_t first, std::int64_t dims, double scale, bool routes,
+                     In<float> vectors, In<float> means, const std::array<double, 2>& range) {
+        within("kind", kind, 0, 2);
+        within<std::int64_t>("dims", dims, 1, max_int);
+        const auto all = view(means);
+        Measure measure{static_cast<Measure::Kind>(kind),
+                        first,
+                        static_cast<std::size_t>(dims),
+                        scale,
+                        routes,
+                        view(vectors),
+                        {all.begin(), all.end()},
+                        range[0],
+                        range[1]};
+        check_measure(measure, model_.columns, model_.tree.arms());
+        if (routes && (model_.geometric || model_.index.arm_routes))
+            throw std::invalid_argument("routing is by the owner's measure, by geometry or down to arms: one of them");
+        vectors_ = vectors;
+        model_.measure = std::move(measure);
+    }
+
     // How many terms a score is the sum of; 0 where the model gives none.
-    std::size_t n_components() const { return model_.pooled.components(); }
+    std::size_t n_components() const { return model_.components(); }
 
     // (n, k) log routing scores of given arms; NaN where there is no arm (-1).
     auto routes(In<std::int64_t> start, In<std::int32_t> index, In<float> value, In<std::int32_t> arms, std::int64_t k,
@@ -225,8 +249,8 @@ public:
                     route.push_back(c.route);
                     score.push_back(c.score);
                     exploration_value.push_back(c.value);
-                    components.insert(components.end(), c.parts.begin(),
-                                      c.parts.begin() + static_cast<std::ptrdiff_t>(C));
+                    components.resize(components.size() + C);
+                    put_components(model_, c, components.data() + components.size() - C);
                 }
                 ends.push_back(static_cast<std::int64_t>(id.size()));
             }
@@ -334,6 +358,7 @@ private:
     }
 
     In<std::uint8_t> mapped_;  // keeps the memory of a borrowed layout
+    In<float> vectors_;        // and that of the items' vectors
     Model model_;
     mutable std::mutex guard_;
     mutable std::vector<std::unique_ptr<Decider>> idle_;

@@ -81,4 +81,62 @@ inline void add_own(const Chunk& chunk, const Query& x, float* score) {
         add_row(reinterpret_cast<const float*>(chunk.row(x.index[j])), chunk.slots, x.value[j], score);
 }
 
-inline constexpr Kernels kernels{locate, add, add_own};
+// The nearest of `k` centres for each of `n` points: the largest x . c - offset, of equal ones the first. Centres lie
+// 32 side by side, feature by feature (vector_tree.hpp).
+inline void nearest(const float* points, std::size_t n, std::size_t d, const float* blocks, const float* offset,
+                    std::size_t k, std::int32_t* label) {
+    constexpr std::size_t lanes = 32, most = 64;
+    float best[most];
+    for (std::size_t i = 0; i < n; ++i) {
+        best[i] = -std::numeric_limits<float>::infinity();
+        label[i] = 0;
+    }
+    for (std::size_t first = 0; first < k; first += lanes, blocks += d * lanes) {
+        for (std::size_t i = 0; i < n; ++i) {
+            const float* x = points + i * d;
+            float sum[lanes];
+            for (std::size_t c = 0; c < lanes; ++c) sum[c] = -offset[first + c];
+            for (std::size_t j = 0; j < d; ++j)
+                for (std::size_t c = 0; c < lanes; ++c) sum[c] += x[j] * blocks[j * lanes + c];
+            for (std::size_t c = 0; c < lanes; ++c) {
+                if (!(sum[c] > best[i])) continue;
+                best[i] = sum[c];
+                label[i] = static_cast<std::int32_t>(first + c);
+            }
+        }
+    }
+}
+
+// The dot product of two vectors of d numbers, or with `apart` their squared distance. Sixteen sums side by side, added
+// up in a fixed order: the same bytes with every instruction set.
+template <bool apart>
+float product(const float* a, const float* b, std::size_t d) {
+    constexpr std::size_t lanes = 16;
+    float sum[lanes] = {};
+    const auto term = [&](std::size_t j) { return apart ? (a[j] - b[j]) * (a[j] - b[j]) : a[j] * b[j]; };
+    std::size_t j = 0;
+    for (; j + lanes <= d; j += lanes)
+        for (std::size_t c = 0; c < lanes; ++c) sum[c] += term(j + c);
+    for (std::size_t c = 0; j + c < d; ++c) sum[c] += term(j + c);
+    for (std::size_t half = lanes / 2; half > 0; half /= 2)
+        for (std::size_t c = 0; c < half; ++c) sum[c] += sum[c + half];
+    return sum[0];
+}
+
+// What `products` reads for arms at some places: the vectors of arms lie in the order of their ids.
+inline void products(const float* x, const float* vectors, std::size_t d, const std::int32_t* arms, std::size_t n,
+                     bool apart, float* out) {
+    constexpr std::size_t ahead = 4;
+    for (std::size_t i = 0; i < n; ++i) {
+        if (i + ahead < n) {
+            const auto* next =
+                reinterpret_cast<const std::byte*>(vectors + static_cast<std::size_t>(arms[i + ahead]) * d);
+            for (std::size_t at = 0; at < std::min<std::size_t>(d * sizeof(float), 16 * line_bytes); at += line_bytes)
+                prefetch(next + at);
+        }
+        const float* v = vectors + static_cast<std::size_t>(arms[i]) * d;
+        out[i] = apart ? product<true>(x, v, d) : product<false>(x, v, d);
+    }
+}
+
+inline constexpr Kernels kernels{locate, add, add_own, nearest, products};

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "index.hpp"
+#include "measure.hpp"
 #include "pooled_state.hpp"
 #include "rows.hpp"
 #include "tree.hpp"
@@ -18,9 +19,14 @@ struct Model {
     Layout tree;
     Index index;
     PooledState pooled;
+    Measure measure;
     bool geometric = false;
     Geometry geometry;
     std::int64_t columns = 0;  // features and the bias
+
+    // How many terms a score is the weighted sum of: the pooled mean, what the arm's own regressor says, and what its
+    // vector says where there is one. None without treetop's learner.
+    std::size_t components() const { return pooled.empty() ? 0 : 2 + (measure.scores() ? 1 : 0); }
 };
 
 inline void set_geometry(Model& model, const Rows& routing) {

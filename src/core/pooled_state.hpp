@@ -22,21 +22,17 @@ struct Added {
 
 // Scores of an arm start from `means` at its route, those of a pruned node from `node_mean`. Empty: all start from 0.
 struct PooledState {
-    std::array<float, 2> weights{1, 1};  // of the components: the pooled mean, the arm's regressor
-    std::vector<float> means;            // at evenly spaced values of slack(route) in [0, widest], linear in between
-    float node_mean = 0;                 // one mean, whatever the route
-    double leaf_factor = 1;              // leaves that survive the last level, times the beam
-    std::vector<float> inverse_count;    // of each arm, in tree order: 1 / (1 + samples)
-    std::vector<float> node_value;       // of each node: the mean trial value of the arms below it
-    std::vector<Added> added;            // arms that were added, in tree order
-    double exploration_net = 0;          // what found arms have earned less what draws cost, per reward of all
+    std::array<float, 3> weights{1, 1, 1};  // of the components: pooled mean, the arm's regressor, the owner's measure
+    std::vector<float> means;               // at evenly spaced values of slack(route) in [0, widest], linear in between
+    float node_mean = 0;                    // one mean, whatever the route
+    double leaf_factor = 1;                 // leaves that survive the last level, times the beam
+    std::vector<float> inverse_count;       // of each arm, in tree order: 1 / (1 + samples)
+    std::vector<float> node_value;          // of each node: the mean trial value of the arms below it
+    std::vector<Added> added;               // arms that were added, in tree order
+    double exploration_net = 0;             // what found arms have earned less what draws cost, per reward of all
     static constexpr double widest = 4;
-    static constexpr std::size_t most_components = 2;  // room for them in every candidate; two fill its padding
 
     bool empty() const { return means.empty(); }
-
-    // How many terms a score is the weighted sum of: the pooled mean, and what the arm's own regressor says.
-    std::size_t components() const { return empty() ? 0 : most_components; }
 
     // How many leaves a beam ends with. Nodes have no regressors here: what those cost is spent on arms.
     std::int64_t leaves(std::int64_t beam) const {

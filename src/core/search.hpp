@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -13,34 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "candidate.hpp"
 #include "eligible.hpp"
 #include "model.hpp"
 #include "rows.hpp"
 
 namespace treetop {
-
-// What the search returns: an arm of a surviving leaf (S_x), or a pruned node standing for all its arms (I_x).
-struct Candidate {
-    std::int32_t id = 0;
-    bool node = false;
-    float score = 0;   // the reward model's estimate
-    float value = 0;   // of exploring it: what showing it brings later, by what it teaches
-    double route = 0;  // log of the product of routing scores down to the leaf or node
-    std::array<float, PooledState::most_components> parts{};  // the terms of the score
-};
-
-// Better: a higher score; on a tie single arms before nodes, then the lower id.
-inline bool better(const Candidate& a, const Candidate& b) {
-    if (a.score != b.score) return a.score > b.score;
-    if (a.node != b.node) return b.node;
-    return a.id < b.id;
-}
-
-// How the search narrows: at most `beam` nodes a level (beta < 0), or every node whose routing score exceeds beta.
-struct Width {
-    std::int64_t beam = 10;
-    double beta = -1;
-};
 
 class Searcher {
 public:
@@ -136,6 +113,7 @@ private:
         square_ = 0;
         scattered_.clear();
         for (const std::int32_t f : x.index) scattered_.push_back(scatter_(f));
+        if (model_.measure.dims > 0) vector_square_ = model_.measure.take(x, vector_);
         if (model_.geometric)
             for (std::size_t j = 0; j + 1 < x.size(); ++j) square_ += static_cast<double>(x.value[j]) * x.value[j];
     }
@@ -191,13 +169,15 @@ private:
                 if (eligible.below(child.id, child.begin, child.end) == 0) continue;
                 if (child.chunk >= 0) prefetch(&model_.index.entries[child.chunk]);
                 const double own = log_route(child.id, route);
-                children_.push_back({place, child.id, reward, own, visit.route + own, visit.scored});
+                // A node's nearness by the owner's measure is all that there is to know: it does not add up.
+                const double above = model_.measure.routes ? 0.0 : visit.route;
+                children_.push_back({place, child.id, reward, own, above + own, visit.scored});
             }
         }
     }
 
     // log g(x) of a node, or of arm -1 - node. Linear: g = exp(-max(0, 1 - w.[x; 1])^3). Geometric: g = min(1, rad / |x
-    // - ctr|).
+    // - ctr|). By the owner's measure: g = exp(-slack^3), too.
     double log_route(std::int32_t node, float dot) const {
         if (!std::isfinite(dot))
             throw std::invalid_argument(
@@ -205,7 +185,8 @@ private:
                 (node < 0 ? "arm " + std::to_string(-1 - node) : "node " + std::to_string(node)) + " is " +
                 std::to_string(dot) + "; context or weights are too large");
         if (!model_.geometric) {
-            const double slack = std::max(0.0, 1.0 - static_cast<double>(dot));
+            const double slack = model_.measure.routes ? model_.measure.slack(dot, vector_square_)
+                                                       : std::max(0.0, 1.0 - static_cast<double>(dot));
             return -(slack * slack * slack);
         }
         const double far = std::max(0.0, square_ - 2.0 * dot + model_.geometry.square[node]);
@@ -264,8 +245,7 @@ private:
         node.score = visit.score + model_.pooled.node_mean;
         node.value = model_.pooled.exploration_value(visit.node);
         node.route = visit.route;
-        node.parts[0] = model_.pooled.node_mean;
-        node.parts[1] = visit.score;
+        node.own = visit.score;
     }
 
     // The eligible arms of the surviving leaves.
@@ -285,6 +265,10 @@ private:
                 });
                 continue;
             }
+            if (model_.measure.scores()) {
+                add_measured(leaf, eligible);
+                continue;
+            }
             const PooledState& pooled = model_.pooled;
             float mean = pooled.mean(leaf.route);  // of all arms, unless they have routes of their own
             eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
@@ -296,9 +280,32 @@ private:
                 }
                 arm.score = pooled.weights[0] * mean + pooled.weights[1] * residual;
                 arm.value = PooledState::exploration_value(arm.score, pooled.inverse_count[p]);
-                arm.parts[0] = mean;
-                arm.parts[1] = residual;
+                arm.own = residual;
             });
+        }
+    }
+
+    // The eligible arms of one leaf, whose vectors have a say in their scores.
+    void add_measured(const Visit& leaf, const Eligible& eligible) {
+        const Measure& measure = model_.measure;
+        const PooledState& pooled = model_.pooled;
+        const std::size_t first = found_.size();
+        places_.clear();
+        arms_.clear();
+        eligible.each(at(leaf).begin, at(leaf).end, [&](std::int32_t p) {
+            places_.push_back(p);
+            arms_.push_back(add_arm(p, route_of(leaf, p)).id);
+        });
+        products_.resize(arms_.size());
+        kernels_.products(vector_.data(), measure.vectors.data(), measure.dims, arms_.data(), arms_.size(),
+                          measure.kind == Measure::Kind::euclidean, products_.data());
+        for (std::size_t i = 0; i < arms_.size(); ++i) {
+            Candidate& arm = found_[first + i];
+            arm.own = slots_[leaf.scored + static_cast<std::size_t>(places_[i] - at(leaf).begin)];
+            arm.measured = measure.reward(measure.value(products_[i], vector_square_));
+            arm.score = pooled.weights[0] * pooled.mean(arm.route) + pooled.weights[1] * arm.own +
+                        pooled.weights[2] * arm.measured;
+            arm.value = PooledState::exploration_value(arm.score, pooled.inverse_count[places_[i]]);
         }
     }
 
@@ -375,7 +382,9 @@ private:
     const Model& model_;
     const Kernels& kernels_;
     Scatter scatter_;
-    double square_ = 0;  // |x|^2, for geometric routing
+    double square_ = 0, vector_square_ = 0;  // |x|^2, for geometric routing; of the context's vector, for the measure
+    std::vector<float> vector_, products_;   // that vector; its products with those of arms_
+    std::vector<std::int32_t> arms_;
     std::vector<std::uint32_t> scattered_;
     std::vector<float> slots_;  // scores by slot of all chunks so far, `used_` of them, and room
     std::size_t used_ = 0;

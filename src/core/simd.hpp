@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -93,6 +94,8 @@ struct Kernels {
     std::size_t (*locate)(const Chunk&, const Query&, Hit*);
     void (*add)(const Chunk&, const Hit*, std::size_t, float*);
     void (*add_own)(const Chunk&, const Query&, float*);
+    void (*nearest)(const float*, std::size_t, std::size_t, const float*, const float*, std::size_t, std::int32_t*);
+    void (*products)(const float*, const float*, std::size_t, const std::int32_t*, std::size_t, bool, float*);
 };
 
 #ifdef TREETOP_X86

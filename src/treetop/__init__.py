@@ -61,6 +61,7 @@ from treetop.learning.routes import RouteCache
 from treetop.learning.schedule import Epochs
 from treetop.log.records import Event, Reward, StoredEvent
 from treetop.model.learned_routing import LearnedRouting
+from treetop.model.measure import Measure
 from treetop.model.model import Model
 from treetop.model.pooled_state import PooledState
 from treetop.policy.budgeted import Budgeted
@@ -126,6 +127,7 @@ __all__ = [
     "load",
     "LogError",
     "Mechanisms",
+    "Measure",
     "Model",
     "ModelFileError",
     "ModelPinned",

@@ -70,6 +70,24 @@ class Tree:
 
 
 @dataclass(frozen=True)
+class Measure:
+    """The owner's: metric, the columns of a context that are its vector, and what makes slacks comparable."""
+
+    metric: str
+    first: int
+    dims: int
+    scale: float = 1.0
+
+    def slack(self, row: Floats, x: Floats) -> float:
+        """How far the centre of a routing row is from the context."""
+        part = x[self.first : self.first + self.dims]
+        centre, length = row[self.first : self.first + self.dims], math.sqrt(float(part @ part))
+        if self.metric == "euclidean":
+            return math.sqrt(float(np.sum((part - centre) ** 2))) / self.scale
+        return max(0.0, 1.0 - (float(part @ centre) / (length * self.scale) if length > 0 else 0.0))
+
+
+@dataclass(frozen=True)
 class Model:
     """A tree with its routing rows and reward rows (nodes first, then arms), both on [x; 1]."""
 
@@ -77,6 +95,7 @@ class Model:
     routing: Floats
     rewards: Floats
     geometric: bool = False
+    measure: "Measure | None" = None  # routing rows are centres, compared by it
     pooled: bool = False  # scores begin with pooled means, and the last level keeps 7 / 5 of the beam
 
 
@@ -99,8 +118,10 @@ def with_bias(x: Floats) -> Floats:
 
 
 def log_routing(model: Model, node: int, x: Floats) -> float:
-    """log g(x): linear -max(0, 1 - w.[x; 1])^3, or geometric log min(1, rad / |x - ctr|) (Section 4)."""
+    """log g(x): linear -max(0, 1 - w.[x; 1])^3, geometric log min(1, rad / |x - ctr|) (Section 4), or by a measure."""
     row = model.routing[node]
+    if model.measure is not None:
+        return -(model.measure.slack(row, x) ** 3)
     if not model.geometric:
         return -(max(0.0, 1.0 - float(row @ with_bias(x))) ** 3)
     radius, distance = float(row[-1]), math.sqrt(float(np.sum((x - row[:-1]) ** 2)))
@@ -112,6 +133,8 @@ def log_routing(model: Model, node: int, x: Floats) -> float:
 def log_path(model: Model, node: int, x: Floats) -> float:
     """The product of the routing scores along the path, as a sum of logs. The root has no say in it."""
     logs = [log_routing(model, step, x) for step in model.tree.path(node)[1:]]
+    if model.measure is not None:  # the node's own nearness is all that counts
+        return logs[-1] if logs else 0.0
     return functools.reduce(operator.add, logs, 0.0)
 
 

@@ -6,33 +6,17 @@ The twin draws its first centroids by the same keyed generator, written here onc
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from helpers.keyed import Stream, derive
 from helpers.reference import Floats
 
 from treetop import _core
 
-MASK = 2**64 - 1
-GOLDEN = 0x9E3779B97F4A7C15
-
-
-def mix(z: int) -> int:
-    """The finaliser of splitmix64."""
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & MASK
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & MASK
-    return z ^ (z >> 31)
-
-
-def derive(key: int, part: int) -> int:
-    return mix(mix((key + GOLDEN) & MASK) ^ ((part * 0xD1342543DE82EF95 + 1) & MASK))
-
 
 def first_points(key: int, n: int, parts: int) -> list[int]:
     """Distinct points, drawn by a shuffle that stops early."""
-    order, state = list(range(n)), key
+    order, stream = list(range(n)), Stream(key)
     for c in range(parts):
-        state = (state + GOLDEN) & MASK
-        while mix(state) < (2**64 - (n - c)) % (n - c):
-            state = (state + GOLDEN) & MASK
-        at = c + mix(state) % (n - c)
+        at = c + stream.below(n - c)
         order[c], order[at] = order[at], order[c]
     return order[:parts]
 

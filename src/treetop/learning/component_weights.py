@@ -13,8 +13,8 @@ HALF_LIFE = 5000  # rounds after which a slot counts half
 LARGEST = 10.0  # what a component that says next to nothing, and happens to be right, is multiplied by at most
 
 
-def component_weights(feedback: Feedback) -> tuple[float, float]:
-    """The weights of the components by the rounds in which they were logged, recent ones first.
+def component_weights(feedback: Feedback, first: tuple[float, ...] = FIRST) -> tuple[float, ...]:
+    """The weights of the components by the rounds in which they were logged, recent ones first; `first` before any.
 
     What a component said when the slot was decided was said by a model that had not seen the reward: a component that
     does not help gets no weight. Arms drawn through nodes are left out: their score was not theirs.
@@ -26,22 +26,20 @@ def component_weights(feedback: Feedback) -> tuple[float, float]:
     [1.0, 0.13]
     """
     given = feedback.components
-    if given is None or given.shape[2] != len(FIRST):
-        return FIRST
+    if given is None or given.shape[2] != len(first):
+        return first
     known = feedback.observed & (feedback.nodes < 0) & ~np.isnan(given).any(axis=2)
     t, slot = np.nonzero(known)
     if len(t) == 0:
-        return FIRST
+        return first
     said, reward = given[t, slot].astype(np.float64), feedback.rewards[t, slot].astype(np.float64)
     count = 0.5 ** ((len(feedback) - 1 - t) / HALF_LIFE)
-    return _shrunk(said, reward, count)
+    return _shrunk(said, reward, count, np.array(first))
 
 
-def _shrunk(said: Floats, reward: Floats, count: Floats) -> tuple[float, float]:
+def _shrunk(said: Floats, reward: Floats, count: Floats, first: Floats) -> tuple[float, ...]:
     """Least squares, with the first weights as FORCE more slots like these."""
-    first = np.array(FIRST)
     products = said.T @ (count[:, None] * said)
     force = np.diag(np.diag(products) / count.sum() * FORCE + 1e-12)
     found = np.linalg.solve(products + force, said.T @ (count * reward) + force @ first)
-    pooled, own = np.clip(found, -LARGEST, LARGEST).tolist()
-    return pooled, own
+    return tuple(np.clip(found, -LARGEST, LARGEST).tolist())

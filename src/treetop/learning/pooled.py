@@ -19,18 +19,20 @@ from treetop.learning.arm_routing import with_arm_routes
 from treetop.learning.component_weights import FIRST, component_weights
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.linear import Linear
+from treetop.learning.measured import Measured
 from treetop.learning.placement import initial_tree, placed, rewarded_unlabelled
 from treetop.learning.pooled_means import KNOTS, interpolate, pooled_means, pooled_rounds, slack
 from treetop.learning.routes import RouteCache, routed_samples
 from treetop.learning.samples import Samples, by_group, check_fits, latest, latest_step, without_outliers
 from treetop.learning.trials import Trials
 from treetop.model.model import Model
-from treetop.model.pooled_state import LEAF_FACTOR, PooledState
+from treetop.model.pooled_state import LEAF_FACTOR, MEASURED_WEIGHTS, PooledState
 from treetop.records import Feedback
 from treetop.tree.tree import Tree
 
 # How strongly samples pull on an arm's regressor, unless `cost` says it: little where labels have told of the arm.
 LABELLED_COST, UNLABELLED_COST = 0.1, 1.0
+MEASURED_COST = 0.005  # and least where the owner's measure tells most of the reward beforehand
 # Pseudo-samples of residual 0 for an arm without labels that has rewards; also divides the counts of such arms.
 ANCHORS = 32
 DRAWS = 3000  # weight of the guess that a draw through a node brings nothing, in draws
@@ -44,7 +46,8 @@ class Mechanisms:
     - `route_arms`: routing ends at the arm and learns from rounds; off: at the leaf, and stays as it was built
     - `learn_routing`: rounds teach routing; off: labels alone do
     - `own`: an arm has a regressor of its own; off: it counts nothing
-    - `weigh`: the components are weighed by what they said beforehand; off: by the first weights
+    - `weigh`: the components are weighed by what they said beforehand, with labels or item vectors; off: by the first
+      weights
     - `pool_rounds`: the pooled means are of labels and rounds together; off: of the labels alone where there are any
     - `move_arms`: an arm without labels goes to the leaf where its rewards were found
     - `growth`: an arm is fitted again when it has so many times the samples; 1: at every new sample
@@ -111,8 +114,9 @@ class Pooled:
             raise TypeError(f"label_samples must be LabelSamples, not {type(self.label_samples).__name__}")
         self._solver()  # which refuses what it cannot take
 
-    def _solver(self) -> Linear:
+    def _solver(self, measured: bool = False) -> Linear:
         usual = UNLABELLED_COST if self.label_samples is None else LABELLED_COST
+        usual = MEASURED_COST if measured else usual
         return Linear(cost=self.cost or usual, tolerance=self.tolerance, threads=self.threads)
 
     def learn(self, model: Model, feedback: Feedback, progress: Progress | None = None) -> Model:
@@ -128,13 +132,17 @@ class Pooled:
         labelled = self._labelled(model.n_arms)
         trials = Trials.of(feedback, labelled)
         model, initial_leaf = self._placed(model, feedback, labelled, trials)
-        if (labels := self.label_samples) is not None and self.mechanisms.route_arms:
+        by_measure = model.measure is not None and model.measure.routes
+        if (labels := self.label_samples) is not None and self.mechanisms.route_arms and not by_measure:
             place, taught = partial(self._place, model, labelled), self.mechanisms.learn_routing
             model = with_arm_routes(model, labels, feedback if taught else feedback.head(0), place, self.threads)
         samples = self._samples(model, feedback)
         slacks = slack(samples.log_route)
-        means = pooled_means(slacks, samples.reward, samples.weight) if self.mechanisms.pool else np.zeros(KNOTS)
-        residual = (samples.reward - interpolate(means, slacks)).astype(np.float32)
+        measured = Measured.of(model, samples)
+        left = samples.reward if measured is None else samples.reward - measured.said
+        pool = self.mechanisms.pool and not by_measure  # then the measure itself says more than its routing
+        means = pooled_means(slacks, left, samples.weight) if pool else np.zeros(KNOTS)
+        residual = (left - interpolate(means, slacks)).astype(np.float32)
         count = np.bincount(samples.arm, minlength=model.n_arms)
         found = np.zeros(0, np.int32)
         if self.label_samples is not None:
@@ -142,7 +150,9 @@ class Pooled:
             count[~labelled] //= ANCHORS
         start, rows, targets = self._problems(model, samples, residual, found)
         contexts = without_outliers(samples.contexts)
-        rewards = self._solver().solve(contexts, start, rows, targets, before=model.reward_rows, progress=progress)
+        rewards = self._solver(measured is not None).solve(
+            contexts, start, rows, targets, before=model.reward_rows, progress=progress
+        )
         through = feedback.rewards[feedback.observed & (feedback.nodes >= 0)]
         pooled = PooledState(
             means=means.astype(np.float32),
@@ -154,13 +164,19 @@ class Pooled:
             initial_leaf=initial_leaf,
             new_trials=trials.new_trials,
             leaf_factor=self.mechanisms.leaf_factor,
-            weights=self._weights(feedback),
+            weights=self._weights(feedback, measured),
+            measure_means=measured.means if measured else None,
+            measure_range=measured.range if measured else (0.0, 1.0),
         )
         return replace(model, reward_rows=rewards, epoch=model.epoch + 1, n_seen=len(feedback), pooled=pooled)
 
-    def _weights(self, feedback: Feedback) -> tuple[float, float]:
-        pooled, own = component_weights(feedback) if self.mechanisms.weigh else FIRST
-        return pooled, own if self.mechanisms.own else 0.0
+    def _weights(self, feedback: Feedback, measured: Measured | None) -> tuple[float, ...]:
+        first = FIRST if measured is None else MEASURED_WEIGHTS
+        if measured is not None:
+            feedback = _measured_again(feedback, measured)
+        known = self.label_samples is not None or measured is not None
+        pooled, own, *more = component_weights(feedback, first) if self.mechanisms.weigh and known else first
+        return pooled, own if self.mechanisms.own else 0.0, *more
 
     def _labelled(self, arms: int) -> Bools:
         """Which arms have labels; without label samples all count as if they had."""
@@ -205,6 +221,19 @@ class Pooled:
         start, order = latest_step(start, order, is_round, self.mechanisms.growth)
         start, order = latest(start, order, self.window)
         return start, row[order], target[order]
+
+
+def _measured_again(feedback: Feedback, measured: Measured) -> Feedback:
+    """The rounds with what the curve of now says in place of what an earlier one said.
+
+    It has two numbers for all arms: having seen the rewards makes it no better a judge of them.
+    """
+    if feedback.components is None or feedback.components.shape[2] != len(MEASURED_WEIGHTS):
+        return feedback
+    components = feedback.components.copy()
+    t, slot = np.nonzero(feedback.observed)
+    components[t, slot, -1] = measured.said[len(measured.said) - len(t) :]
+    return replace(feedback, components=components)
 
 
 def _anchors(labels: LabelSamples, model: Model, arms: Ints) -> tuple[Ints, Ints]:

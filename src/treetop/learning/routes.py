@@ -13,6 +13,7 @@ from treetop import _core
 from treetop.arrays import Bools, Floats, Int64s, Ints, Rows, as_rows
 from treetop.learning.arm_routing import fold_of
 from treetop.learning.label_samples import LabelSamples, as_table, pair_routes
+from treetop.model.measure import Measure
 from treetop.model.model import Model
 from treetop.records import Feedback
 from treetop.tree.tree import Tree
@@ -30,9 +31,11 @@ class Router:
     arm_rows: Rows | None
 
     @classmethod
-    def of(cls, tree: Tree, rows: Rows, geometric: bool = False) -> Router:
+    def of(cls, tree: Tree, rows: Rows, geometric: bool = False, measure: Measure | None = None) -> Router:
         leaves = np.setdiff1d(np.arange(tree.n_nodes), tree.parents).astype(np.int32)
         model = Model.unlearned(Tree(tree.parents, leaves), rows.head(tree.n_nodes), geometric)
+        if measure is not None and measure.routes:
+            model = replace(model, measure=measure)
         arms = rows.slice(tree.n_nodes, len(rows)) if len(rows) > tree.n_nodes else None
         return cls(leaves, model, arms)
 
@@ -78,7 +81,8 @@ class RouteCache:
         if self.routing is not model.route_rows or not known:
             folds = model.learned_routing.held_out if model.learned_routing else ()
             self.routing, self.rounds, self.labels = model.route_rows, None, None
-            self.routers = tuple(Router.of(model.tree, rows, model.geometric) for rows in (*folds, model.route_rows))
+            how = model.geometric, model.measure
+            self.routers = tuple(Router.of(model.tree, rows, *how) for rows in (*folds, model.route_rows))
         return self.routers
 
     def moved(self, model: Model) -> Bools:

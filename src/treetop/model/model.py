@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from treetop.arrays import Fitted, Float32s, Matrix, Rows, as_rows, check_int
 from treetop.errors import ModelFileError
 from treetop.files import sync_folder
 from treetop.model.learned_routing import LearnedRouting, load_learned_routing
+from treetop.model.measure import Measure, measured_routing
 from treetop.model.pooled_state import PooledState
 from treetop.model.routing import fit_routing, geometric_routing
 from treetop.model.storage import (
@@ -38,6 +39,7 @@ from treetop.model.storage import (
     write_manifest,
 )
 from treetop.tree.tree import Tree
+from treetop.tree.vectors import check_metric, dense_vectors
 
 MADE = ("engine", "routing", "rewards", "layout")  # on first use, from the fields
 
@@ -50,6 +52,8 @@ class Model:
     `reward_rows` a row a node, then a row an arm; columns: features, then the bias. `learned_routing` is what a learner
     that refits routing keeps.
     `feature_scale` says how large each feature has been, None if nobody knows.
+    `measure` says how contexts and items are compared, if the owner has vectors; `item_vectors` (n_arms, dims) are
+    those of the arms, and have a say in the scores of treetop's learner.
 
     >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
     >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
@@ -68,6 +72,8 @@ class Model:
     pooled: PooledState | None = None
     feature_scale: Float32s | None = None
     learned_routing: LearnedRouting | None = None
+    measure: Measure | None = None
+    item_vectors: Float32s | None = None
 
     def __post_init__(self) -> None:
         nodes, arms = self.tree.n_nodes, self.tree.n_arms
@@ -95,6 +101,7 @@ class Model:
                 raise ValueError(f"the scale of {len(scale)} features does not fit a model of {self.n_features}")
             if len(scale) and not (scale.min() > 0 and scale.max() < np.inf):
                 raise ValueError(f"scales of features from {scale.min():g} to {scale.max():g}; each must be positive")
+        self._check_measure()
         check_int("epoch", self.epoch, 0, 2**62)
         check_int("n_seen", self.n_seen, 0, 2**62)
         if not isinstance(self.geometric, bool):
@@ -106,20 +113,58 @@ class Model:
             if (radius < 0).any():
                 raise ValueError(f"routing: the radius {radius.min():g} in the last column must be at least 0")
 
+    def _check_measure(self) -> None:
+        measure, items = self.measure, self.item_vectors
+        if measure is not None:
+            measure.check_fits(self.n_features)
+            if measure.routes and (self.geometric or self.has_arm_routes):
+                raise ValueError("routing is by the owner's measure, by geometry or down to arms: one of the three")
+        if items is not None:
+            if measure is None:
+                raise ValueError("there are item vectors, but no measure to compare them by")
+            if items.shape != (self.n_arms, measure.dims) or items.dtype != np.float32:
+                wanted = f"float32 {(self.n_arms, measure.dims)}"
+                raise ValueError(f"item vectors are {items.dtype} {items.shape}; the model needs {wanted}")
+        if self.pooled is not None and (self.pooled.measure_means is None) != (items is None):
+            raise ValueError(
+                "the learner's state knows the owner's measure where there are item vectors, and only there"
+            )
+
     @classmethod
     def initial(cls, tree: Tree, X: Matrix, Y: Matrix, **routing: Any) -> Model:
         """Epoch 0: routing fitted on a supervised set (see fit_routing for its settings), reward models still empty."""
         return cls.unlearned(tree, fit_routing(tree, X, Y, **routing))
 
     @classmethod
-    def from_vectors(cls, tree: Tree, vectors: Matrix) -> Model:
+    def from_vectors(
+        cls, tree: Tree, vectors: Matrix, metric: str | None = None, *, n_features: int | None = None, first: int = 0
+    ) -> Model:
         """Epoch 0 with geometric routing: contexts and arms live in one space (the paper's motivating example).
+
+        With `metric`, "cosine", "inner_product" or "euclidean", routing finds what that measure ranks highest, and
+        scores start at it. A context then has `n_features` columns, of which those from `first` on are its vector.
 
         >>> arms = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]
         >>> Model.from_vectors(Tree.from_vectors(arms, max_leaf=2), arms).geometric
         True
+        >>> tree = Tree.from_vectors(arms, max_leaf=2, metric="cosine")
+        >>> model = Model.from_vectors(tree, arms, "cosine", n_features=3)  # a vector and one feature more
+        >>> model.measure, model.item_vectors.shape
+        (Measure(metric='cosine', dims=2, first=0, scale=1.0, routes=True), (4, 2))
         """
-        return cls.unlearned(tree, geometric_routing(tree, vectors), geometric=True)
+        if metric is None:
+            if first or n_features is not None:
+                raise ValueError("n_features and first are for a metric; without one a context is a vector")
+            return cls.unlearned(tree, geometric_routing(tree, vectors), geometric=True)
+        dense = dense_vectors(vectors)
+        if len(dense) != tree.n_arms:
+            raise ValueError(f"there are {len(dense)} arm vectors; the tree has {tree.n_arms} arms")
+        measure = Measure.of(dense, check_metric(metric), check_int("first", first, 0))
+        columns = measure.first + measure.dims if n_features is None else check_int("n_features", n_features, 1)
+        measure.check_fits(columns)
+        items = measure.item_vectors(dense)
+        model = cls.unlearned(tree, measured_routing(tree, items, measure, columns))
+        return replace(model, measure=measure, item_vectors=items, pooled=PooledState.untaught(tree.n_arms, measure))
 
     @classmethod
     def from_weights(
@@ -195,7 +240,16 @@ class Model:
             means = pooled.means, pooled.node_mean, pooled.leaf_factor
             counts = pooled.sample_count, pooled.trial_value, new
             engine.set_pooled(*means, *counts, pooled.exploration_net, pooled.weights)
+        if self.measure is not None:
+            self._add_measure(engine, self.measure)
         return engine
+
+    def _add_measure(self, engine: _core.Engine, measure: Measure) -> None:
+        vectors, means, ends = np.zeros(0, np.float32), np.zeros(0, np.float32), (0.0, 1.0)
+        if self.item_vectors is not None and self.pooled is not None and self.pooled.measure_means is not None:
+            vectors, means, ends = self.item_vectors.reshape(-1), self.pooled.measure_means, self.pooled.measure_range
+        facts = measure.kind, measure.first, measure.dims, measure.scale, measure.routes
+        engine.set_measure(*facts, vectors, means, ends)
 
     def __getstate__(self) -> dict[str, Any]:
         """To be pickled: without what is made again on first use."""
@@ -232,6 +286,7 @@ class Model:
                 "columns": self.route_rows.columns,
                 "pooled": self.pooled.numbers() if self.pooled else None,
                 "learned_routing": self.learned_routing.numbers() if self.learned_routing else None,
+                **({"measure": self.measure.numbers()} if self.measure else {}),
                 "files": files,
                 "serving": layout,
             }
@@ -250,6 +305,7 @@ class Model:
             **{f"rewards_{name}": getattr(w, name) for name in ("start", "index", "value")},
             **({"rewards_fingerprints": w.fingerprints} if isinstance(w, Fitted) else {}),
             **({"feature_scale": self.feature_scale} if self.feature_scale is not None else {}),
+            **({"item_vectors": self.item_vectors.reshape(-1)} if self.item_vectors is not None else {}),
             **(self.pooled.arrays() if self.pooled else {}),
             **(self.learned_routing.arrays() if self.learned_routing else {}),
         }
@@ -296,6 +352,7 @@ class Model:
                 pooled=_pooled(arrays, manifest["pooled"]),
                 feature_scale=arrays.get("feature_scale"),
                 learned_routing=load_learned_routing(arrays, manifest["learned_routing"], columns),
+                **_measured(arrays, manifest.get("measure")),
             )
             for array in arrays.values():
                 forget_pages(array)
@@ -307,6 +364,21 @@ class Model:
             raise
         except (KeyError, TypeError, ValueError, OSError) as error:
             raise ModelFileError(f"{source}: not a valid model: {error}") from error
+
+
+def _measured(arrays: dict[str, Any], numbers: dict[str, Any] | None) -> dict[str, Any]:
+    """The owner's measure and the items' vectors, as fields of a model."""
+    items = arrays.get("item_vectors")
+    if numbers is None:
+        if items is not None:
+            raise ValueError("there is a file of item vectors, but no measure to compare them by")
+        return {}
+    measure = Measure(**numbers)
+    if items is not None and len(items) % measure.dims:
+        raise ValueError(f"{len(items)} numbers are not item vectors of {measure.dims} dimensions")
+    if items is not None and not np.isfinite(items).all():
+        raise ValueError("an item vector holds a value that is not finite")
+    return {"measure": measure, "item_vectors": None if items is None else items.reshape(-1, measure.dims)}
 
 
 def _pooled(arrays: dict[str, Any], numbers: dict[str, float] | None) -> PooledState | None:

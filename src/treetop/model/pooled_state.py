@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from treetop.arrays import Float32s, Ints, as_float32s, as_indices, check_float
+from treetop.model.measure import Measure, curve
 
+MEASURED_WEIGHTS = (1.0, 0.75, 1.0)  # of the components before there is any round, where items have vectors
 LEAF_FACTOR = 1.4  # without regressors of nodes a search affords 7 leaves where the paper's has 5
 
 
@@ -24,7 +26,10 @@ class PooledState:
     - `trial_value` (n,): the expected later gain of showing each arm once, whatever its score; 0 if it is known
     - `new_trials` (n,): how often each arm that was added was shown, -1 for the others; None if none was added
     - `initial_leaf` (n,): the leaf of each arm before any moved; None if none did
-    - `weights`: of the components of a score: the pooled mean, the arm's own regressor
+    - `weights`: of the components of a score: the pooled mean, the arm's own regressor, and the owner's measure where
+      the model has item vectors
+    - `measure_means`: the reward that a measure stands for, at evenly spaced measures in `measure_range`; None without
+      item vectors
     - `leaf_factor`: how many leaves survive the last level of a search, times the beam
 
     >>> PooledState(means=[0.5, 0.1], sample_count=[3, 0], trial_value=[0.0, float("nan")])
@@ -41,16 +46,20 @@ class PooledState:
     initial_leaf: Ints | None = None
     new_trials: Ints | None = None
     leaf_factor: float = LEAF_FACTOR
-    weights: tuple[float, float] = (1.0, 1.0)
+    weights: tuple[float, ...] = (1.0, 1.0)
+    measure_means: Float32s | None = None
+    measure_range: tuple[float, float] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        for name in ("means", "trial_value"):
+        for name in ("means", "trial_value", "measure_means"):
+            if getattr(self, name) is None:
+                continue
             values = as_float32s(getattr(self, name), name)
             if not np.isfinite(values).all():
                 at = int(np.flatnonzero(~np.isfinite(values))[0])
                 raise ValueError(
-                    f"{name} of {'place' if name == 'means' else 'arm'} {at} is {values[at]}; it must be finite"
+                    f"{name} of {'arm' if name == 'trial_value' else 'place'} {at} is {values[at]}; it must be finite"
                 )
             put(self, name, values)
         put(self, "sample_count", as_indices(self.sample_count, 2**31 - 1, "sample_count"))
@@ -61,11 +70,36 @@ class PooledState:
         for name in ("node_mean", "new_arm_value", "exploration_net"):
             put(self, name, check_float(name, getattr(self, name), -np.inf))
         check_float("leaf_factor", self.leaf_factor, 1, 1000)
-        if len(self.weights) != 2:
-            raise ValueError(f"there are {len(self.weights)} weights; a score has 2 components")
+        components = 2 if self.measure_means is None else 3
+        if len(self.weights) != components:
+            raise ValueError(f"there are {len(self.weights)} weights; a score has {components} components")
         put(self, "weights", tuple(check_float("a component's weight", w, -1e6, 1e6) for w in self.weights))
-        if self.means.ndim != 1 or len(self.means) < 2:
-            raise ValueError(f"means have shape {self.means.shape}; a list of at least 2 is needed")
+        for name in ("means", "measure_means"):
+            values = getattr(self, name)
+            if values is not None and (values.ndim != 1 or len(values) < 2):
+                raise ValueError(f"{name} have shape {values.shape}; a list of at least 2 is needed")
+        low, high = (check_float("measure_range", value, -1e30, 1e30) for value in self.measure_range)
+        if not low < high:
+            raise ValueError(f"measure_range is from {low:g} to {high:g}; the second must be larger")
+        put(self, "measure_range", (low, high))
+
+    @classmethod
+    def untaught(cls, arms: int, measure: Measure) -> PooledState:
+        """Before any feedback: scores are what the owner's measure says.
+
+        >>> PooledState.untaught(3, Measure(metric="cosine", dims=2)).weights
+        (1.0, 0.75, 1.0)
+        """
+        ends = measure.first_range()
+        nothing = np.zeros(arms, np.int32)
+        return cls(
+            means=np.zeros(2, np.float32),
+            sample_count=nothing,
+            trial_value=nothing.astype(np.float32),
+            weights=MEASURED_WEIGHTS,
+            measure_means=curve(*measure.first_curve(), *ends),
+            measure_range=ends,
+        )
 
     def check_fits(self, arms: int, nodes: int) -> None:
         """Refuses a state of other arms or nodes than a model has.
@@ -99,9 +133,10 @@ class PooledState:
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """What is saved as files; the other fields are numbers."""
-        names = ("means", "sample_count", "trial_value", "initial_leaf", "new_trials")
+        names = ("means", "sample_count", "trial_value", "initial_leaf", "new_trials", "measure_means")
         return {f"pooled_{name}": value for name in names if (value := getattr(self, name)) is not None}
 
     def numbers(self) -> dict[str, Any]:
-        names = ("node_mean", "new_arm_value", "exploration_net", "leaf_factor", "weights")
+        names = ["node_mean", "new_arm_value", "exploration_net", "leaf_factor", "weights"]
+        names += [] if self.measure_means is None else ["measure_range"]
         return {name: getattr(self, name) for name in names}

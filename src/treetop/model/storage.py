@@ -38,15 +38,18 @@ FILES = {
     "rewards_index": "int32",
     "rewards_value": "float32",
 }
-# What the rewards were fitted from, how large features are, and what treetop's own learner adds (`PooledState`).
+# What the rewards were fitted from, how large features are, the items' vectors one behind the other, and what treetop's
+# own learner adds (`PooledState`).
 OPTIONAL = {
     "rewards_fingerprints": "int64",
     "feature_scale": "float32",
+    "item_vectors": "float32",
     "pooled_means": "float32",
     "pooled_sample_count": "int32",
     "pooled_trial_value": "float32",
     "pooled_initial_leaf": "int32",
     "pooled_new_trials": "int32",
+    "pooled_measure_means": "float32",
     **{f"{name}_{part}": kind for name in ("base_routing", "held_out_0", "held_out_1") for part, kind in CSR.items()},
 }
 

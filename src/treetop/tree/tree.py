@@ -11,10 +11,13 @@ from treetop import _core
 from treetop.arrays import Int64s, Ints, Matrix, as_indices, as_rows, check_int
 from treetop.effort import Effort
 from treetop.tree.labels import pifa
+from treetop.tree.vectors import check_metric, dense_vectors, unit_vectors
 
 SPLITS = ("kmeans", "cocluster")
 LEVELS = 3  # of a binary tree that become one, in a tree for the learner of treetop
 KMEANS_ROUNDS = 20  # of balanced k-means, at most
+MEASURED_BRANCHING = 128  # children of a node, about, in a tree for a measure: fewer levels lose less
+MEASURED_ROUNDS = 10  # of k-means for it: after that recall no longer rises
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,22 +142,35 @@ class Tree:
         cls,
         vectors: Matrix,
         max_leaf: int = 100,
-        branching: int = 2,
+        branching: int | None = None,
         seed: int = 0,
         *,
         split: str = "kmeans",
+        metric: str | None = None,
         effort: Effort = Effort(),  # noqa: B008
     ) -> Tree:
-        """A balanced tree over one vector per arm: balanced spherical k-means, or `split="cocluster"` (Dhillon 2001).
+        """A tree over one vector per arm: balanced spherical k-means, or `split="cocluster"` (Dhillon 2001).
+
+        With `metric`, "cosine", "inner_product" or "euclidean", a tree whose search finds what that measure ranks
+        highest (`Model.from_vectors` has the routing): dense vectors of up to thousands of dimensions, few levels of
+        many children, leaves of at most `max_leaf` arms but not of equal size. Without `branching` a node has 2
+        children, or with a metric about 128.
 
         >>> Tree.from_vectors([[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]], max_leaf=2).leaf_of.tolist() in (
         ...     [1, 1, 2, 2], [2, 2, 1, 1])
         True
+        >>> rng = np.random.default_rng(0)
+        >>> Tree.from_vectors(rng.normal(size=(1000, 8)), max_leaf=50, metric="cosine").depth
+        1
         """
+        if metric is not None:
+            if split != "kmeans":
+                raise ValueError(f"split is {split!r}; a tree for a metric is built by kmeans")
+            return cls._measured(vectors, check_metric(metric), max_leaf, branching, seed, effort)
         rows = as_rows(vectors, what="arm vectors")
         if len(rows) == 0:
             raise ValueError("there are 0 arms; a tree needs at least 1")
-        branching = check_int("branching", branching, 2)
+        branching = check_int("branching", 2 if branching is None else branching, 2)
         max_leaf = check_int("max_leaf", max_leaf, 1)
         if max_leaf < branching:
             raise ValueError(f"max_leaf is {max_leaf}; it must be at least the branching, {branching}")
@@ -166,6 +182,25 @@ class Tree:
         settings = branching, max_leaf, split == "cocluster", KMEANS_ROUNDS, seed
         parents, leaf_of = _core.build_hierarchy(
             rows.start, rows.index, rows.value, rows.columns, *settings, effort.threads, effort.progress
+        )
+        return cls(parents, leaf_of)
+
+    @classmethod
+    def _measured(
+        cls, vectors: Matrix, metric: str, max_leaf: int, branching: int | None, seed: int, effort: Effort
+    ) -> Tree:
+        dense = dense_vectors(vectors)
+        spherical = metric == "cosine"
+        parents, leaf_of = _core.build_vector_tree(
+            (unit_vectors(dense) if spherical else dense).reshape(-1),
+            dense.shape[1],
+            check_int("branching", MEASURED_BRANCHING if branching is None else branching, 2, 65_536),
+            check_int("max_leaf", max_leaf, 1),
+            spherical,
+            MEASURED_ROUNDS,
+            check_int("seed", seed, -(2**63), 2**63 - 1),
+            effort.threads,
+            effort.progress,
         )
         return cls(parents, leaf_of)
 

@@ -1,0 +1,86 @@
+// The owner's measure between a context and an item: cosine, inner product or distance of vectors. The context's vector
+// is a stretch of its features. It may rank the nodes of a search, and be a component of the scores of arms.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "rows.hpp"
+
+namespace treetop {
+
+struct Measure {
+    enum class Kind { cosine, inner_product, euclidean };
+    Kind kind = Kind::cosine;
+    std::int32_t first = 0;          // the columns first to first + dims of a context are its vector
+    std::size_t dims = 0;            // 0: there is no measure
+    double scale = 1;                // how long vectors are, or how far apart: what makes slacks comparable
+    bool routes = false;             // whether routing rows are centres that are compared by this measure
+    std::span<const float> vectors;  // of arms by id, `dims` each; none: scores know nothing of the measure
+    std::vector<float> means;        // rewards at evenly spaced measures in [low, high], linear in between and beyond
+    double low = 0, high = 1;
+
+    bool scores() const { return !vectors.empty(); }
+
+    // The vector of a context into `out`, and its squared length.
+    double take(const Row& x, std::vector<float>& out) const {
+        out.assign(dims, 0.0f);
+        double square = 0;
+        for (std::size_t j = 0; j < x.size(); ++j) {
+            const auto at = static_cast<std::uint32_t>(x.index[j] - first);
+            if (at >= dims) continue;
+            out[at] = x.value[j];
+            square += static_cast<double>(x.value[j]) * x.value[j];
+        }
+        return square;
+    }
+
+    // How far a node's centre is from the context, by what its routing row says of [x; 1]. Cosine and inner product: 1
+    // less the product with a context of length 1; distance: |x|^2 - 2 (c . x - |c|^2 / 2).
+    double slack(double dot, double square) const {
+        if (kind == Kind::euclidean) return std::sqrt(std::max(0.0, square - 2 * dot)) / scale;
+        return std::max(0.0, 1.0 - (square > 0 ? dot / (std::sqrt(square) * scale) : 0.0));
+    }
+
+    // The measure, of what `products` says of two vectors.
+    double value(float product, double square) const {
+        if (kind == Kind::euclidean) return -std::sqrt(static_cast<double>(product));
+        if (kind == Kind::inner_product) return product;
+        return square > 0 ? product / std::sqrt(square) : 0.0;
+    }
+
+    // What such a measure is expected to bring.
+    float reward(double measure) const {
+        const double place = (measure - low) / (high - low) * static_cast<double>(means.size() - 1);
+        const auto last = static_cast<double>(means.size() - 2);
+        const auto i = static_cast<std::size_t>(std::clamp(std::floor(place), 0.0, last));
+        const auto part = static_cast<float>(place - static_cast<double>(i));
+        return means[i] + part * (means[i + 1] - means[i]);
+    }
+};
+
+inline void check_measure(const Measure& measure, std::int64_t columns, std::size_t arms) {
+    within<std::int64_t>("the first column of the vector", measure.first, 0, columns - 1);
+    within<std::int64_t>("the dimensions of the vector", static_cast<std::int64_t>(measure.dims), 1,
+                         columns - 1 - measure.first);
+    if (!(measure.scale > 0 && std::isfinite(measure.scale)))
+        throw std::invalid_argument("the scale of the measure is " + std::to_string(measure.scale));
+    if (!measure.scores()) return;
+    if (measure.vectors.size() != arms * measure.dims)
+        throw std::invalid_argument(std::to_string(measure.vectors.size()) + " numbers are not vectors of " +
+                                    std::to_string(measure.dims) + " for " + std::to_string(arms) + " arms");
+    if (measure.means.size() < 2) throw std::invalid_argument("the measure needs at least 2 means");
+    for (const float mean : measure.means)
+        if (!std::isfinite(mean)) throw std::invalid_argument("a mean of the measure is " + std::to_string(mean));
+    if (!(measure.low < measure.high && std::isfinite(measure.high - measure.low)))
+        throw std::invalid_argument("the range of the measure is [" + std::to_string(measure.low) + ", " +
+                                    std::to_string(measure.high) + "]");
+}
+
+}  // namespace treetop

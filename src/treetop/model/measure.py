@@ -1,0 +1,187 @@
+"""The owner's measure between contexts and items: how vectors are compared, where a context has its own, and the
+routing that finds what the measure ranks highest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from treetop.arrays import Float32s, Floats, Int64s, Ints, Rows, as_rows, check_float, check_int
+from treetop.tree.tree import Tree
+from treetop.tree.vectors import METRICS, check_metric, lengths, unit_vectors
+
+KNOTS = 65  # at which the reward that a measure stands for is stored
+FIRST_SLOPE = 8.0  # of the logistic curve from measure to reward that a model starts with, over `scale`
+PAIRS = 65_536  # of contexts and items, measured at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """How a context and an item are compared: `metric` of the context's columns first to first + dims and the item's
+    vector.
+
+    `scale` is what lengths or distances are divided by where they have to be comparable. With `routes` the model's
+    routing rows are centres, compared by the same measure; a node's nearness then is its routing score, whatever the
+    nodes above it have.
+
+    >>> Measure(metric="cosine", dims=64)
+    Measure(metric='cosine', dims=64, first=0, scale=1.0, routes=True)
+    """
+
+    metric: str
+    dims: int
+    first: int = 0
+    scale: float = 1.0
+    routes: bool = True
+
+    def __post_init__(self) -> None:
+        check_metric(self.metric)
+        check_int("dims", self.dims, 1)
+        check_int("first", self.first, 0)
+        if check_float("scale", self.scale, 0) == 0:
+            raise ValueError("scale is 0; it must be positive")
+        if not isinstance(self.routes, bool):
+            raise TypeError(f"routes must be True or False, not {self.routes!r}")
+
+    @classmethod
+    def of(cls, vectors: Float32s, metric: str, first: int = 0) -> Measure:
+        """The measure for these items: scaled by the longest vector, or by the usual distance from their mean.
+
+        >>> Measure.of(np.array([[3, 4], [0, 1]], np.float32), "inner_product").scale
+        5.0
+        """
+        length = lengths(vectors) if metric != "euclidean" else lengths(vectors - vectors.mean(axis=0))
+        usual = {"cosine": 1.0, "inner_product": length.max(), "euclidean": float(np.sqrt(np.mean(length**2)))}
+        scale = float(usual[check_metric(metric)])
+        return cls(metric=metric, dims=vectors.shape[1], first=first, scale=scale if scale > 0 else 1.0)
+
+    @property
+    def kind(self) -> int:
+        """As the core numbers it."""
+        return METRICS.index(self.metric)
+
+    def item_vectors(self, vectors: Float32s) -> Float32s:
+        """The vectors as a model keeps them: for the cosine with length 1.
+
+        >>> Measure(metric="cosine", dims=2).item_vectors(np.array([[3, 4]], np.float32))
+        array([[0.6, 0.8]], dtype=float32)
+        """
+        return unit_vectors(vectors) if self.metric == "cosine" else vectors
+
+    def check_fits(self, n_features: int) -> None:
+        """Refuses a vector that is not among the features.
+
+        >>> Measure(metric="cosine", dims=3, first=2).check_fits(4)
+        Traceback (most recent call last):
+        ValueError: the vector is in columns 2 to 4; there are 4 features
+        """
+        if self.first + self.dims > n_features:
+            last = self.first + self.dims - 1
+            raise ValueError(f"the vector is in columns {self.first} to {last}; there are {n_features} features")
+
+    def context_vectors(self, contexts: Rows) -> Float32s:
+        """(n, dims): the vectors of contexts.
+
+        >>> Measure(metric="cosine", dims=2, first=1).context_vectors(as_rows([[7, 1, 2]]))
+        array([[1., 2.]], dtype=float32)
+        """
+        return np.asarray(contexts.csr()[:, self.first : self.first + self.dims].toarray(), np.float32)
+
+    def values(self, contexts: Rows, items: Float32s, row: Ints | Int64s, arm: Ints) -> Floats:
+        """The measure of each pair of a row of the contexts and an arm; `items` are a model's item vectors.
+
+        >>> measure = Measure(metric="euclidean", dims=2)
+        >>> measure.values(as_rows([[3.0, 4.0]]), np.zeros((1, 2), np.float32), np.array([0]), np.array([0]))
+        array([-5.])
+        """
+        x = self.context_vectors(contexts).astype(np.float64)
+        if self.metric == "cosine":
+            x = x / np.maximum(np.sqrt((x**2).sum(axis=1)), 1e-300)[:, None]
+        out = np.zeros(len(row))
+        for at in range(0, len(row), PAIRS):
+            some = slice(at, at + PAIRS)
+            a, b = x[row[some]], items[arm[some]]
+            if self.metric == "euclidean":
+                out[some] = -np.sqrt(((a - b) ** 2).sum(axis=1))
+            else:
+                out[some] = np.einsum("nd,nd->n", a, b)
+        return out
+
+    def first_range(self) -> tuple[float, float]:
+        """Measures that can be expected before any was seen.
+
+        >>> Measure(metric="euclidean", dims=2, scale=3.0).first_range()
+        (-12.0, 0.0)
+        """
+        if self.metric == "cosine":
+            return -1.0, 1.0
+        return (-4 * self.scale, 0.0) if self.metric == "euclidean" else (-(self.scale**2), self.scale**2)
+
+    def first_curve(self) -> tuple[float, float]:
+        """Slope and offset of the logistic curve from measure to reward, before any reward was seen: it ranks items as
+        the measure does.
+
+        >>> Measure(metric="cosine", dims=2).first_curve()
+        (8.0, -4.0)
+        """
+        unit = self.scale**2 if self.metric == "inner_product" else self.scale
+        middle = -1.0 if self.metric == "euclidean" else 0.5
+        return FIRST_SLOPE / unit, -FIRST_SLOPE * middle
+
+    def numbers(self) -> dict[str, Any]:
+        """What is saved of it.
+
+        >>> Measure(**Measure(metric="cosine", dims=2).numbers()) == Measure(metric="cosine", dims=2)
+        True
+        """
+        names = ("metric", "dims", "first", "scale", "routes")
+        return {name: getattr(self, name) for name in names}
+
+
+def curve(slope: float, offset: float, low: float, high: float) -> Float32s:
+    """(KNOTS,): the logistic curve at evenly spaced measures in [low, high]; never flat, so that it keeps the order.
+
+    >>> curve(8.0, -4.0, -1.0, 1.0)[[0, -1]].round(3)
+    array([0.   , 0.982], dtype=float32)
+    """
+    place = np.linspace(0, 1, KNOTS)
+    z = np.clip(slope * (low + place * (high - low)) + offset, -500, 500)
+    return (1 / (1 + np.exp(-z)) + 1e-4 * place).astype(np.float32)
+
+
+def measured_routing(tree: Tree, vectors: Float32s, measure: Measure, n_features: int) -> Rows:
+    """A centre per node but the root, as a linear function of [x; 1].
+
+    Cosine: the mean of the arms below, with length 1. Inner product: the same with the length of the longest arm.
+    Distance: the mean, and minus half its square as the bias. `vectors` are a model's item vectors.
+
+    >>> tree = Tree(parents=[-1, 0, 0], leaf_of=[1, 1, 2])
+    >>> V = np.array([[3, 4], [3, 4], [0, 1]], np.float32)
+    >>> measured_routing(tree, V, Measure.of(V, "inner_product"), 2).csr().toarray()[1:]
+    array([[3., 4., 0.],
+           [0., 1., 0.]], dtype=float32)
+    """
+    total, longest = np.zeros((tree.n_nodes, vectors.shape[1])), np.zeros(tree.n_nodes)
+    leaves = np.unique(tree.leaf_of)
+    leaves = leaves[np.argsort(tree.begin[leaves])]
+    total[leaves] = np.add.reduceat(vectors[tree.arm_at], tree.begin[leaves], axis=0, dtype=np.float64)
+    longest[leaves] = np.maximum.reduceat(lengths(vectors)[tree.arm_at], tree.begin[leaves])
+    for node in range(tree.n_nodes - 1, 0, -1):
+        total[tree.parents[node]] += total[node]
+        longest[tree.parents[node]] = max(longest[tree.parents[node]], longest[node])
+    bias = np.zeros(tree.n_nodes)
+    if measure.metric == "euclidean":
+        centre = total / np.maximum(tree.sizes, 1)[:, None]
+        bias = -(centre**2).sum(axis=1) / 2
+    else:
+        length = np.sqrt((total**2).sum(axis=1))
+        centre = total / np.where(length > 0, length, 1.0)[:, None]
+        if measure.metric == "inner_product":
+            centre *= longest[:, None]
+    centre[0], bias[0] = 0.0, 0.0
+    after = n_features - measure.first - measure.dims
+    before, behind = (sp.csr_matrix((tree.n_nodes, columns)) for columns in (measure.first, after))
+    return as_rows(sp.hstack([before, sp.csr_matrix(centre), behind, sp.csr_matrix(bias[:, None])]), what="routing")
