@@ -55,7 +55,7 @@ def fit_routing(
         check_float("tolerance", tolerance, 1e-12, 1e3),
         1000,
         0,
-        np.full(contexts.columns + 1, check_float("threshold", threshold, 0, 3e38), np.float32),
+        np.full(contexts.columns + 1, check_float("threshold", threshold, 0), np.float32),
         check_int("seed", seed, -(2**63), 2**63 - 1),
         check_int("threads", threads, 0, 4096),
         progress,

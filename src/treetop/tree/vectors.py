@@ -39,7 +39,8 @@ def dense_vectors(vectors: Matrix, what: str = "arm vectors") -> Float32s:
         raise ValueError(f"{what} have shape {tuple(shape)}; there must be at least 1 row and 1 column")
     if shape[1] > MOST_DIMENSIONS:
         raise ValueError(f"{what} have {shape[1]} columns; dense ones have at most {MOST_DIMENSIONS}")
-    array: Any = as_float32s(sp.csr_matrix(found).toarray() if sp.issparse(found) else found, what)
+    dense: Any = found.toarray() if sp.issparse(found) else found
+    array: Any = as_float32s(dense, what)
     if not np.isfinite(array).all():
         row = int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])
         raise ValueError(f"{what}: row {row} holds a value that is not finite")
