@@ -75,6 +75,15 @@ def test_components_that_do_not_count_or_are_not_weighed(start: tuple[Any, Model
     assert weights[3] == (1.0, 0.0)
 
 
+def test_without_labels_components_keep_their_first_weights(start: tuple[Any, Model, LabelSamples]) -> None:
+    """Weights learned from what was shown would take back the optimism by which untried arms are found."""
+    plain = shown(start, 0, [1.0, 0.0] * 50)
+    feedback = replace(plain, components=np.tile(np.array([0.5, 0.3], np.float32), (100, 1, 1)))
+    cold = Pooled().learn(start[1], feedback).pooled
+    assert cold is not None
+    assert cold.weights == (1.0, 0.75)
+
+
 def test_rounds_count_for_the_pooled_means(start: tuple[Any, Model, LabelSamples]) -> None:
     arm = int(start[2].arm[start[2].reward > 0][0])
     made = {
