@@ -158,10 +158,12 @@ def test_simulate_json_is_the_contract(tmp_path: Path) -> None:
         assert run["mean_reward"] == twin["mean_reward"]
         assert run["settings"]["refits"] == [64, 128, 256]
         assert run["seconds"] >= 0
-        rewards = {"mean_reward", "late_reward", "exploration_cost", "checkpoints"}
+        rewards = {"mean_reward", "late_reward", "exploration_cost", "found_arms", "found_reward", "checkpoints"}
         assert set(run) == {"strategy", "seed", *rewards, "seconds", "settings"}
         assert run["exploration_cost"] == twin["exploration_cost"]
         assert (run["exploration_cost"] == 0) == (run["strategy"] == "greedy")
+        assert (run["found_arms"] > 0) == (run["strategy"] == "igw")
+        assert run["found_reward"] >= 0
     line = json.loads((tmp_path / "out" / "runs.jsonl").read_text().splitlines()[0])
     assert first["runs"][0]["late_reward"] == pytest.approx(sum(line["blocks"][-40:]) / 60), "the last fifth"
     assert json.loads((tmp_path / "out" / "result.json").read_text())["runs"][0]["strategy"] == "igw"

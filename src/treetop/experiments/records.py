@@ -49,7 +49,8 @@ class RunRecord:
     `checkpoints` are (rounds, mean reward so far), `regret_checkpoints` (rounds, regret so far in all). `blocks` are
     the rewards of 200 equal stretches, to be paired with those of another strategy with the same seed. `observed` is
     the share of slots that the learner observed; `checksum` the sha256 of arms, nodes and rewards. `exploration_cost`
-    is what the greedy slates of the same models would have brought more than was collected, a round.
+    is what the greedy slates of the same models would have brought more than was collected, a round; `found_arms` had
+    their first reward in an explored slot, and have earned `found_reward` in later rounds.
     """
 
     dataset: dict[str, Any]
@@ -65,6 +66,8 @@ class RunRecord:
     exploration_cost: float
     versions: dict[str, str]
     regret_checkpoints: list[tuple[int, float]] | None = None
+    found_arms: int = 0
+    found_reward: float = 0.0
 
     @property
     def rounds(self) -> int:
@@ -160,4 +163,6 @@ def make_record(
         played.exploration_cost,
         versions,
         None if regret is None else curve(np.cumsum(regret), refits),
+        played.found_arms,
+        played.found_reward,
     )

@@ -103,6 +103,22 @@ class History:
         """What the greedy slates would have brought more than those that were shown, a round."""
         return float((self.greedy_rewards - self.collected()).mean())
 
+    def finds(self) -> tuple[int, float]:
+        """Arms whose first reward came from an explored slot, so that nobody would have shown them there, and what
+        they have earned in later rounds.
+
+        >>> history = History.blank(horizon=3, k=1)
+        >>> history.arms[:], history.rewards[:], history.explored[:] = [[7], [7], [8]], 1.0, [[True], [False], [False]]
+        >>> history.finds()  # arm 7, in the second round
+        (1, 1.0)
+        """
+        t, slot = np.nonzero(np.nan_to_num(self.rewards) > 0)  # round by round
+        arm, reward = self.arms[t, slot], self.rewards[t, slot].astype(np.float64)
+        _, first, place = np.unique(arm, return_index=True, return_inverse=True)
+        found = self.explored[t[first], slot[first]]
+        later = found[place] & (t > t[first][place])
+        return int(found.sum()), float(reward[later].sum())
+
     def checksum(self) -> str:
         """sha256 of what was shown and what it brought."""
         digest = hashlib.sha256()

@@ -133,6 +133,20 @@ class Run:
         """What the greedy slates of the same models would have brought more, a round; 0 for the greedy strategy."""
         return self.history.exploration_cost()
 
+    @cached_property
+    def _finds(self) -> tuple[int, float]:
+        return self.history.finds()
+
+    @property
+    def found_arms(self) -> int:
+        """Arms whose first reward an explored slot has brought."""
+        return self._finds[0]
+
+    @property
+    def found_reward(self) -> float:
+        """What these arms have earned in later rounds, in all."""
+        return self._finds[1]
+
     def summary(self) -> dict[str, Any]:
         """The part that goes into JSON."""
         return {name: getattr(self, name) for name in SUMMARY}
@@ -144,6 +158,8 @@ SUMMARY = (  # of a run in JSON
     "mean_reward",
     "late_reward",
     "exploration_cost",
+    "found_arms",
+    "found_reward",
     "checkpoints",
     "seconds",
     "settings",
