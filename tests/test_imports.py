@@ -31,6 +31,7 @@ ORDER = [
     "paper",
     "evaluation",
     "bandit",
+    "bridges",
     "client",
     "demo",
     "service",
@@ -41,7 +42,7 @@ ORDER = [
 NEVER = {"bandit": {"experiments", "report", "paper", "demo"}, "service": {"experiments", "report", "paper", "demo"}}
 LAST = {"__init__", "__main__"}  # the front doors
 FILES = sorted(PACKAGE.rglob("*.py"))
-HEAVY = ["typer", "rich", "msgspec", "matplotlib", "sklearn", "psycopg", "pyarrow"]
+HEAVY = ["typer", "rich", "msgspec", "matplotlib", "sklearn", "psycopg", "pyarrow", "pandas"]
 
 
 def module(file: Path) -> str:

@@ -1,7 +1,7 @@
 """treetop: top-k contextual bandits over millions of arms.
 
 The packages read in the order of a decision's path: tree, model, policy, log, learning; data, simulation, experiments,
-report, paper; evaluation, bandit, service, bench, cli. Each one's docstring says which question it answers;
+report, paper; evaluation, bandit, bridges, service, bench, cli. Each one's docstring says which question it answers;
 docs/design.md is the map. Whatever a public function takes or returns can be named from here.
 """
 
