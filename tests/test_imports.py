@@ -18,6 +18,7 @@ ORDER = [
     "arrays",
     "effort",
     "files",
+    "display",
     "records",
     "tree",
     "model",
