@@ -16,7 +16,8 @@ from treetop.bandit.config import Config, LearnerConfig, PolicyConfig, RewardCon
 from treetop.bandit.evaluation import evaluate
 from treetop.bridges.dsjson import PROBLEMS
 from treetop.bridges.dsjson_export import export_dsjson
-from treetop.bridges.dsjson_import import MODEL, import_dsjson
+from treetop.bridges.dsjson_import import import_dsjson
+from treetop.bridges.imported import MODEL
 from treetop.errors import UnknownArm
 
 ARMS: list[str | int] = ["mint", "rose", "oolong", "sencha", "assam", 7]

@@ -27,7 +27,7 @@ def run_peer(*command: object) -> str:
     """What the peers' Python printed; fails with what it said if it fails."""
     ended = subprocess.run([PYTHON, *map(str, command)], env=PLAIN, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout + ended.stderr
+    return ended.stdout
 
 
 def peer_packages() -> Path:

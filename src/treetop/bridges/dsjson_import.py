@@ -1,34 +1,28 @@
 """Lines of dsjson become decisions in a bandit's log: all of a file, or nothing of it.
 
-A line of this bandit's own export becomes the decision that it was, to the last bit. Any other is a decision of the
-current model's epoch by a model called "imported", without scores; a refit learns from it as from the bandit's own, and
-`treetop evaluate --policy model=...` judges by its propensities.
+A line of this bandit's own export becomes the decision that it was, to the last bit; any other one of `imported.py`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from treetop.arrays import check_int
-from treetop.bandit.arm_filter import ArmFilter
 from treetop.bandit.arm_index import ArmId
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.ownership import claim_log
-from treetop.bandit.snapshot import request_digest
 from treetop.bridges.dsjson import context_row, lot
 from treetop.bridges.dsjson_lines import DsjsonLine, read_lines
+from treetop.bridges.imported import CHUNK, Imported, Importer, total_counts
 from treetop.errors import ForeignLog, UnknownArm
-from treetop.log.records import Counts, Entry, Event, LogSummary, StoredEvent
-from treetop.log.transfer import CHUNK, Record, entry_of
+from treetop.log.records import Counts, Entry
+from treetop.log.transfer import Record, entry_of
 from treetop.policy.policy import MAX_SLOTS
-
-MODEL = "imported"
 
 
 @dataclass(frozen=True)
@@ -90,12 +84,10 @@ def import_dsjson(
         )
     if survey.unknown:
         bandit.add_arms(survey.unknown)
-    claim_log(bandit.folder, bandit.log)
     counts, kept = survey.counts(), survey.kept
-    maker = _Maker(bandit)
     lines = (line for line in read_lines(source, arm_id, reward_range) if line is not None and kept(line))
-    summary = LogSummary(counts, (), bandit.log.owner())
-    restored = bandit.log.restore(summary, _chunks(lines, maker, progress))
+    maker = _Maker(bandit, progress)
+    restored = maker.importer.write(maker.entries(lines), counts)
     return DsjsonImport(
         restored.decisions,
         restored.rewards,
@@ -134,9 +126,7 @@ class _Survey:
         """Of the lines that are kept."""
         kept = [(slots, rewards) for weight, drawn, slots, rewards in self.lines if drawn < weight / self.heaviest]
         self.thinned = len(self.lines) - len(kept)
-        slots, rewards = sum(slots for slots, _ in kept), sum(rewards for _, rewards in kept)
-        observed = sum(rewards > 0 for _, rewards in kept)
-        return Counts(len(kept) + rewards, len(kept), slots, rewards, observed, slots - rewards)
+        return total_counts([slots for slots, _ in kept], [rewards for _, rewards in kept])
 
 
 def _own_record(line: DsjsonLine, owner: str) -> Record | None:
@@ -146,52 +136,29 @@ def _own_record(line: DsjsonLine, owner: str) -> Record | None:
     return msgspec.convert(line.own["record"], Record)
 
 
-def _chunks(lines: Iterator[DsjsonLine], maker: _Maker, progress: Callable[[int], None]) -> Iterator[list[Entry]]:
-    done, chunk = 0, list[Entry]()
-    for line in lines:
-        chunk.append(maker.entry(line))
-        if len(chunk) == CHUNK:
-            yield chunk
-            done, chunk = done + len(chunk), []
-            progress(done)
-    if chunk:
-        yield chunk
-
-
 class _Maker:
-    """Decisions of a bandit from lines, numbered as a log numbers them."""
+    """Entries of a bandit's log from lines."""
 
-    def __init__(self, bandit: Bandit) -> None:
-        self.bandit, self.snapshot = bandit, bandit.snapshot
+    def __init__(self, bandit: Bandit, progress: Callable[[int], None]) -> None:
+        self.bandit, self.importer, self.progress = bandit, Importer(bandit), progress
         self.owner = bandit.folder.state().bandit
-        self.everything = {
-            str(arm) for i, arm in enumerate(self.snapshot.arms.ids) if not self.snapshot.arms.is_removed[i]
-        }
-        self.sent: set[str] = {""}
-        self.position = self.unknown = 0
+        self.unknown = 0
 
-    def entry(self, line: DsjsonLine) -> Entry:
-        own = _own_record(line, self.owner)
-        if own is not None:
-            self._check_catalogue(line, own)
-            made = entry_of(own)
-            stored, arms = made.stored, made.arms
-        else:
-            event, arm_filter = self._event(line)
-            rewards = np.array([slot.reward for slot in line.slots])
-            stored = StoredEvent(event, rewards, np.where(np.isnan(rewards), np.nan, line.time), 0)
-            arms = arm_filter.listed if arm_filter.name not in self.sent else None
-            self.sent.add(arm_filter.name)
-        self.position += 1
-        known = ~np.isnan(stored.rewards)
-        positions = np.where(known, self.position + np.cumsum(known), 0).astype(np.int64)
-        entry = Entry(replace(stored, position=self.position), positions, arms)
-        self.position += int(known.sum())
-        return entry
+    def entries(self, lines: Iterable[DsjsonLine]) -> Iterator[Entry]:
+        for done, line in enumerate(lines):
+            own = _own_record(line, self.owner)
+            if own is None:
+                yield self.importer.entry(self._foreign(line))
+            else:
+                self._check_catalogue(line, own)
+                made = entry_of(own)
+                yield self.importer.numbered(made.stored, made.arms)
+            if done % CHUNK == 0:
+                self.progress(done)
 
     def _check_catalogue(self, line: DsjsonLine, own: Record) -> None:
         """A copy of the bandit whose arms changed separately means others by the same numbers."""
-        ids = self.snapshot.arms.ids
+        ids = self.bandit.snapshot.arms.ids
         for arm, slot in zip(own.arms, line.slots, strict=True):
             if arm >= len(ids) or str(ids[arm]) != str(slot.arm):
                 raise ForeignLog(
@@ -199,32 +166,12 @@ class _Maker:
                     f"file is of a copy of bandit {self.owner} whose arms changed separately; nothing was imported"
                 )
 
-    def _event(self, line: DsjsonLine) -> tuple[Event, ArmFilter]:
-        snapshot, k = self.snapshot, len(line.slots)
+    def _foreign(self, line: DsjsonLine) -> Imported:
         row, unknown = context_row(line.context, self.bandit.vocabulary, line.own is not None)
         self.unknown += unknown
-        row = snapshot.bounded(row)
-        free = line.own is not None and not line.own["record"]["eligible"]
-        free = free or {str(arm) for arm in line.listed} >= self.everything
-        arm_filter = snapshot.arm_filter(None if free else line.listed, None)
-        chances = np.array([slot.probability for slot in line.slots])
-        slots = snapshot.arms.find(slot.arm for slot in line.slots)
-        event = Event(
-            line.event_id,
-            snapshot.model.epoch,
-            slots,
-            chances,
-            np.zeros(k, np.float32),
-            chances < 1,
-            np.full(k, -1, np.int32),
-            time=line.time,
-            request=request_digest(row, k, None, arm_filter),
-            index=row.index,
-            value=row.value,
-            model=MODEL,
-            tree=snapshot.tree,
-            policy=snapshot.policy(k, k)[1],
-            eligible=arm_filter.name,
-            removals=arm_filter.removals,
+        free = line.own is not None and not line.own["record"]["eligible"]  # the list may have been cut
+        slots = self.bandit.snapshot.arms.find(slot.arm for slot in line.slots)
+        chances, rewards = (
+            np.array([getattr(slot, name) for slot in line.slots]) for name in ("probability", "reward")
         )
-        return event, arm_filter
+        return Imported(line.event_id, line.time, row, slots, chances, rewards, None if free else line.listed)
