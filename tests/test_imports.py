@@ -34,6 +34,7 @@ ORDER = [
     "bandit",
     "bridges",
     "client",
+    "async_client",
     "demo",
     "service",
     "bench",

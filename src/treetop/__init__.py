@@ -7,6 +7,7 @@ docs/design.md is the map. Whatever a public function takes or returns can be na
 
 from treetop._version import __version__ as __version__
 from treetop.arrays import Fitted, Rows
+from treetop.async_client import AsyncClient
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.candidates import CandidatePolicy
@@ -79,6 +80,7 @@ from treetop.tree.tree import Tree
 __all__ = [
     "ArmIndex",
     "ArmNotShown",
+    "AsyncClient",
     "Bandit",
     "begin",
     "Boltzmann",
