@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,7 @@ def test_lines_of_others_count_actions_as_they_do(tmp_path: Path) -> None:
             1612456289.246,
         )
         assert (one.event.index.tolist(), one.event.value.tolist()) == ([0, 1], [2.0, 1.0])
+        assert abs(two.event.time - time.time()) < 600, "without a Timestamp it is now"
         assert tea.served(two.event).arms == ["oolong", "mint"]
         assert (two.event.propensities.tolist(), two.rewards.tolist()) == ([0.5, 1.0], [0.0, 1.0])
         assert two.event.explored.tolist() == [True, False]

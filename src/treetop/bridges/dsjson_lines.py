@@ -7,6 +7,7 @@ among the actions of its slot. Knows no bandit.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +89,7 @@ def read_lines(path: Path, arm_id: str | None, reward_range: tuple[float, float]
 def _decision(line: Mapping[str, Any], arm_id: str | None, limits: tuple[float, float]) -> DsjsonLine | None:
     own = line.get(OWN)
     limits = limits if own is None else (0.0, 1.0)
-    if line.get("_skipLearn") or line.get("_deferred"):
+    if line.get("_skipLearn"):
         return None
     context = line["c"]
     actions = context["_multi"]
@@ -110,7 +111,7 @@ def _decision(line: Mapping[str, Any], arm_id: str | None, limits: tuple[float, 
     pdrop = check_float("pdrop", line.get("pdrop", 0.0), 0.0, 1.0)
     if pdrop == 1:
         raise ValueError("pdrop is 1; a line that is always dropped says nothing")
-    when = from_time(line["Timestamp"]) if "Timestamp" in line else 0.0
+    when = from_time(line["Timestamp"]) if "Timestamp" in line else time.time()
     name = str(line["EventId"] if own is None else own["record"]["event_id"])
     return DsjsonLine(name, when, context, tuple(listed), slots, pdrop, own)
 

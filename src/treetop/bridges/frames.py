@@ -27,8 +27,8 @@ def log_frame(bandit: Bandit, since: float | None = None, until: float | None = 
     ...         served = tea.decide([1.0, 0.0], "visit-1")
     ...         tea.reward("visit-1", {"mint": 1.0})
     ...         frame = log_frame(tea)
-    >>> frame.set_index("arm").loc["mint", "reward"], len(frame)
-    (np.float64(1.0), 2)
+    >>> float(frame.set_index("arm").loc["mint", "reward"]), len(frame)
+    (1.0, 2)
     """
     pandas = load_pandas()
     first = -math.inf if since is None else check_float("since", since, -1e15, 1e15)
