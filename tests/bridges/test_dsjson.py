@@ -220,6 +220,10 @@ WRONG = {
     "it has no 'c'": {k: v for k, v in FOREIGN.items() if k != "c"},
     "the time 'noon'": FOREIGN | {"Timestamp": "noon"},
     "2 _slots and 1 _outcomes": SLOTS | {"_outcomes": SLOTS["_outcomes"][:1]},  # type: ignore[index]
+    "the arm id 'a\\\\n' has characters that cannot be printed": FOREIGN
+    | {"c": {"_multi": [{"id": "a\n"}, {"id": "b"}]}},
+    "feature 'fresh' is 1e\\+39; it must be finite": FOREIGN | {"c": FOREIGN["c"] | {"User": {"fresh": 1e39}}},  # type: ignore[operator]
+    "event id 'eeee": FOREIGN | {"EventId": "e" * 513},
     "an arm is shown twice": SLOTS | {"_outcomes": [SLOTS["_outcomes"][0]] * 2},  # type: ignore[index]
 }
 

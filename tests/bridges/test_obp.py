@@ -91,6 +91,9 @@ def test_a_dict_of_another_catalogue_is_refused(tmp_path: Path) -> None:
     with treetop.Bandit.create(tmp_path / "shop", X=EYE, Y=EYE) as shop:
         with pytest.raises(ValueError, match="2 actions and 2 features; the bandit has 5 and 5"):
             import_bandit_feedback(shop, rows())
+        made = rows(context=np.eye(2, 5), n_actions=5)
+        with pytest.raises(ValueError, match="has 601 bytes; 1 to 512 are needed"):
+            import_bandit_feedback(shop, made, name="x" * 599)
         assert shop.log.counts().decisions == 0
 
 

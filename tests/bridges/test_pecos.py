@@ -90,6 +90,21 @@ def test_it_serves_is_saved_and_learns(trained: Path, tmp_path: Path) -> None:
         assert len(shop.decide(X[0], k=3).arms) == 3
 
 
+def test_with_the_rows_it_was_trained_on_it_starts_no_worse(trained: Path, tmp_path: Path) -> None:
+    model = model_from_xlinear(trained / "model")
+    X, Y = topics()
+    policy = treetop.Policy(k=3, explore=0, beam=10, strategy=treetop.Greedy())
+
+    def precision(model: treetop.Model) -> float:
+        best = policy.decide_batch(model, X[400:], seed=0).arms
+        return float((Y[400:][np.arange(len(best))[:, None], best].toarray() > 0).mean())
+
+    with treetop.Bandit.create(tmp_path / "shop", model=model, X=X[:400], Y=Y[:400]) as shop:
+        started = shop.snapshot.model
+    np.testing.assert_array_equal(started.tree.parents, model.tree.parents)
+    assert precision(started) > 0.95 * precision(model)
+
+
 def layers(**changes: Any) -> dict[str, Any]:
     """Two clusters of three labels, two features and a bias."""
     W = [np.zeros((3, 2)), np.zeros((3, 3))]

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from treetop.arrays import check_int
-from treetop.bandit.arm_index import ArmId
+from treetop.bandit.arm_index import ArmId, arm_text
 from treetop.bandit.bandit import Bandit
 from treetop.bridges.dsjson import context_row, lot
 from treetop.bridges.dsjson_lines import DsjsonLine, read_lines
@@ -74,8 +74,8 @@ def import_dsjson(
     """
     source = Path(path)
     survey = _Survey(bandit)
-    for line in read_lines(source, arm_id, reward_range):
-        survey.add(line)
+    for _ in read_lines(source, arm_id, reward_range, survey.add):
+        pass  # whatever is wrong with a line is found now, before anything is written
     if survey.unknown and not add_arms:
         some = ", ".join(map(repr, list(survey.unknown)[:3]))
         raise UnknownArm(
@@ -103,7 +103,7 @@ class _Survey:
     """The first reading of a file: what it has, and what the bandit has not."""
 
     def __init__(self, bandit: Bandit) -> None:
-        self.arms = bandit.snapshot.arms
+        self.bandit, self.arms = bandit, bandit.snapshot.arms
         self.unknown: dict[ArmId, None] = {}
         self.not_shown = self.thinned = 0
         self.lines: list[tuple[float, float, int, int]] = []  # weight, lot, slots, rewards
@@ -115,7 +115,8 @@ class _Survey:
             return
         slots, rewards = len(line.slots), sum(slot.reward == slot.reward for slot in line.slots)
         check_int(f"the slots of event {line.event_id!r}", slots, 1, MAX_SLOTS)
-        self.unknown |= {arm: None for arm in line.listed if self.arms.position(arm) is None}
+        self.unknown |= {arm: None for arm in line.listed if self.arms.position(arm) is None and arm_text(arm)}
+        self.bandit.snapshot.bounded(context_row(line.context, self.bandit.vocabulary, line.own is not None)[0])
         self.heaviest = max(self.heaviest, line.weight)
         self.lines.append((line.weight, lot(line.event_id), slots, rewards))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import msgspec
 from treetop.arrays import check_float, check_int
 from treetop.bandit.arm_index import ArmId
 from treetop.bridges.dsjson import OWN, VERSION, arm_of, from_time
+from treetop.log.records import check_id
 
 CHANGED = "take the record (treetop) out of a line that was changed"
 
@@ -53,8 +54,13 @@ class DsjsonLine:
         return 1 / (1 - self.pdrop)
 
 
-def read_lines(path: Path, arm_id: str | None, reward_range: tuple[float, float]) -> Iterator[DsjsonLine | None]:
-    """The decisions of a file; None for one that nobody saw.
+def read_lines(
+    path: Path,
+    arm_id: str | None,
+    reward_range: tuple[float, float],
+    check: Callable[[DsjsonLine | None], None] = lambda line: None,
+) -> Iterator[DsjsonLine | None]:
+    """The decisions of a file; None for one that nobody saw. What `check` raises is an error of its line too.
 
     >>> import tempfile
     >>> line = {"EventId": "e", "_label_Action": 2, "_label_cost": -1, "_label_probability": 0.5}
@@ -79,11 +85,14 @@ def read_lines(path: Path, arm_id: str | None, reward_range: tuple[float, float]
                 line = msgspec.json.decode(text)
                 if not isinstance(line, dict):
                     raise ValueError("a line of dsjson is an object")
-                if "of" not in (line.get(OWN) or ()):  # a further slot of a decision that came before
-                    yield _decision(line, arm_id, (low, high))
+                if "of" in (line.get(OWN) or ()):  # a further slot of a decision that came before
+                    continue
+                found = _decision(line, arm_id, (low, high))
+                check(found)
             except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
                 what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
                 raise ValueError(f"{path}, line {number}: {what}") from None
+            yield found
 
 
 def _decision(line: Mapping[str, Any], arm_id: str | None, limits: tuple[float, float]) -> DsjsonLine | None:
@@ -113,6 +122,7 @@ def _decision(line: Mapping[str, Any], arm_id: str | None, limits: tuple[float, 
         raise ValueError("pdrop is 1; a line that is always dropped says nothing")
     when = from_time(line["Timestamp"]) if "Timestamp" in line else time.time()
     name = str(line["EventId"] if own is None else own["record"]["event_id"])
+    check_id(name)
     return DsjsonLine(name, when, context, tuple(listed), slots, pdrop, own)
 
 

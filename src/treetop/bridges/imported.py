@@ -18,7 +18,7 @@ from treetop.bandit.arm_index import ArmId
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.ownership import claim_log
 from treetop.bandit.snapshot import request_digest
-from treetop.log.records import Counts, Entry, Event, LogSummary, Restored, StoredEvent
+from treetop.log.records import Counts, Entry, Event, LogSummary, Restored, StoredEvent, check_event
 
 MODEL = "imported"
 CHUNK = 1024  # decisions written at a time
@@ -63,6 +63,7 @@ class Importer:
     def entry(self, given: Imported) -> Entry:
         """A decision as the log takes it."""
         event, arm_filter = self._event(given)
+        check_event(event)
         times = np.where(np.isnan(given.rewards), np.nan, given.time)
         arms = arm_filter.listed if arm_filter.name not in self.sent else None
         self.sent.add(arm_filter.name)
