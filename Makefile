@@ -18,16 +18,16 @@ demo: $(BUILT)
 bench: $(BUILT)
 	@$(BIN)/treetop bench
 
-# PECOS, Vowpal Wabbit and scikit-learn in an environment of their own. libpecos without the torch stack that it names as
-# a dependency: what is timed here imports none of it.
+# PECOS, Vowpal Wabbit, coba, obp and scikit-learn in an environment of their own. libpecos and obp without the torch stack
+# that they name as a dependency: what is timed and tested here imports none of it.
 bench-peers: .venv-peers/.ready
 
 .venv-peers/.ready: benchmarks/requirements-peers.txt
 	@echo "setting up .venv-peers"
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
 	@.venv-peers/bin/python -m pip install -qq --disable-pip-version-check -r $<
-	@.venv-peers/bin/python -m pip install -qq --disable-pip-version-check --no-deps libpecos==1.2.8
-	@.venv-peers/bin/python -c 'import pecos.xmc.base, sklearn, vowpalwabbit'
+	@.venv-peers/bin/python -m pip install -qq --disable-pip-version-check --no-deps libpecos==1.2.8 obp==0.3.3
+	@.venv-peers/bin/python -c 'import coba, obp.ope, pecos.xmc.base, sklearn, vowpalwabbit'
 	@touch $@
 
 # Every bench at the sizes of docs/performance.md, results in benchmarks/results, tables filled in. An hour, 16 GB.

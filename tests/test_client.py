@@ -1,83 +1,25 @@
 """The client against a service that drops, refuses and dawdles: it sends again what is safe, and nothing else."""
 
 import doctest
-import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers.flaky import OK, Flaky, refusal, serving
 from helpers.running import running
 
 import treetop
-from treetop import client
+from treetop import async_client, client
 from treetop.bandit.config import Config, TreeConfig
 from treetop.errors import ServiceUnreachable
-
-DECISION = {
-    "event_id": "x",
-    "epoch": 0,
-    "slots": [{"arm": "a", "propensity": 1.0, "score": 0.0, "explored": False, "via": None}],
-}
-
-
-class Flaky(HTTPServer):
-    """Does what it was told to do with each request, one after the other."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.plan: list[Any] = []
-        self.heard: list[tuple[str, str, Any, str | None]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Flaky
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        said = json.loads(body) if body else None
-        self.server.heard.append((self.command, self.path, said, self.headers.get("authorization")))
-        step = self.server.plan.pop(0)
-        if step == "drop":
-            self.close_connection = True
-            return
-        status, headers, answer = step
-        content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-        self.send_response(status)
-        for name, value in {**headers, "content-length": str(len(content))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    do_GET = do_POST
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
 
 
 @pytest.fixture
 def flaky() -> Iterator[Flaky]:
-    with Flaky() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving() as server:
         yield server
-        server.shutdown()
-        thread.join()
-
-
-def refusal(status: int, code: str = "some", **headers: str) -> tuple[int, dict[str, str], Any]:
-    return status, headers, {"error": {"code": code, "message": "no", "stored": {"a": 0.5}}}
-
-
-OK: tuple[int, dict[str, str], Any] = (200, {}, DECISION)
 
 
 def test_what_got_lost_is_sent_again_with_the_same_id(flaky: Flaky) -> None:
@@ -162,6 +104,7 @@ def test_the_examples_of_the_docstrings(tmp_path: Path) -> None:
     small = Config(tree=TreeConfig(max_leaf=2))
     treetop.Bandit.create(tmp_path / "tea", arms, X, X, features=features, config=small).close()
     with running(tmp_path / "tea") as service:
-        found = doctest.testmod(client, extraglobs={"url": service.url}, optionflags=doctest.ELLIPSIS)
-    assert found.attempted >= 13
-    assert found.failed == 0
+        for module, least in ((client, 13), (async_client, 8)):
+            found = doctest.testmod(module, extraglobs={"url": service.url}, optionflags=doctest.ELLIPSIS)
+            assert found.attempted >= least
+            assert found.failed == 0

@@ -18,6 +18,7 @@ ORDER = [
     "arrays",
     "effort",
     "files",
+    "display",
     "records",
     "tree",
     "model",
@@ -31,7 +32,9 @@ ORDER = [
     "paper",
     "evaluation",
     "bandit",
+    "bridges",
     "client",
+    "async_client",
     "demo",
     "service",
     "bench",
@@ -41,7 +44,7 @@ ORDER = [
 NEVER = {"bandit": {"experiments", "report", "paper", "demo"}, "service": {"experiments", "report", "paper", "demo"}}
 LAST = {"__init__", "__main__"}  # the front doors
 FILES = sorted(PACKAGE.rglob("*.py"))
-HEAVY = ["typer", "rich", "msgspec", "matplotlib", "sklearn", "psycopg", "pyarrow"]
+HEAVY = ["typer", "rich", "msgspec", "matplotlib", "sklearn", "psycopg", "pyarrow", "pandas"]
 
 
 def module(file: Path) -> str:

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 PUBLIC = [
     "ArmIndex",
     "ArmNotShown",
+    "AsyncClient",
     "Bandit",
     "begin",
     "Boltzmann",

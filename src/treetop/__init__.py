@@ -1,12 +1,13 @@
 """treetop: top-k contextual bandits over millions of arms.
 
 The packages read in the order of a decision's path: tree, model, policy, log, learning; data, simulation, experiments,
-report, paper; evaluation, bandit, service, bench, cli. Each one's docstring says which question it answers;
+report, paper; evaluation, bandit, bridges, service, bench, cli. Each one's docstring says which question it answers;
 docs/design.md is the map. Whatever a public function takes or returns can be named from here.
 """
 
 from treetop._version import __version__ as __version__
 from treetop.arrays import Fitted, Rows
+from treetop.async_client import AsyncClient
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.candidates import CandidatePolicy
@@ -80,6 +81,7 @@ from treetop.tree.tree import Tree
 __all__ = [
     "ArmIndex",
     "ArmNotShown",
+    "AsyncClient",
     "Bandit",
     "begin",
     "Boltzmann",

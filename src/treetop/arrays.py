@@ -215,3 +215,49 @@ def as_indices(ids: ArrayLike, limit: int, what: str, low: int = 0) -> Ints:
     if wrong.any():
         raise ValueError(f"{what} {array[wrong].flat[0]} is outside [{low}, {limit})")
     return np.ascontiguousarray(array, np.int32)
+
+
+def check_rewards(rewards: NDArray[Any], arms: Ints, limits: tuple[float, float] | None) -> None:
+    """Raises for rewards (n, k) outside of their limits, or of slots without an arm; NaN is none.
+
+    >>> check_rewards(np.array([[2.0]]), np.array([[3]]), (0.0, 1.0))
+    Traceback (most recent call last):
+    ValueError: reward 2.0 of round 0, slot 0 is outside [0, 1]
+    """
+    low, high = (-np.inf, np.inf) if limits is None else _as_range(limits)
+    wrong = np.isinf(rewards) | (rewards < low) | (rewards > high)
+    if wrong.any():
+        t, slot = np.argwhere(wrong)[0]
+        why = "is not finite" if limits is None else f"is outside [{low:g}, {high:g}]"
+        raise ValueError(f"reward {rewards[t, slot]} of round {t}, slot {slot} {why}")
+    if ((arms < 0) & ~np.isnan(rewards)).any():
+        t, slot = np.argwhere((arms < 0) & ~np.isnan(rewards))[0]
+        raise ValueError(f"round {t}, slot {slot} has a reward but no arm (-1)")
+
+
+def as_components(given: object, arms: Ints) -> Float32s | None:
+    """Components that fit the arms, NaN where there is no arm; None if there are none of them.
+
+    >>> as_components([[[0.5], [0.25]]], np.array([[3, -1]]))
+    array([[[0.5],
+            [nan]]], dtype=float32)
+    """
+    components = as_float32s(given, "components")
+    n, k = arms.shape
+    if components.ndim != 3 or components.shape[:2] != (n, k):
+        raise ValueError(
+            f"components have shape {components.shape}; {n} contexts and {k} slots need ({n}, {k}, number of them)"
+        )
+    if np.isinf(components).any():
+        t, slot, i = np.argwhere(np.isinf(components))[0]
+        value = components[t, slot, i]
+        raise ValueError(f"component {i} of round {t}, slot {slot} is {value}; it must be finite, or NaN if unknown")
+    known = np.where((arms < 0)[:, :, None], np.float32(np.nan), components)
+    return known if known.shape[2] else None
+
+
+def _as_range(limits: object) -> tuple[float, float]:
+    if not (isinstance(limits, tuple | list) and len(limits) == 2):
+        raise TypeError(f"reward_range is {limits!r}; it must be (low, high), or None for no limits")
+    low = check_float("the low end of reward_range", limits[0], -np.inf)
+    return low, check_float("the high end of reward_range", limits[1], low)

@@ -28,8 +28,52 @@ MAX_PAUSE = 10.0  # seconds between two attempts
 REFIT_TIMEOUT = 90.0  # seconds; the service answers after 60 at the latest
 
 
-class Client:
-    """A client of `treetop serve` at `url`. Thread-safe.
+class BaseClient:
+    """What every client knows: where the service is, how long it waits, and what an answer means. Opens nothing."""
+
+    def __init__(self, url: str, token: str | None, timeout: float, retries: int, pause: float) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"url is {url!r}; it must be http://host:port")
+        self.url = url.rstrip("/")
+        self._parts, self._token = parts, token
+        self._timeout = check_float("timeout", timeout, 0.001, 86400)
+        self._retries = check_int("retries", retries, 0, 1000)
+        self._pause = check_float("pause", pause, 0, 60)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url})"
+
+    def _wait(self, attempt: int, failure: Exception) -> float:
+        """Seconds before the next attempt: longer each time, with jitter, and at least what the service asked for."""
+        requested = failure.wait if isinstance(failure, ServiceError) else 0.0
+        grown = self._pause * 2.0 ** (attempt - 1)
+        return max(requested, min(MAX_PAUSE, grown * random.uniform(0.5, 1.5)))
+
+    def _unreachable(self, error: object = None) -> ServiceUnreachable:
+        why = "" if error is None else f": {str(error) or type(error).__name__}"
+        return ServiceUnreachable(f"{self.url} does not answer{why}")
+
+    def _target(self, path: str) -> str:
+        return self._parts.path.rstrip("/") + path
+
+    def _head(self, content: bytes | None) -> dict[str, str]:
+        head = {"content-type": "application/json"} if content is not None else {}
+        return {**head, "authorization": f"Bearer {self._token}"} if self._token else head
+
+    def _read(self, status: int, answer: bytes, retry_after: str | None) -> dict[str, Any]:
+        """An answer as JSON; raises ServiceError for a refusal."""
+        try:
+            found = json.loads(answer)
+        except ValueError:
+            raise ServiceError(status, "not_json", f"{self.url} answered {answer[:100]!r}") from None
+        if status >= 400:
+            raise error_of({"status": status, **found}, float(retry_after or 0))
+        return dict(found)
+
+
+class Client(BaseClient):
+    """A client of `treetop serve` at `url`. Thread-safe; `AsyncClient` is its twin for asyncio.
 
     `token` is sent with every request; `timeout` is in seconds; a request is sent again up to `retries` times, first
     after `pause` seconds.
@@ -50,19 +94,9 @@ class Client:
         retries: int = 5,
         pause: float = 0.1,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"url is {url!r}; it must be http://host:port")
-        self.url = url.rstrip("/")
-        self._parts, self._token = parts, token
-        self._timeout = check_float("timeout", timeout, 0.001, 86400)
-        self._retries = check_int("retries", retries, 0, 1000)
-        self._pause = check_float("pause", pause, 0, 60)
+        super().__init__(url, token, timeout, retries, pause)
         self._local = threading.local()  # each thread has a connection of its own
         self._open: list[http.client.HTTPConnection] = []
-
-    def __repr__(self) -> str:
-        return f"Client({self.url})"
 
     def __enter__(self) -> Client:
         return self
@@ -93,8 +127,8 @@ class Client:
         keys: Mapping[str, str | int] | None = None,
     ) -> ServedDecision:
         """One decision, as `Bandit.decide`. Without an event id the client makes one, so that it can send it again."""
-        body = _decide_body(x, event_id, k, explore, eligible, exclude, keys)
-        return _decision(self._call("POST", "/v1/decide", body))
+        body = decide_body(x, event_id, k, explore, eligible, exclude, keys)
+        return decision_of(self._call("POST", "/v1/decide", body))
 
     def decide_batch(self, requests: Sequence[Mapping[str, Any]]) -> list[ServedDecision | ServiceError]:
         """Many decisions; each request has the arguments of `decide` by name. Returns a decision or an error for each.
@@ -104,13 +138,13 @@ class Client:
         ...     len(found[0].arms), found[1].code
         (2, 'unknown_arm')
         """
-        bodies = [_decide_body(**request) for request in requests]
+        bodies = [decide_body(**request) for request in requests]
         results = self._call("POST", "/v1/decide/batch", {"requests": bodies})["results"]
-        return [_decision(result["decision"]) if result["status"] == 200 else _error(result) for result in results]
+        return [decision_of(result["decision"]) if result["status"] == 200 else error_of(result) for result in results]
 
     def reward(self, event_id: str | int, rewards: Mapping[ArmId, float]) -> dict[str, Any]:
         """Stores rewards in [0, 1] for arms of an event, as `Bandit.reward`."""
-        return self._call("POST", "/v1/reward", _reward_body(event_id, rewards))
+        return self._call("POST", "/v1/reward", reward_body(event_id, rewards))
 
     def reward_batch(self, rewards: Mapping[str, Mapping[ArmId, float]]) -> list[dict[str, Any] | ServiceError]:
         """Stores rewards of many events. Returns an answer or an error for each.
@@ -120,9 +154,9 @@ class Client:
         ...     client.reward_batch({"visit-2": {served.arms[0]: 1.0}, "nobody": {"mint": 1.0}})
         [{'event_id': 'visit-2', 'stored': 1, 'repeated': 0}, ServiceError("there is no event 'nobody' in the log...")]
         """
-        bodies = [_reward_body(event, mine) for event, mine in rewards.items()]
+        bodies = [reward_body(event, mine) for event, mine in rewards.items()]
         results = self._call("POST", "/v1/reward/batch", {"requests": bodies})["results"]
-        return [result["reward"] if result["status"] == 200 else _error(result) for result in results]
+        return [result["reward"] if result["status"] == 200 else error_of(result) for result in results]
 
     def event(self, event_id: str | int) -> dict[str, Any]:
         """An event as logged: when and from what it was decided, its slots and their rewards.
@@ -132,7 +166,7 @@ class Client:
         ...     client.event("visit-3")["features"]
         {'indices': [2], 'values': [1.0]}
         """
-        return self._call("GET", f"/v1/events/{quote(str(event_id), safe='')}")
+        return self._call("GET", event_path(event_id))
 
     def explain(self, x: Mapping[str, Any] | Matrix | None = None, **options: Any) -> dict[str, Any]:
         """The effective arms of a context, or of `event_id=...`; `top=` says how many.
@@ -141,8 +175,7 @@ class Client:
         ...     len(client.explain({"floral": 1.0}, top=2)["effective"])
         2
         """
-        features = {} if x is None else {"features": _features(x)}
-        return self._call("POST", "/v1/explain", {**features, **options})
+        return self._call("POST", "/v1/explain", explain_body(x, options))
 
     def model(self) -> dict[str, Any]:
         """The model that serves, and the state of refits.
@@ -209,12 +242,11 @@ class Client:
         ...     client.change_arms(add=["matcha"], remove=["mint"], vectors=[{"grassy": 1.0}])["arms"] - before
         1
         """
-        given = {} if vectors is None else {"vectors": [_features(x) for x in vectors]}
-        return self._call("POST", "/v1/arms", {"add": list(add), "remove": list(remove), **given}, retry=False)
+        return self._call("POST", "/v1/arms", arms_body(add, remove, vectors), retry=False)
 
     def _call(self, method: str, path: str, body: Any = None, retry: bool = True) -> dict[str, Any]:
-        content = None if body is None else json.dumps(body, allow_nan=False).encode()
-        failure: Exception = ServiceUnreachable(f"{self.url} does not answer")
+        content = content_of(body)
+        failure: Exception = self._unreachable()
         for attempt in range(1 + (self._retries if retry else 0)):
             if attempt:
                 time.sleep(self._wait(attempt, failure))
@@ -222,34 +254,18 @@ class Client:
                 return self._once(method, path, content)
             except (OSError, http.client.HTTPException) as error:
                 self._drop()
-                failure = ServiceUnreachable(f"{self.url} does not answer: {error or type(error).__name__}")
+                failure = self._unreachable(error)
             except ServiceError as error:
                 if error.status not in RETRY_STATUSES:
                     raise
                 failure = error
         raise failure
 
-    def _wait(self, attempt: int, failure: Exception) -> float:
-        """Seconds before the next attempt: longer each time, with jitter, and at least what the service asked for."""
-        requested = failure.wait if isinstance(failure, ServiceError) else 0.0
-        grown = self._pause * 2.0 ** (attempt - 1)
-        return max(requested, min(MAX_PAUSE, grown * random.uniform(0.5, 1.5)))
-
     def _once(self, method: str, path: str, content: bytes | None) -> dict[str, Any]:
         connection = self._connection()
-        head = {"content-type": "application/json"} if content is not None else {}
-        if self._token:
-            head["authorization"] = f"Bearer {self._token}"
-        connection.request(method, self._parts.path.rstrip("/") + path, content, head)
+        connection.request(method, self._target(path), content, self._head(content))
         response = connection.getresponse()
-        answer = response.read()
-        try:
-            found = json.loads(answer)
-        except ValueError:
-            raise ServiceError(response.status, "not_json", f"{self.url} answered {answer[:100]!r}") from None
-        if response.status >= 400:
-            raise _error({"status": response.status, **found}, float(response.getheader("retry-after") or 0))
-        return dict(found)
+        return self._read(response.status, response.read(), response.getheader("retry-after"))
 
     def _connection(self) -> http.client.HTTPConnection:
         found: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
@@ -267,7 +283,16 @@ class Client:
             self._open.remove(connection)
 
 
-def _decide_body(
+def content_of(body: Any) -> bytes | None:
+    """A body as it travels.
+
+    >>> content_of({"wait": True}), content_of(None)
+    (b'{"wait": true}', None)
+    """
+    return None if body is None else json.dumps(body, allow_nan=False).encode()
+
+
+def decide_body(
     x: Mapping[str, Any] | Matrix,
     event_id: str | int | None = None,
     k: int | None = None,
@@ -276,6 +301,11 @@ def _decide_body(
     exclude: Iterable[ArmId] | None = None,
     keys: Mapping[str, str | int] | None = None,
 ) -> dict[str, Any]:
+    """A request for a decision; without an event id it gets one, so that it can be sent again.
+
+    >>> decide_body([0.0, 2.0], "visit-1", k=2)
+    {'event_id': 'visit-1', 'features': {'indices': [1], 'values': [2.0]}, 'k': 2}
+    """
     options = {
         "k": k,
         "explore": explore,
@@ -284,11 +314,15 @@ def _decide_body(
         "keys": None if keys is None else dict(keys),
     }
     given = {name: value for name, value in options.items() if value is not None}
-    return {"event_id": uuid.uuid4().hex if event_id is None else event_id, "features": _features(x), **given}
+    return {"event_id": uuid.uuid4().hex if event_id is None else event_id, "features": features_of(x), **given}
 
 
-def _features(x: Mapping[str, Any] | Matrix) -> dict[str, Any]:
-    """A context by names as it is; a row of numbers by its columns."""
+def features_of(x: Mapping[str, Any] | Matrix) -> dict[str, Any]:
+    """A context by names as it is; a row of numbers by its columns.
+
+    >>> features_of({"floral": 1.0}), features_of([0.0, 2.0])
+    ({'floral': 1.0}, {'indices': [1], 'values': [2.0]})
+    """
     if isinstance(x, Mapping):
         return dict(x)
     row = as_rows(x)
@@ -297,15 +331,58 @@ def _features(x: Mapping[str, Any] | Matrix) -> dict[str, Any]:
     return {"indices": row.index.tolist(), "values": row.value.tolist()}
 
 
-def _reward_body(event_id: str | int, rewards: Mapping[ArmId, float]) -> dict[str, Any]:
+def explain_body(x: Mapping[str, Any] | Matrix | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A request for an explanation.
+
+    >>> explain_body({"floral": 1.0}, {"top": 2})
+    {'features': {'floral': 1.0}, 'top': 2}
+    """
+    return {**({} if x is None else {"features": features_of(x)}), **options}
+
+
+def arms_body(add: Sequence[ArmId], remove: Sequence[ArmId], vectors: Any) -> dict[str, Any]:
+    """A request that adds and removes arms.
+
+    >>> arms_body(["matcha"], [], None)
+    {'add': ['matcha'], 'remove': []}
+    """
+    given = {} if vectors is None else {"vectors": [features_of(x) for x in vectors]}
+    return {"add": list(add), "remove": list(remove), **given}
+
+
+def reward_body(event_id: str | int, rewards: Mapping[ArmId, float]) -> dict[str, Any]:
+    """A request that stores rewards.
+
+    >>> reward_body("visit-1", {7: 1.0})
+    {'event_id': 'visit-1', 'rewards': {'7': 1.0}}
+    """
     return {"event_id": event_id, "rewards": {str(arm): value for arm, value in rewards.items()}}
 
 
-def _decision(answer: dict[str, Any]) -> ServedDecision:
+def event_path(event_id: str | int) -> str:
+    """Where an event is.
+
+    >>> event_path("a/b")
+    '/v1/events/a%2Fb'
+    """
+    return f"/v1/events/{quote(str(event_id), safe='')}"
+
+
+def decision_of(answer: dict[str, Any]) -> ServedDecision:
+    """The decision of an answer.
+
+    >>> decision_of({"event_id": "visit-1", "epoch": 3, "slots": []}).epoch
+    3
+    """
     return ServedDecision(answer["event_id"], answer["epoch"], tuple(ServedSlot(**slot) for slot in answer["slots"]))
 
 
-def _error(answer: dict[str, Any], wait: float = 0.0) -> ServiceError:
+def error_of(answer: dict[str, Any], wait: float = 0.0) -> ServiceError:
+    """The error of an answer.
+
+    >>> error_of({"status": 409, "error": {"code": "conflict", "message": "no"}}).status
+    409
+    """
     error = answer.get("error", {})
     code, message = error.get("code", "unknown"), error.get("message", "no reason given")
     return ServiceError(answer["status"], code, message, error.get("stored"), wait)

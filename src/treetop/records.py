@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,12 +19,17 @@ from treetop.arrays import (
     Ints,
     Matrix,
     Rows,
+    as_components,
     as_float32s,
     as_indices,
     as_numbers,
     as_rows,
-    check_float,
+    check_rewards,
 )
+from treetop.display import SHOWN, html_table, make_frame
+
+# The fields of a slot, and what one of them is called in a table.
+SLOTS = {"arms": "arm", "propensities": "propensity", "scores": "score", "explored": "explored", "nodes": "node"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +92,13 @@ class Explanation(Candidates):
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        best = np.lexsort((-self.score, -self.probability))[:SHOWN]
+        columns: dict[str, Any] = {"": np.where(self.is_node[best], "node", "arm").tolist()}
+        for name in ("id", "route", "score", "probability"):
+            columns[name] = getattr(self, name)[best].tolist()
+        return html_table(f"{len(self):,} effective arms", columns, len(self))
+
 
 @dataclass(frozen=True, eq=False)
 class Decision:
@@ -130,6 +143,10 @@ class Decision:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        columns = {title: np.asarray(getattr(self, name)).tolist() for name, title in SLOTS.items()}
+        return html_table(f"decision {self.event_id} (epoch {self.model_epoch})", columns)
+
 
 @dataclass(frozen=True, eq=False)
 class Decisions:
@@ -161,6 +178,30 @@ class Decisions:
     def __repr__(self) -> str:
         n, k = self.arms.shape
         return f"Decisions({n:,} events, {k} slots, epoch {self.model_epoch})"
+
+    def _repr_html_(self) -> str:
+        names = [self[i].event_id for i in range(min(len(self), SHOWN))]
+        columns: dict[str, Any] = {"event": names}
+        for slot in range(self.arms.shape[1]):
+            columns[f"arm {slot + 1}"] = self.arms[:SHOWN, slot].tolist()
+            columns[f"propensity {slot + 1}"] = self.propensities[:SHOWN, slot].tolist()
+        return html_table(repr(self), columns, len(self))
+
+    def to_frame(self, ids: Sequence[str | int] | None = None) -> Any:
+        """A pandas.DataFrame with a row a filled slot; `ids` are the arms' own, such as `bandit.snapshot.arms.ids`.
+
+        >>> arms, one = np.array([[1, 0], [1, -1]]), np.ones((2, 2))
+        >>> shown = Decisions(("a", "b"), 0, arms, one / 2, one, one == 0, -arms // 2)
+        >>> shown.to_frame(["mint", "rose"])[["event_id", "slot", "arm", "propensity"]].to_dict("split")["data"]
+        [['a', 0, 'rose', 0.5], ['a', 1, 'mint', 0.5], ['b', 0, 'rose', 0.5]]
+        """
+        row, slot = np.nonzero(self.arms >= 0)
+        columns: dict[str, Any] = {name: getattr(self, name)[row, slot] for name in SLOTS}
+        if ids is not None:
+            columns["arms"] = [ids[arm] for arm in columns["arms"].tolist()]
+        events = row if self.event_ids is None else [self.event_ids[i] for i in row.tolist()]
+        named = {SLOTS[name]: column for name, column in columns.items()}
+        return make_frame({"event_id": events, "epoch": np.full(len(row), self.model_epoch), "slot": slot, **named})
 
     def __getitem__(self, i: int) -> Decision:
         i = range(len(self))[operator.index(i)]
@@ -243,9 +284,9 @@ class Feedback:
                     f"{name} have shape {array.shape}; {len(contexts)} contexts and {arms.shape[-1]} slots need "
                     f"{(len(contexts), arms.shape[-1])}"
                 )
-        _check_rewards(rewards, arms, self.reward_range)
+        check_rewards(rewards, arms, self.reward_range)
         if self.components is not None:
-            object.__setattr__(self, "components", _as_components(self.components, arms))
+            object.__setattr__(self, "components", as_components(self.components, arms))
         if self.appeared is not None:
             appeared = as_indices(self.appeared, len(contexts) + 1, "rounds before arms appeared")
             if appeared.ndim != 1:
@@ -356,38 +397,3 @@ class Feedback:
 
 def _padded(array: NDArray[Any], k: int, empty: float) -> NDArray[Any]:
     return np.pad(array, ((0, 0), (0, k - array.shape[1])), constant_values=empty)
-
-
-def _check_rewards(rewards: NDArray[Any], arms: Ints, limits: tuple[float, float] | None) -> None:
-    low, high = (-np.inf, np.inf) if limits is None else _as_range(limits)
-    wrong = np.isinf(rewards) | (rewards < low) | (rewards > high)
-    if wrong.any():
-        t, slot = np.argwhere(wrong)[0]
-        why = "is not finite" if limits is None else f"is outside [{low:g}, {high:g}]"
-        raise ValueError(f"reward {rewards[t, slot]} of round {t}, slot {slot} {why}")
-    if ((arms < 0) & ~np.isnan(rewards)).any():
-        t, slot = np.argwhere((arms < 0) & ~np.isnan(rewards))[0]
-        raise ValueError(f"round {t}, slot {slot} has a reward but no arm (-1)")
-
-
-def _as_components(given: object, arms: Ints) -> Float32s | None:
-    """Components that fit the arms, NaN where there is no arm; None if there are none of them."""
-    components = as_float32s(given, "components")
-    n, k = arms.shape
-    if components.ndim != 3 or components.shape[:2] != (n, k):
-        raise ValueError(
-            f"components have shape {components.shape}; {n} contexts and {k} slots need ({n}, {k}, number of them)"
-        )
-    if np.isinf(components).any():
-        t, slot, i = np.argwhere(np.isinf(components))[0]
-        value = components[t, slot, i]
-        raise ValueError(f"component {i} of round {t}, slot {slot} is {value}; it must be finite, or NaN if unknown")
-    known = np.where((arms < 0)[:, :, None], np.float32(np.nan), components)
-    return known if known.shape[2] else None
-
-
-def _as_range(limits: object) -> tuple[float, float]:
-    if not (isinstance(limits, tuple | list) and len(limits) == 2):
-        raise TypeError(f"reward_range is {limits!r}; it must be (low, high), or None for no limits")
-    low = check_float("the low end of reward_range", limits[0], -np.inf)
-    return low, check_float("the high end of reward_range", limits[1], low)

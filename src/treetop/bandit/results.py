@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from treetop.bandit.arm_index import ArmId, ArmIndex
+from treetop.display import html_table
 from treetop.errors import ArmNotShown, RewardConflict, UnknownEvent
 from treetop.log.records import Outcome, Reward, Status
 from treetop.records import Decision
@@ -50,6 +51,10 @@ class ServedDecision:
     def arms(self) -> list[ArmId]:
         """The arms to show, in the order of the slots."""
         return [slot.arm for slot in self.slots]
+
+    def _repr_html_(self) -> str:
+        columns = {f.name: [getattr(slot, f.name) for slot in self.slots] for f in fields(ServedSlot)}
+        return html_table(f"decision {self.event_id} (epoch {self.epoch})", columns)
 
     @classmethod
     def of(cls, decision: Decision, arms: ArmIndex) -> ServedDecision:

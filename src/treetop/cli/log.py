@@ -19,8 +19,9 @@ from treetop.bandit.folder import CURRENT, LOG, BanditFolder
 from treetop.bandit.ownership import check_owner, claim_log
 from treetop.bandit.retention import DAY, RetentionState
 from treetop.bandit.sealing import follow_deletions, segment_folder
+from treetop.cli.dsjson import DsjsonIn, DsjsonOut, is_dsjson
 from treetop.cli.folder import Folder, LogAt
-from treetop.cli.options import Json
+from treetop.cli.options import Json, grouped
 from treetop.cli.output import console, errors
 from treetop.errors import LogError
 from treetop.log.open import open_log
@@ -32,20 +33,27 @@ Where = Annotated[str, typer.Argument(help="A bandit's folder, a log file, or a 
 FILE = "name.jsonl (JSON lines) or name.parquet (needs pyarrow)."
 
 
+@grouped
 def export(
     log: Where,
     file: Annotated[Path, typer.Argument(help=f"The file to write: {FILE}")],
     rows: Annotated[
         str, typer.Option(help="A row a decision, with all that belongs to it; or flat, a row a slot (Parquet).")
     ] = "decisions",
+    dsjson: DsjsonOut = DsjsonOut(),  # noqa: B008
     as_json: Json = False,
 ) -> None:
     """Writes all of a log to one file: decisions, rewards, marks. The log may be in use.
 
-    With --rows slots the file is for analysis, by DuckDB or pandas, and cannot be imported again.
+    With --rows slots the file is for analysis, by DuckDB or pandas, and cannot be imported again. With --format dsjson
+    Vowpal Wabbit trains on it (docs/bridges.md); --log says where the log of the folder is.
 
     Example: treetop export shop slots.parquet --rows slots
     """
+    if is_dsjson(dsjson):
+        with _progress(as_json, "exported") as progress:
+            dsjson.write(log, file, as_json, progress)
+        return
     form(file)
     if rows not in ("decisions", "slots"):
         raise ValueError(f"--rows is {rows!r}; it must be decisions or slots")
@@ -65,18 +73,25 @@ def export(
         console.print(f"{file}: {n:,} {rows}", highlight=False, soft_wrap=True)
 
 
+@grouped
 def import_(
     log: Where,
     file: Annotated[Path, typer.Argument(help=f"The file to read: {FILE}")],
     new: Annotated[bool, typer.Option("--new", help="Make a log file that is not there yet.")] = False,
+    dsjson: DsjsonIn = DsjsonIn(),  # noqa: B008
     as_json: Json = False,
 ) -> None:
     """Adds all of an exported file to a log, or nothing of it; what is there already is left as it is.
 
-    Only a file of the same bandit is taken, unless the log is empty and nobody's.
+    Only a file of the same bandit is taken, unless the log is empty and nobody's. With --format dsjson, lines of Vowpal
+    Wabbit's become decisions of a bandit's folder (docs/bridges.md).
 
     Example: treetop import postgresql://shop@127.0.0.1/shop decisions.parquet
     """
+    if is_dsjson(dsjson):
+        with _progress(as_json, "imported") as progress:
+            dsjson.read(log, file, as_json, progress)
+        return
     form(file)
     where = _address(log)
     folder = BanditFolder(Path(log)) if (Path(log) / CURRENT).exists() else None

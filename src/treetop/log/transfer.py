@@ -124,7 +124,7 @@ def _chunks(records: Iterable[Record], path: Path) -> Iterator[list[Entry]]:
     chunk: list[Entry] = []
     for number, record in enumerate(records, 1):
         try:
-            chunk.append(_entry(record))
+            chunk.append(entry_of(record))
         except (ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"{path}, record {number}: {error}") from None
         if len(chunk) == CHUNK:
@@ -134,7 +134,7 @@ def _chunks(records: Iterable[Record], path: Path) -> Iterator[list[Entry]]:
         yield chunk
 
 
-def _record(entry: Entry) -> Record:
+def record_of(entry: Entry) -> Record:
     stored, e = entry.stored, entry.stored.event
     known = entry.reward_positions != 0
     return Record(
@@ -168,7 +168,7 @@ def _or_null(values: Any, known: Any) -> list[Any]:
     return [value if there else None for value, there in zip(values.tolist(), known.tolist(), strict=True)]
 
 
-def _entry(r: Record) -> Entry:
+def entry_of(r: Record) -> Entry:
     """The entry of a record. Everything is checked, since a file can hold anything."""
     index, arms = as_indices(r.index, INT32_MAX, "index"), as_indices(r.arms, INT32_MAX, "arm")
     if (np.diff(index) <= 0).any():
@@ -237,7 +237,7 @@ def _write_lines(file: BinaryIO, head: Head, chunks: Iterable[list[Entry]]) -> i
     file.write(msgspec.json.encode(head) + b"\n")
     n = 0
     for chunk in chunks:
-        file.write(b"".join(msgspec.json.encode(_record(entry)) + b"\n" for entry in chunk))
+        file.write(b"".join(msgspec.json.encode(record_of(entry)) + b"\n" for entry in chunk))
         n += len(chunk)
     file.write(msgspec.json.encode(Tail(n)) + b"\n")
     return n
@@ -280,7 +280,7 @@ def _write_parquet(file: BinaryIO, head: Head, chunks: Iterable[list[Entry]]) ->
     n = 0
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         for chunk in chunks:
-            rows = [msgspec.structs.asdict(_record(entry)) for entry in chunk]
+            rows = [msgspec.structs.asdict(record_of(entry)) for entry in chunk]
             writer.write_table(arrow.Table.from_pylist(rows, schema))
             n += len(chunk)
     return n

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from treetop import _core
 from treetop.arrays import Fitted, Float32s, Matrix, Rows, as_rows, check_int
+from treetop.display import html_table
 from treetop.errors import ModelFileError
 from treetop.files import sync_folder
 from treetop.model.learned_routing import LearnedRouting, load_learned_routing
@@ -261,6 +262,20 @@ class Model:
     def __repr__(self) -> str:
         weights = len(self.route_rows.value) + len(self.reward_rows.value)
         return f"Model(epoch {self.epoch}, {self.n_seen:,} rounds seen, {self.tree}, {weights:,} weights)"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "epoch": self.epoch,
+            "rounds seen": self.n_seen,
+            "arms": self.n_arms,
+            "features": self.n_features,
+            "nodes": self.tree.n_nodes,
+            "levels below the root": self.tree.depth,
+            "routing": "geometric" if self.geometric else "to the arms" if self.has_arm_routes else "to the leaves",
+            "routing weights": len(self.route_rows.value),
+            "reward weights": len(self.reward_rows.value),
+        }
+        return html_table("model", {"": list(facts), " ": list(facts.values())})
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes the model beside `folder` and renames it into place; an older model there is replaced.
