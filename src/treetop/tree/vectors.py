@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from treetop.arrays import Float32s, Floats, Matrix, Rows, as_float32s
 
@@ -39,7 +38,7 @@ def dense_vectors(vectors: Matrix, what: str = "arm vectors") -> Float32s:
         raise ValueError(f"{what} have shape {tuple(shape)}; there must be at least 1 row and 1 column")
     if shape[1] > MOST_DIMENSIONS:
         raise ValueError(f"{what} have {shape[1]} columns; dense ones have at most {MOST_DIMENSIONS}")
-    array: Any = as_float32s(sp.csr_matrix(found).toarray() if sp.issparse(found) else found, what)
+    array: Any = as_float32s(found.toarray() if hasattr(found, "toarray") else found, what)
     if not np.isfinite(array).all():
         row = int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])
         raise ValueError(f"{what}: row {row} holds a value that is not finite")
