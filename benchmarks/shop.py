@@ -2,8 +2,8 @@
 
     python benchmarks/shop.py [--items 300000] [--visits 35000] [--seed 1] [--world ../shared/worlds/shop.py]
 
-Every row is expected clicks a visit, by the truth, on the same visitors: cold (the first epoch, before any refit), the
-last fifth, and all. A bandit is created from ids and vectors, defaults only, and told the clicks of what it showed.
+Every row is expected clicks a visit, by the truth, on the same visitors: cold (before any refit) and in
+the last fifth. A bandit is created from ids and vectors, defaults only, and told the clicks of what it showed.
 
 - exact: the five largest dot products, all items looked at (NumPy)
 - shortlist: the five largest of an index of nearest neighbours (faiss, if `make bench-peers` installed it)
@@ -145,40 +145,47 @@ def _squarecb(score: Any, seen: int, rng: np.random.Generator) -> list[int]:
     return chosen
 
 
-def measure(world: Any, visits: int, seed: int, say: Callable[[str], None] = print) -> list[dict[str, Any]]:
+def measure(
+    world: Any, visits: int, seed: int, say: Callable[[str], None] = print, peers: bool = True
+) -> list[dict[str, Any]]:
     """A record a way to choose, on the same visitors and with the same luck."""
     visitors = world.visitors(visits, seed=seed)
     clicks = np.random.default_rng([seed, 7]).random((visits, 5))
-    exact = world.best(visitors, truth=False)
-    per_visit = visitors["vector"][:20]
-    started = time.perf_counter()
-    for row in per_visit:
-        np.argpartition(-(world.vectors @ row), 5)
-    flat_ms = 1e3 * (time.perf_counter() - started) / len(per_visit)
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        near, index = shortlists(world.vectors, visitors["vector"], folder)
-        ways = {
-            "exact dot product": (exact, {"decide_ms": flat_ms}),
-            "shortlist": (near[:, :5], index),
-            "squarecb": (play_squarecb(world, visitors, clicks, near), index),
-            "treetop": play_bandit(world, visitors, clicks, folder / "shop"),
-            "truth": (world.best(visitors), {}),
-        }
     first, fifth = (epochs(visits) or [visits])[0], visits // 5
-    dots = world.click(visitors, exact).sum(axis=1)
-    out = []
-    for name, (items, facts) in ways.items():
-        earned = world.click(visitors, items).sum(axis=1)
-        stretches = {"cold": slice(0, first), "last_fifth": slice(visits - fifth, visits), "all": slice(0, visits)}
+    judged = np.concatenate([np.arange(first), np.arange(visits - fifth, visits)])
+    some = {name: values[judged] for name, values in visitors.items()}
+    exact = world.best(some, truth=False)
+    dots = world.click(some, exact).sum(axis=1)
+
+    def judge(name: str, items: Any, facts: dict[str, Any]) -> dict[str, Any]:
+        earned = world.click(some, items).sum(axis=1)
         record = {"way": name, "items": world.items, "visits": visits, "seed": seed, **facts}
-        for stretch, where in stretches.items():
+        for stretch, where in (("cold", slice(0, first)), ("last_fifth", slice(first, None))):
             record[stretch] = float(earned[where].mean())
             record[f"{stretch}_over_dot"] = float(earned[where].sum() / dots[where].sum())
         record["top5_found"] = float(np.mean([np.isin(a, b).mean() for a, b in zip(exact, items, strict=True)]))
         say(json.dumps(record))
-        out.append(record)
+        return record
+
+    out = [judge("exact dot product", exact, {"decide_ms": _flat_ms(world, visitors)})]
+    out.append(judge("truth", world.best(some), {}))
+    with tempfile.TemporaryDirectory() as place:
+        shown, facts = play_bandit(world, visitors, clicks, Path(place) / "shop")
+        out.append(judge("treetop", shown[judged], facts))
+        if peers:
+            near, index = shortlists(world.vectors, visitors["vector"], Path(place))
+            out.append(judge("shortlist", near[judged, :5], index))
+            out.append(judge("squarecb", play_squarecb(world, visitors, clicks, near)[judged], index))
     return out
+
+
+def _flat_ms(world: Any, visitors: dict[str, Any]) -> float:
+    """Milliseconds that looking at all items takes, a visit at a time."""
+    few = visitors["vector"][:20]
+    started = time.perf_counter()
+    for row in few:
+        np.argpartition(-(world.vectors @ row), 5)
+    return 1e3 * (time.perf_counter() - started) / len(few)
 
 
 def main() -> None:
@@ -186,9 +193,10 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=300_000)
     parser.add_argument("--visits", type=int, default=35_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--no-peers", action="store_true", help="leave out shortlist and squarecb")
     parser.add_argument("--world", type=Path, default=ROOT.parent / "shared" / "worlds" / "shop.py")
     asked = parser.parse_args()
-    measure(load_world(asked.world).Shop(items=asked.items), asked.visits, asked.seed)
+    measure(load_world(asked.world).Shop(items=asked.items), asked.visits, asked.seed, peers=not asked.no_peers)
 
 
 if __name__ == "__main__":
