@@ -27,6 +27,28 @@ namespace treetop {
 // in the last column; a linear one is the whole row on [x; 1].
 struct Geometry {
     std::vector<double> radius, square;  // per node: rad and |ctr|^2
+    std::vector<std::int64_t> start{0};  // the centres, for contexts so near that dot products cannot tell how near
+    std::vector<std::int32_t> index;
+    std::vector<float> value;
+
+    // |x - ctr|^2 for [x; 1]. Where |x|^2 - 2 x . ctr + |ctr|^2 is small beside its terms, a dot product in float32
+    // leaves nothing of it: then feature by feature.
+    double distance(std::int32_t node, const Row& x, double x_square, float dot) const {
+        constexpr double enough = 1e-3;
+        const double rough = std::max(0.0, x_square - 2.0 * dot + square[node]);
+        if (rough > enough * (x_square + square[node])) return rough;
+        double sum = 0;
+        auto c = static_cast<std::size_t>(start[node]);
+        const auto end = static_cast<std::size_t>(start[node + 1]);
+        for (std::size_t j = 0; j + 1 < x.size(); ++j) {
+            for (; c < end && index[c] < x.index[j]; ++c) sum += static_cast<double>(value[c]) * value[c];
+            const bool both = c < end && index[c] == x.index[j];
+            const double apart = static_cast<double>(x.value[j]) - (both ? value[c++] : 0.0f);
+            sum += apart * apart;
+        }
+        for (; c < end; ++c) sum += static_cast<double>(value[c]) * value[c];
+        return sum;
+    }
 };
 
 inline Row without_bias(const Row& row, std::int64_t columns) {
@@ -41,6 +63,9 @@ inline Geometry make_geometry(const Rows& routing) {
         double square = 0;
         for (const float v : centre.value) square += static_cast<double>(v) * v;
         geometry.square.push_back(square);
+        geometry.index.insert(geometry.index.end(), centre.index.begin(), centre.index.end());
+        geometry.value.insert(geometry.value.end(), centre.value.begin(), centre.value.end());
+        geometry.start.push_back(static_cast<std::int64_t>(geometry.index.size()));
         geometry.radius.push_back(centre.size() < row.size() ? row.value.back() : 0.0);
     }
     return geometry;

@@ -87,10 +87,8 @@ public:
         return at(frontier_[0]).begin;
     }
 
-    // Notes every cache line of the layout that is read from here on; nullptr stops it.
+    // Notes every cache line of the layout that is read, and when a search comes to the leaves; nullptr stops it.
     void trace(std::vector<const std::byte*>* lines) { trace_ = lines; }
-
-    // Notes when a search comes to the arms of the leaves; nullptr stops it.
     void time(std::chrono::steady_clock::time_point* leaves) { leaves_ = leaves; }
 
 private:
@@ -110,6 +108,7 @@ private:
     static constexpr std::size_t beyond = 65536;  // what a 16-bit slot can reach, so that damaged ones do no harm
 
     void prepare(const Row& x) {
+        x_ = x;
         square_ = 0;
         scattered_.clear();
         for (const std::int32_t f : x.index) scattered_.push_back(scatter_(f));
@@ -189,7 +188,7 @@ private:
                                                        : std::max(0.0, 1.0 - static_cast<double>(dot));
             return -(slack * slack * slack);
         }
-        const double far = std::max(0.0, square_ - 2.0 * dot + model_.geometry.square[node]);
+        const double far = model_.geometry.distance(node, x_, square_, dot);
         const double radius = model_.geometry.radius[node];
         return far <= radius * radius ? 0.0 : std::log(radius / std::sqrt(far));
     }
@@ -382,6 +381,7 @@ private:
     const Model& model_;
     const Kernels& kernels_;
     Scatter scatter_;
+    Row x_;
     double square_ = 0, vector_square_ = 0;  // |x|^2, for geometric routing; of the context's vector, for the measure
     std::vector<float> vector_, products_;   // that vector; its products with those of arms_
     std::vector<std::int32_t> arms_;

@@ -4,6 +4,7 @@ import os
 import sqlite3
 import threading
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,10 @@ def test_whole_numbers_as_ids(tmp_path: Path) -> None:
 def test_from_vectors_and_from_a_model(tmp_path: Path, learned: treetop.Model) -> None:
     vectors = np.random.default_rng(0).normal(size=(30, 5)).astype(np.float32)
     with Bandit.create(tmp_path / "v", Catalogue(vectors=vectors), config=leaves(4)) as bandit:
+        assert bandit.snapshot.model.measure == treetop.Measure(metric="cosine", dims=5)
+        assert bandit.decide(vectors[0]).arms[0] == 0  # the item itself is nearest to its vector
+    paper = replace(leaves(4), learner=config.LearnerConfig("paper"))
+    with Bandit.create(tmp_path / "p", Catalogue(vectors=vectors), config=paper) as bandit:
         assert bandit.snapshot.model.geometric
         assert len(bandit.decide(vectors[0]).arms) == 5
     with Bandit.create(tmp_path / "m", model=learned, config=leaves(10)) as bandit:

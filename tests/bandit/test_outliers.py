@@ -153,12 +153,23 @@ def test_a_folder_from_a_model_alone_learns_the_scale_from_its_log(tmp_path: Pat
 
 def test_vectors_and_the_scale_outlive_the_process(tmp_path: Path) -> None:
     arms = Catalogue(vectors=np.eye(4) * [1, 2, 3, 4])
-    with Bandit.create(tmp_path / "shop", arms, config=settings()) as bandit:
+    with Bandit.create(tmp_path / "shop", arms, config=settings("paper")) as bandit:
         assert scale_of(bandit.snapshot.model).tolist() == [4.0] * 4  # of too few rows to tell them apart
         bandit.add_arms([4], vectors=np.ones(4))
     with Bandit.open(tmp_path / "shop") as bandit:
         bandit.decide({"0": 100.0}, event_id="far")
         assert bandit.event("far").event.value.tolist() == [40.0]
+
+
+def test_contexts_may_be_longer_than_the_items_they_are_compared_with(tmp_path: Path) -> None:
+    """A cosine knows no length: nobody can say how large contexts are, until the log does."""
+    with Bandit.create(tmp_path / "shop", Catalogue(vectors=np.eye(4)), config=settings()) as bandit:
+        assert bandit.snapshot.limits is None
+        assert bandit.decide([1000.0, 900.0, 0.0, 0.0], event_id="long").arms[:2] == [0, 1]
+        for i in range(20):
+            bandit.decide([100.0, 50.0, 0.0, float(i)])
+        bandit.refit()
+        assert scale_of(bandit.snapshot.model).max() == pytest.approx(100.0)
 
 
 def test_a_model_of_before_has_no_limits(problem: Any, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from treetop.arrays import Matrix, as_rows
 from treetop.bandit.arm_index import ArmId, ArmIndex
+from treetop.tree.vectors import check_metric
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,7 +16,8 @@ class Catalogue:
 
     `ids` are text or whole numbers, each used once; without them the arms are called 0, 1, 2, ... `vectors` (n_arms,
     n_features) lie in the space of the contexts: the tree groups arms with similar ones. Both are optional where the
-    arms are known from labels or from a model.
+    arms are known from labels or from a model. `metric` is how the owner compares a context with an item: "cosine",
+    "inner_product" or "euclidean"; scores start there.
 
     >>> import numpy as np
     >>> Catalogue(["mint", "rose"], vectors=np.eye(2))
@@ -27,8 +29,10 @@ class Catalogue:
 
     ids: Sequence[ArmId] | None = None
     vectors: Matrix | None = None
+    metric: str = "cosine"
 
     def __post_init__(self) -> None:
+        check_metric(self.metric)
         if self.ids is not None:
             object.__setattr__(self, "ids", ArmIndex.of(self.ids).ids)
         if self.vectors is not None:

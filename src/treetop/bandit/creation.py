@@ -24,6 +24,7 @@ from treetop.learning.refit import initial_fit
 from treetop.model.feature_scale import feature_scale
 from treetop.model.model import Model
 from treetop.tree.tree import Tree
+from treetop.tree.vectors import dense_vectors
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +56,12 @@ def create_folder(
     ['catalogue.jsonl', 'config.toml', 'current', 'history.jsonl', 'models']
     """
     config = config or Config()
-    first = _first_model(catalogue, X, Y, model, config)
-    arms = catalogue.index(first.n_arms)
     names = None if features is None else tuple(features)
+    first = _first_model(catalogue, X, Y, model, config, len(names or ()))
+    arms = catalogue.index(first.n_arms)
     Vocabulary(first.n_features, names)
-    if (shown := catalogue.vectors if X is None else X) is not None:
+    # Of contexts that are compared with items by a measure nobody knows how large they are.
+    if (shown := catalogue.vectors if X is None else X) is not None and first.measure is None:
         first = replace(first, feature_scale=feature_scale(as_rows(shown, first.n_features)))
     samples = _label_samples(first, X, Y, config)
     if samples is not None and first.n_seen == 0:
@@ -69,9 +71,12 @@ def create_folder(
 
 
 def _first_model(
-    catalogue: Catalogue, X: Matrix | None, Y: Matrix | None, model: Model | None, config: Config
+    catalogue: Catalogue, X: Matrix | None, Y: Matrix | None, model: Model | None, config: Config, n_features: int
 ) -> Model:
-    """The model given, or one built from the vectors or the labels. Raises ValueError unless there is one source."""
+    """The model given, or one built from the vectors or the labels. Raises ValueError unless there is one source.
+
+    `n_features` are those that have names, 0 if none has: the first are the vector.
+    """
     vectors, tree = catalogue.vectors, config.tree
     sources = (X is not None or Y is not None) + (vectors is not None) + (model is not None)
     # A model may come with the labels of its tree.
@@ -85,9 +90,20 @@ def _first_model(
             raise ValueError(f"the model has a leaf of {largest} arms; max_leaf is {tree.max_leaf}")
         return model
     if vectors is not None:
-        return Model.from_vectors(Tree.from_vectors(vectors, tree.max_leaf, tree.branching, tree.seed), vectors)
+        return _from_vectors(catalogue, config, n_features)
     build = Tree.from_labels_separated if config.learner.uses_label_samples else Tree.from_labels
     return Model.initial(build(X, Y, tree.max_leaf, tree.branching, tree.seed), X, Y)
+
+
+def _from_vectors(catalogue: Catalogue, config: Config, n_features: int) -> Model:
+    """For treetop's learner by the owner's measure, for the paper's with the geometry of Section 4."""
+    vectors, tree = as_rows(catalogue.vectors), config.tree
+    if config.learner.name == "paper":
+        return Model.from_vectors(Tree.from_vectors(vectors, tree.max_leaf, tree.branching, tree.seed), vectors)
+    dense = dense_vectors(vectors)
+    branching = None if tree.branching == TreeConfig().branching else tree.branching
+    built = Tree.from_vectors(dense, tree.max_leaf, branching, tree.seed, metric=catalogue.metric)
+    return Model.from_vectors(built, dense, catalogue.metric, n_features=max(n_features, vectors.columns))
 
 
 def _check_unused(tree: TreeConfig) -> None:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from treetop.arrays import Ints, Matrix, Rows, as_rows, check_int
+from treetop.arrays import Float32s, Ints, Matrix, Rows, as_rows, check_int
 from treetop.effort import Effort
 from treetop.learning.routing_samples import NEVER
 from treetop.model.learned_routing import LearnedRouting
+from treetop.model.measure import measured_routing
 from treetop.model.model import Model
 from treetop.policy.eligibility import EVERY_ARM
 from treetop.policy.search import search
@@ -38,13 +39,27 @@ def grow(model: Model, count: int, max_leaf: int, vectors: Matrix | None = None)
     [7, 4, 3, 2, 2, 2, 1]
     """
     count, max_leaf = check_int("count", count, 1), check_int("max_leaf", max_leaf, 1)
-    rows = None if vectors is None else as_rows(vectors, model.n_features, "arm vectors")
+    rows = None if vectors is None else as_rows(as_contexts(model, vectors), model.n_features, "arm vectors")
     if rows is not None and len(rows) != count:
         raise ValueError(f"there are {len(rows)} vectors for {count} new arms")
     places = _Places.of(model, max_leaf, rows)
     for arm in range(model.n_arms, model.n_arms + count):
         places.put(arm)
     return places.grown()
+
+
+def as_contexts(model: Model, vectors: Matrix) -> Matrix:
+    """Item vectors in the columns that contexts of the model have theirs in; whatever is as wide as contexts stays.
+
+    >>> tree = Tree(parents=[-1, 0, 0], leaf_of=[1, 2])
+    >>> model = Model.from_vectors(tree, np.eye(2), "cosine", n_features=4, first=1)
+    >>> as_contexts(model, [[3.0, 4.0]]).toarray()
+    array([[0., 3., 4., 0.]], dtype=float32)
+    """
+    rows, measure = as_rows(vectors, what="arm vectors"), model.measure
+    if measure is None or rows.columns != measure.dims or rows.columns == model.n_features:
+        return rows
+    return Rows(rows.start, rows.index + np.int32(measure.first), rows.value, model.n_features).csr()
 
 
 def grown_to(model: Model, n_arms: int, max_leaf: int) -> Model:
@@ -149,6 +164,8 @@ class _Places:
     def _descriptions(self, arms: list[int]) -> Matrix:
         """A vector for each arm in the space of contexts: the weights of its reward model, or the vector given."""
         n, nodes = self.model.n_arms, self.model.tree.n_nodes
+        if self.model.item_vectors is not None:
+            return self._item_vectors(arms)
         dense = np.zeros((len(arms), self.model.n_features), np.float32)
         for i, arm in enumerate(arms):
             row = self.model.reward_rows.row(nodes + arm) if arm < n else self._vector(arm)
@@ -161,14 +178,43 @@ class _Places:
         old = self.model
         tree = Tree(np.array(self.parents, np.int32), np.array(self.leaf_of, np.int32))
         nodes, arms = tree.n_nodes - old.tree.n_nodes, tree.n_arms - old.n_arms
+        items, measure = self._all_item_vectors(), old.measure
+        if items is not None and measure is not None and measure.routes:
+            route_rows = measured_routing(tree, items, measure, old.n_features)
+        else:
+            route_rows = _with_open_nodes(old.route_rows, old, nodes, arms)
         return replace(
             old,
             tree=tree,
-            route_rows=_with_open_nodes(old.route_rows, old, nodes, arms),
+            item_vectors=items,
+            route_rows=route_rows,
             reward_rows=_with_empty_rows(old, nodes, arms),
             learned_routing=_grown_routing(old, nodes, arms),
             pooled=old.pooled.grown(arms, self._initial_leaf(tree)) if old.pooled else None,
         )
+
+    def _all_item_vectors(self) -> Float32s | None:
+        """Those of the old arms, then of the new ones; None if the model has none."""
+        if (known := self.model.item_vectors) is None:
+            return None
+        new = list(range(self.model.n_arms, len(self.leaf_of)))
+        return np.concatenate([known, self._item_vectors(new)])
+
+    def _item_vectors(self, arms: list[int]) -> Float32s:
+        """The vectors of some arms. A new one of which nothing is known has the mean of the old ones in its leaf."""
+        known, measure = self.model.item_vectors, self.model.measure
+        if known is None or measure is None:
+            raise TypeError("the model has no item vectors")
+        out = np.zeros((len(arms), measure.dims), np.float32)
+        for i, arm in enumerate(arms):
+            row = self._vector(arm)
+            if arm < len(known):
+                out[i] = known[arm]
+            elif row is not None and len(row.index):
+                out[i] = measure.item_vectors(measure.context_vectors(row))[0]
+            elif beside := [other for other in self._arms_in(self.leaf_of[arm]) if other < len(known)]:
+                out[i] = measure.item_vectors(known[beside].mean(axis=0, keepdims=True))[0]
+        return out
 
     def _initial_leaf(self, tree: Tree) -> Ints | None:
         """Where arms were before they moved. One whose leaf was split meanwhile has the first part of it."""

@@ -43,7 +43,8 @@ class Lengths:
 @grouped
 def reproduce(
     what: Annotated[
-        list[str], typer.Argument(help="tables, realizable, inference, curves, flat-vs-tree, wdl, all; or claims.")
+        list[str],
+        typer.Argument(help="tables, realizable, inference, curves, flat-vs-tree, wdl, all; hierarchy; or claims."),
     ],
     on: Datasets,
     lengths: Lengths,

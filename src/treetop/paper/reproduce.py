@@ -10,6 +10,7 @@ from pathlib import Path
 from treetop.paper.claims import claims_table, verdicts_table
 from treetop.paper.figure_3a import realizable
 from treetop.paper.figure_3b import inference
+from treetop.paper.hierarchy import hierarchy
 from treetop.paper.results_folder import MANIFEST, versions
 from treetop.paper.run_cache import RunCache
 from treetop.paper.sections import datasets, flat_and_tree, flat_is_feasible, progressive_rewards, win_draw_loss
@@ -24,6 +25,9 @@ TARGETS: dict[str, Callable[[RunCache], Section]] = {
     "flat-vs-tree": flat_and_tree,
     "wdl": win_draw_loss,
 }
+ILLUSTRATIONS: dict[str, Callable[[RunCache], Section]] = {
+    "hierarchy": hierarchy
+}  # of no dataset; "all" leaves them out
 SLOW = ("realizable", "inference")  # played last, so that the others need not wait for them
 
 
@@ -37,9 +41,10 @@ def reproduce(cache: RunCache, what: Sequence[str]) -> list[Section]:
     ...     [section.name for section in reproduce(cache, ["curves", "tables"])]
     ['tables', 'curves']
     """
-    if wrong := [name for name in what if name not in (*TARGETS, "all")]:
-        raise ValueError(f"cannot reproduce {wrong[0]!r}; it must be one of {', '.join(TARGETS)}, all or claims")
-    wanted = [name for name in TARGETS if name in what or "all" in what]
+    known = TARGETS | ILLUSTRATIONS
+    if wrong := [name for name in what if name not in (*known, "all")]:
+        raise ValueError(f"cannot reproduce {wrong[0]!r}; it must be one of {', '.join(known)}, all or claims")
+    wanted = [name for name in known if name in what or ("all" in what and name in TARGETS)]
     for spec in cache.data:  # dataset by dataset, so that each is loaded once
         if {"curves", "wdl", "flat-vs-tree"} & set(wanted):
             cache.tree(spec)
@@ -49,7 +54,7 @@ def reproduce(cache: RunCache, what: Sequence[str]) -> list[Section]:
     for name in sorted(wanted, key=SLOW.__contains__):
         # forty runs a dataset: on all of them only if it is asked for by name and with datasets
         few = name == "realizable" and ("all" in what or not cache.chosen)
-        made[name] = realizable(cache, [cache.easiest()]) if few else TARGETS[name](cache)
+        made[name] = realizable(cache, [cache.easiest()]) if few else known[name](cache)
         _keep(cache, made[name], f"treetop reproduce {' '.join(what)} {cache.options()}")
     return [made[name] for name in wanted]
 
@@ -63,7 +68,7 @@ def _keep(cache: RunCache, section: Section, command: str) -> None:
     before = json.loads(there.read_text()) if there.is_file() else {"sections": {}, "datasets": {}}
     commands = {**before["sections"], section.name: command}
     manifest = {
-        "sections": {name: commands[name] for name in TARGETS if name in commands},
+        "sections": {name: commands[name] for name in TARGETS | ILLUSTRATIONS if name in commands},
         "datasets": {**before["datasets"], **cache.seen()},
         "versions": versions(),
     }

@@ -14,6 +14,7 @@ from treetop.report.sections import Line, Panel
 from treetop.simulation.play import Run
 
 # Okabe and Ito's colours, which the colour-blind can tell apart: on white, on black, and the line.
+SHADES = ("#eff3ff", "#d3e1f1", "#b3cde3", "#8cb3d6", "#6497c6", "#3f7ab3", "#20599b", "#08306b")  # light to dark
 STYLES = {
     "greedy": ("#7f7f7f", "#a8a8a8", "-"),
     "epsilon": ("#d98f00", "#e69f00", "-"),
@@ -22,11 +23,16 @@ STYLES = {
     "igw-all": ("#b0457f", "#e08dba", "--"),
     "paper": ("#b9b9b9", "#6d6d6d", "-"),
     "ours": ("#0072b2", "#56b4e9", "-"),
+    "near: searched further": ("#f0c808", "#f0c808", "-"),
+    "far: one effective arm": ("#0072b2", "#56b4e9", "-"),
+    "single arm": ("#8a8a8a", "#a8a8a8", "-"),
+    **{f"shade {i}": (colour, colour, "-") for i, colour in enumerate(SHADES)},
 }
 DASHES = ("-", "--", ":", "-.")  # of lines of one strategy, in turn
 OTHERS = [("#d55e00", "#ff8c42", "-"), ("#8c6bb1", "#b79be0", "-"), ("#6b6b00", "#c9c944", "-")]
 INK = {"light": ("#1f2328", "#d9dde1"), "dark": ("#e6e8ea", "#41464d")}  # text, grid
 WIDTH, HEIGHT = 4.6, 3.3  # of one panel, in inches
+MANY_ROWS = 20  # of intervals
 
 
 def plot(runs: Sequence[Run | RunRecord], path: Path, title: str) -> None:
@@ -126,7 +132,7 @@ def _rendered(
 
 
 def _panel(ax: Any, panel: Panel, theme: str) -> None:
-    kinds = {"curves": _curves, "bars": _bars, "grid": _grid}
+    kinds = {"curves": _curves, "bars": _bars, "grid": _grid, "intervals": _intervals}
     if panel.kind not in kinds:
         raise ValueError(f"a panel of kind {panel.kind!r}; it must be one of {', '.join(kinds)}")
     kinds[panel.kind](ax, panel, theme)
@@ -212,6 +218,32 @@ def _grid(ax: Any, panel: Panel, theme: str) -> None:
     ax.set_yticks([i + 0.5 for i in range(len(panel.lines))], [line.name for line in panel.lines], fontsize=8)
     ax.tick_params(length=0)
     ax.spines[["left", "bottom"]].set_visible(False)
+
+
+def _intervals(ax: Any, panel: Panel, theme: str) -> None:
+    """Stretches of a line in rows, from the top; one without width is a dot. Marks are upright lines."""
+    last = 0.0
+    for line, (colour, _) in zip(panel.lines, _colours(panel, theme), strict=True):
+        drawn = list(zip(line.y, line.low, line.high, strict=True))
+        wide, dots = [d for d in drawn if d[2] > d[1]], [d for d in drawn if d[2] == d[1]]
+        if wide:
+            at, low, high = zip(*wide, strict=True)
+            width = [b - a for a, b in zip(low, high, strict=True)]
+            tall = 0.9 if max(line.y) < MANY_ROWS else 1.0  # many rows are read as blocks
+            ax.barh(at, width, left=low, height=tall, color=colour, linewidth=0, label=line.name)
+            between = [at_y - tall / 2 for at_y in at], [at_y + tall / 2 for at_y in at]
+            if not line.style.startswith("shade"):
+                ax.vlines(high, *between, color="white" if theme == "light" else "black", linewidth=0.8)
+        if dots:
+            ax.plot([d[1] for d in dots], [d[0] for d in dots], "o", color=colour, markersize=4, label=line.name)
+        last = max([last, *line.y])
+    for mark in panel.marks:
+        ax.axvline(mark, color=INK[theme][0], linewidth=1.0, linestyle="--")
+    ax.set_xlim(0, 1)
+    ax.set_ylim(last + 0.6, -0.6)
+    ax.set_xlabel(panel.labels[0] if panel.labels else "")
+    ax.set_ylabel(panel.ylabel)
+    ax.yaxis.set_major_locator(_ticker().MaxNLocator(8, integer=True))
 
 
 def _legend(figure: Any, axes: Sequence[Any], inches: float) -> None:

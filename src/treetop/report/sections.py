@@ -70,14 +70,15 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """One part of a picture: curves over rounds, bars by label (logarithmic), or a grid of labelled shares."""
+    """One part of a picture: curves over rounds, bars by label (logarithmic), a grid of labelled shares, or intervals:
+    stretches from `low` to `high` of [0, 1] in rows `y`."""
 
     title: str
     lines: tuple[Line, ...]
     ylabel: str
     kind: str = "curves"
     labels: tuple[str, ...] = ()
-    marks: tuple[float, ...] = ()  # rounds of refits
+    marks: tuple[float, ...] = ()  # rounds of refits; of intervals, places
 
 
 @dataclass(frozen=True)
