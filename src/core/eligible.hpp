@@ -9,31 +9,37 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace treetop {
 
-// One bit per position, prepared once for any number of decisions: counts per node, and per 512 positions for the rest.
+// One bit per position, with counts per 512 positions, and per node if it is prepared for many decisions. For a single
+// decision the nodes that the search meets are counted when it meets them.
 class Mask {
 public:
     Mask(std::size_t arms, std::span<const std::int32_t> begin, std::span<const std::int32_t> end,
          std::span<const std::int32_t> positions, bool listed)
-        : arms_(arms), bits_(arms / 64 + 1, 0), before_(bits_.size() / stride + 2, 0), below_(begin.size()) {
+        : arms_(arms), nodes_(begin.size()), bits_(arms / 64 + 1, 0), below_(begin.size()) {
         if (!listed)
             for (std::size_t p = 0; p < arms; ++p) bits_[p / 64] |= std::uint64_t{1} << (p % 64);
         for (const std::int32_t p : positions) bits_[p / 64] ^= std::uint64_t{1} << (p % 64);
-        std::uint32_t sum = 0;
-        for (std::size_t w = 0; w < bits_.size(); ++w) {
-            if (w % stride == 0) before_[w / stride] = sum;
-            sum += static_cast<std::uint32_t>(std::popcount(bits_[w]));
-        }
-        for (std::size_t b = (bits_.size() - 1) / stride + 1; b < before_.size(); ++b) before_[b] = sum;
+        count_all();
         for (std::size_t node = 0; node < begin.size(); ++node) below_[node] = count(begin[node], end[node]);
+    }
+    // From bits, of which those from `arms` on are not set.
+    Mask(std::size_t arms, std::size_t nodes, std::vector<std::uint64_t> bits)
+        : arms_(arms), nodes_(nodes), bits_(std::move(bits)) {
+        count_all();
     }
 
     std::size_t arms() const { return arms_; }
-    std::size_t nodes() const { return below_.size(); }
-    std::int32_t below(std::int32_t node) const { return below_[node]; }
+    std::size_t nodes() const { return nodes_; }
+    std::int32_t total() const { return static_cast<std::int32_t>(before_.back()); }
+    // For a node with the positions [begin, end) below it.
+    std::int32_t below(std::int32_t node, std::int32_t begin, std::int32_t end) const {
+        return below_.empty() ? count(begin, end) : below_[node];
+    }
     std::uint64_t word(std::size_t w) const { return bits_[w]; }
     std::int32_t count(std::int32_t begin, std::int32_t end) const {
         return static_cast<std::int32_t>(rank(end) - rank(begin));
@@ -54,6 +60,16 @@ public:
 private:
     static constexpr std::size_t stride = 8;
 
+    void count_all() {
+        before_.assign(bits_.size() / stride + 2, 0);
+        std::uint32_t sum = 0;
+        for (std::size_t w = 0; w < bits_.size(); ++w) {
+            if (w % stride == 0) before_[w / stride] = sum;
+            sum += static_cast<std::uint32_t>(std::popcount(bits_[w]));
+        }
+        for (std::size_t b = (bits_.size() - 1) / stride + 1; b < before_.size(); ++b) before_[b] = sum;
+    }
+
     // Eligible positions before `position`.
     std::uint32_t rank(std::int32_t position) const {
         const std::size_t last = static_cast<std::size_t>(position) / 64;
@@ -64,10 +80,10 @@ private:
         return sum + static_cast<std::uint32_t>(std::popcount(bits_[last] & low));
     }
 
-    std::size_t arms_;
+    std::size_t arms_, nodes_;
     std::vector<std::uint64_t> bits_;
     std::vector<std::uint32_t> before_;  // eligible positions before every stride of words
-    std::vector<std::int32_t> below_;    // eligible arms below every node
+    std::vector<std::int32_t> below_;    // eligible arms below every node; empty if they are counted when asked for
 };
 
 // The lists are sorted, so that counting and picking below a node cost a binary search and nothing is prepared per
@@ -89,7 +105,7 @@ struct Eligible {
     }
     // The same for a node with these positions below it.
     std::int32_t below(std::int32_t node, std::int32_t begin, std::int32_t end) const {
-        return kind == Kind::mask ? mask->below(node) : count(begin, end);
+        return kind == Kind::mask ? mask->below(node, begin, end) : count(begin, end);
     }
     // The j-th eligible position of [begin, end).
     std::int32_t pick(std::int32_t begin, std::int32_t end, std::int32_t j) const {

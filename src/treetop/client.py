@@ -91,9 +91,10 @@ class Client:
         eligible: Iterable[ArmId] | None = None,
         exclude: Iterable[ArmId] | None = None,
         keys: Mapping[str, str | int] | None = None,
+        where: Mapping[str, Any] | None = None,
     ) -> ServedDecision:
         """One decision, as `Bandit.decide`. Without an event id the client makes one, so that it can send it again."""
-        body = _decide_body(x, event_id, k, explore, eligible, exclude, keys)
+        body = _decide_body(x, event_id, k, explore, eligible, exclude, keys, where)
         return _decision(self._call("POST", "/v1/decide", body))
 
     def decide_batch(self, requests: Sequence[Mapping[str, Any]]) -> list[ServedDecision | ServiceError]:
@@ -199,10 +200,33 @@ class Client:
         """
         return self._call("POST", "/v1/unpin", {}, retry=False)
 
+    def set_attributes(self, arms: Sequence[ArmId], attributes: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+        """Sets attributes of arms, as `Bandit.set_attributes`; returns what requests may filter by.
+
+        >>> with Client(url) as client:
+        ...     _ = client.set_attributes(["mint", "rose"], {"price": [4.5, 6]})
+        ...     client.decide({"dark": 1.0}, where={"price": {">": 5}}).arms
+        ['rose']
+        """
+        given = {name: list(values) for name, values in attributes.items()}
+        return self._call("POST", "/v1/attributes", {"arms": list(arms), "attributes": given})
+
+    def set_arms(self, name: str, arms: Sequence[ArmId] | None) -> dict[str, Any]:
+        """Names a set of arms, as `Bandit.set_arms`; None deletes it.
+
+        >>> with Client(url) as client:
+        ...     _ = client.set_arms("summer-sale", ["rose"])
+        ...     client.decide({"dark": 1.0}, where={"sets": "summer-sale"}).arms
+        ['rose']
+        """
+        listed = None if arms is None else list(arms)
+        return self._call("PUT", f"/v1/sets/{quote(name, safe='')}", {"arms": listed})
+
     def change_arms(
-        self, add: Sequence[ArmId] = (), remove: Sequence[ArmId] = (), vectors: Any = None
+        self, add: Sequence[ArmId] = (), remove: Sequence[ArmId] = (), vectors: Any = None, **more: Any
     ) -> dict[str, Any]:
         """Adds and removes arms; `vectors` has a context for each new arm, like those it should be shown for.
+        `categories` and `attributes` are as for `Bandit.add_arms`.
 
         >>> with Client(url) as client:
         ...     before = client.model()["arms"]
@@ -210,7 +234,7 @@ class Client:
         1
         """
         given = {} if vectors is None else {"vectors": [_features(x) for x in vectors]}
-        return self._call("POST", "/v1/arms", {"add": list(add), "remove": list(remove), **given}, retry=False)
+        return self._call("POST", "/v1/arms", {"add": list(add), "remove": list(remove), **given, **more}, retry=False)
 
     def _call(self, method: str, path: str, body: Any = None, retry: bool = True) -> dict[str, Any]:
         content = None if body is None else json.dumps(body, allow_nan=False).encode()
@@ -275,6 +299,7 @@ def _decide_body(
     eligible: Iterable[ArmId] | None = None,
     exclude: Iterable[ArmId] | None = None,
     keys: Mapping[str, str | int] | None = None,
+    where: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     options = {
         "k": k,
@@ -282,6 +307,7 @@ def _decide_body(
         "eligible": None if eligible is None else list(eligible),
         "exclude": None if exclude is None else list(exclude),
         "keys": None if keys is None else dict(keys),
+        "where": None if where is None else dict(where),
     }
     given = {name: value for name, value in options.items() if value is not None}
     return {"event_id": uuid.uuid4().hex if event_id is None else event_id, "features": _features(x), **given}

@@ -124,15 +124,15 @@ def test_from_vectors_and_from_a_model(tmp_path: Path, learned: treetop.Model) -
         assert (bandit.snapshot.name, bandit.snapshot.model.epoch) == ("000001", 1)
         bandit.decide(X[0])
         assert bandit.refit().model == "000002"
-    nothing: list[dict[str, Any]] = [
-        {},
-        {"X": X},
-        {"Y": Y, "model": learned},
-        {"catalogue": Catalogue(vectors=vectors), "model": learned},
-        {"catalogue": Catalogue(vectors=vectors), "X": X, "Y": Y},
+    nothing: list[tuple[dict[str, Any], str]] = [
+        ({}, "from a catalogue or from a model; there is none of them"),
+        ({"X": X}, "labels are X and Y"),
+        ({"Y": Y, "model": learned}, "labels are X and Y"),
+        ({"catalogue": Catalogue(vectors=vectors), "model": learned}, "not from both"),
+        ({"catalogue": Catalogue(vectors=vectors), "X": X, "Y": Y}, "30"),
     ]
-    for wrong in nothing:
-        with pytest.raises(ValueError, match="one of the three"):
+    for wrong, why in nothing:
+        with pytest.raises(ValueError, match=why):
             Bandit.create(tmp_path / "w", **wrong)
     with pytest.raises(ValueError, match="the model has a leaf of 4 arms; max_leaf is 2"):
         Bandit.create(tmp_path / "w", model=learned, config=leaves(2))

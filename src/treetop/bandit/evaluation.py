@@ -186,7 +186,8 @@ class _Reading:
         """Without visits whose list of arms was deleted after they were read. The lists of the others are held."""
         names = {event.eligible for event in batch.events if event.eligible}
         held = {name: arms for name, arms in self.lists.items() if name in names and arms is not None}
-        self.lists = {name: held[name] if name in held else self.bandit.log.eligible_set(name) for name in names}
+        sets = self.bandit.logged_sets()
+        self.lists = {name: held[name] if name in held else sets(name) for name in names}
         there = [not event.eligible or self.lists[event.eligible] is not None for event in batch.events]
         return self._part(batch, np.array(there, np.bool_), UNLISTED)
 

@@ -63,11 +63,13 @@ def batches(entries: Sequence[Entry], columns: int, overdue: float, default: flo
     >>> list(batches([], columns=3, overdue=0.0, default=None))
     []
     """
-    groups: dict[tuple[str, str, bool], list[Entry]] = {}
+    groups: dict[tuple[str, str, str], list[Entry]] = {}
     for entry in entries:
         event = entry.stored.event
         if len(event.arms):
-            groups.setdefault((event.model, event.policy, event.eligible[:1] == "+"), []).append(entry)
+            # Those with conditions have a batch each: half of a million arms would be too many to list for every row.
+            kind = event.eligible if event.eligible.startswith("?") else str(event.eligible.startswith("+"))
+            groups.setdefault((event.model, event.policy, kind), []).append(entry)
     for (model, policy, _), mine in groups.items():
         events = [entry.stored.event for entry in mine]
         k = max(len(event.arms) for event in events)

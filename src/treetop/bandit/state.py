@@ -68,6 +68,7 @@ class FolderState:
     refit_time: float = 0.0  # of the last refit
     schedule: ScheduleStart = ScheduleStart()
     pinned: bool = False  # whether the current model stays until it is unpinned, whatever the schedule says
+    attributes: int = 0  # bytes of attributes.bin that count
     format: int = FORMAT
 
     @classmethod
