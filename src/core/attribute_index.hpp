@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "eligible.hpp"
@@ -31,6 +32,15 @@ public:
     std::size_t arms() const { return arms_; }
     std::size_t size() const { return order_.size(); }
 
+    // The bits of the first `count`, where nothing was said before.
+    std::vector<std::uint64_t> first_bits(std::size_t count) const {
+        const auto [cut, from] = nearest(count);
+        std::vector<std::uint64_t> bits =
+            from > 0 ? std::vector<std::uint64_t>(set(cut), set(cut) + words_) : std::vector<std::uint64_t>(words_, 0);
+        flip_between(bits, from, count);
+        return bits;
+    }
+
     // Flips the bits of the positions from the `first` in the order to before the `last`.
     void flip(std::span<std::uint64_t> bits, std::size_t first, std::size_t last) const {
         if (last - first <= words_ / 4) {
@@ -47,18 +57,29 @@ private:
         bits[static_cast<std::size_t>(position) / 64] ^= std::uint64_t{1} << (position % 64);
     }
 
-    // The same for the first `count`, from the nearest cut on.
-    void flip_first(std::span<std::uint64_t> bits, std::size_t count) const {
+    // The cut that is nearest to a place in the order, or none, and where it is.
+    std::pair<std::size_t, std::size_t> nearest(std::size_t count) const {
         const auto wanted = static_cast<std::int64_t>(count);
-        std::size_t after = std::lower_bound(cuts_.begin(), cuts_.end(), wanted) - cuts_.begin();
+        const std::size_t after = std::lower_bound(cuts_.begin(), cuts_.end(), wanted) - cuts_.begin();
         const std::int64_t low = after > 0 ? cuts_[after - 1] : 0;
-        std::int64_t from = low;
-        if (after < cuts_.size() && cuts_[after] - wanted < wanted - low) from = cuts_[after++];
+        if (after < cuts_.size() && cuts_[after] - wanted < wanted - low)
+            return {after, static_cast<std::size_t>(cuts_[after])};
+        return {after - 1, static_cast<std::size_t>(low)};
+    }
+
+    const std::uint64_t* set(std::size_t cut) const { return sets_.data() + cut * words_; }
+
+    void flip_between(std::span<std::uint64_t> bits, std::size_t one, std::size_t other) const {
+        for (std::size_t i = std::min(one, other); i < std::max(one, other); ++i) flip_one(bits, order_[i]);
+    }
+
+    void flip_first(std::span<std::uint64_t> bits, std::size_t count) const {
+        const auto [cut, from] = nearest(count);
         if (from > 0) {
-            const std::uint64_t* set = sets_.data() + (after - 1) * words_;
-            for (std::size_t w = 0; w < words_; ++w) bits[w] ^= set[w];
+            const std::uint64_t* kept = set(cut);
+            for (std::size_t w = 0; w < words_; ++w) bits[w] ^= kept[w];
         }
-        for (std::int64_t i = std::min(from, wanted); i < std::max(from, wanted); ++i) flip_one(bits, order_[i]);
+        flip_between(bits, from, count);
     }
 
     std::size_t arms_, words_;
@@ -77,29 +98,32 @@ struct Condition {
 inline Mask filtered(std::size_t arms, std::size_t nodes, std::span<const Condition> conditions, const Mask* base,
                      const std::span<const std::int32_t>* only, std::span<const std::int32_t> banned) {
     const std::size_t words = arms / 64 + 1;
-    std::vector<std::uint64_t> bits(words, 0), more;
-    bool any = false;
+    std::vector<std::uint64_t> bits;
     const auto both = [&](const auto& word) {
         for (std::size_t w = 0; w < words; ++w) bits[w] &= word(w);
     };
+    const auto add = [&](std::vector<std::uint64_t>&& more) {
+        if (bits.empty())
+            bits = std::move(more);
+        else
+            both([&](std::size_t w) { return more[w]; });
+    };
     for (const Condition& condition : conditions) {
-        std::vector<std::uint64_t>& mine = any ? more : bits;
-        if (any) more.assign(words, 0);
-        for (std::size_t i = 0; i + 1 < condition.ranges.size(); i += 2)
-            condition.sorted->flip(mine, static_cast<std::size_t>(condition.ranges[i]),
-                                   static_cast<std::size_t>(condition.ranges[i + 1]));
-        if (any) both([&](std::size_t w) { return more[w]; });
-        any = true;
+        const auto ranges = condition.ranges;
+        const bool prefix = ranges.size() >= 2 && ranges[0] == 0;
+        auto mine = prefix ? condition.sorted->first_bits(static_cast<std::size_t>(ranges[1]))
+                           : std::vector<std::uint64_t>(words, 0);
+        for (std::size_t i = prefix ? 2 : 0; i + 1 < ranges.size(); i += 2)
+            condition.sorted->flip(mine, static_cast<std::size_t>(ranges[i]), static_cast<std::size_t>(ranges[i + 1]));
+        add(std::move(mine));
     }
     if (only) {
-        std::vector<std::uint64_t>& mine = any ? more : bits;
-        if (any) more.assign(words, 0);
+        std::vector<std::uint64_t> mine(words, 0);
         for (const std::int32_t p : *only) mine[static_cast<std::size_t>(p) / 64] |= std::uint64_t{1} << (p % 64);
-        if (any) both([&](std::size_t w) { return more[w]; });
-        any = true;
+        add(std::move(mine));
     }
-    if (!any) {
-        std::fill(bits.begin(), bits.end(), ~std::uint64_t{0});
+    if (bits.empty()) {
+        bits.assign(words, ~std::uint64_t{0});
         bits.back() = (std::uint64_t{1} << (arms % 64)) - 1;
     }
     if (base) both([&](std::size_t w) { return base->word(w); });

@@ -56,7 +56,7 @@ def test_a_strict_vocabulary_says_which_name_it_does_not_know() -> None:
 def test_the_arm_index_reads_what_it_wrote() -> None:
     lines = line_added(["tea", 7, "ä"]) + line_changed([1]) + line_added(["x"]) + line_changed([3, 0])
     read = ArmIndex.read(lines)
-    assert (read.ids, read.removed) == (("tea", 7, "ä", "x"), (1, 3, 0))
+    assert (read.ids, read.changes, read.removed) == (("tea", 7, "ä", "x"), (1, 3, 0), (0, 1, 3))
     assert read.is_removed.tolist() == [True, True, False, True]
     assert read.removed_after(1).tolist() == [False, True, False, False]
     wrong: list[tuple[Any, type[Exception]]] = [

@@ -51,7 +51,7 @@ class ArmFilter:
 
     def check_any(self, n_arms: int) -> None:
         """Raises NoEligibleArm if none of `n_arms` arms passes."""
-        if self.eligible.count(n_arms) == 0:
+        if self.eligible.is_empty(n_arms):
             raise NoEligibleArm("none of the arms that the request allows can be shown")
 
 
@@ -113,7 +113,7 @@ def conditional_filter(
     known = listed[listed < tree.n_arms]  # the model may be older than the arm index
     places = np.sort(tree.position_of[known])
     only, banned = (places, NO_ARMS) if kind == ONLY else (None, places)
-    eligible = filters.eligible(json.loads(conditions), default.eligible.mask, only, banned)
+    eligible = filters.eligible(where, default.eligible.mask, only, banned)
     return ArmFilter(eligible, f"?{named}", listed, default.removals, conditions)
 
 

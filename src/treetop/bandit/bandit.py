@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -24,18 +24,16 @@ from treetop.bandit.attributes import AttributeTable
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import CONFIG, Config, read_config
 from treetop.bandit.creation import create_folder
-from treetop.bandit.folder import LOG, BanditFolder, model_name
-from treetop.bandit.growth import grown_to
+from treetop.bandit.folder import LOG, BanditFolder
+from treetop.bandit.model_changes import ModelChanges
 from treetop.bandit.outliers import OutlierLimits
 from treetop.bandit.ownership import claim_log, claim_log_if_there
-from treetop.bandit.promotion import logged_feedback, next_fit, validate
-from treetop.bandit.results import RefitResult, ServedDecision, check_stored
-from treetop.bandit.sealing import seal_before_refit
+from treetop.bandit.results import ServedDecision, check_stored
 from treetop.bandit.snapshot import Snapshot, replayed_decision
-from treetop.bandit.state import FolderState, ScheduleStart
+from treetop.bandit.state import FolderState
 from treetop.bandit.vocabulary import Vocabulary
 from treetop.bandit.where import Where
-from treetop.errors import EventConflict, ModelSuperseded, UnknownEvent
+from treetop.errors import EventConflict, UnknownEvent
 from treetop.log.base import Log
 from treetop.log.keys import as_keys
 from treetop.log.open import open_log
@@ -46,10 +44,9 @@ from treetop.policy.policy import one_row
 from treetop.records import Decision, Explanation
 
 TABLES_KEPT = 8  # attributes of past moments, for logged decisions
-REFIT_LOCK_TIMEOUT = 1.0  # seconds that a refit waits for another one, which may only be looking whether it is locked
 
 
-class Bandit(ArmChanges):
+class Bandit(ArmChanges, ModelChanges):
     """Decides, stores rewards and refits, in a folder that outlives the process. All methods are thread-safe.
 
     >>> import tempfile
@@ -368,59 +365,3 @@ class Bandit(ArmChanges):
             raise ValueError(f"event {event.event_id!r} was decided by model {event.model}; kept are {kept}")
         model = Model.load(self.folder.model_path(event.model))
         return event, replayed_decision(event, model, self.snapshot.arms, self.logged_sets())
-
-    def refit(self, counted_from: float | None = None) -> RefitResult:
-        """Fits a new model on all feedback in the log and makes it current. Decisions go on with the old one meanwhile.
-
-        `counted_from` is for a refit that is due by the schedule: the time that this counted from, so that the refit
-        does not undo a rollback that came since. Raises FolderInUse if another refit runs, NothingToLearn,
-        InvalidModel, ModelPinned, or ModelSuperseded if a rollback came in between; then nothing has changed.
-        """
-        with self.folder.model_lock(REFIT_LOCK_TIMEOUT):
-            self.refresh()
-            claim_log(self.folder, self.log)
-            start, state = time.perf_counter(), self.folder.state()
-            state.check_not_pinned()
-            if counted_from is not None and state.schedule.time != counted_from:
-                raise ModelSuperseded(f"model {state.model} became current since the refit was due")
-            arms, config = self.snapshot.arms, self.config
-            base = grown_to(self.snapshot.model, len(arms), config.tree.max_leaf)
-            seal_before_refit(self.folder, self.log, config.segments, base.tree)
-            counts = self.log.counts()
-            mark = self.log.seal(f"refit {model_name(state.next_epoch)} {time.time():.6f}")
-            feedback = logged_feedback(self.log, mark, base, arms, config, self.folder)
-            samples = self.folder.label_samples(base, arms.is_removed) if config.learner.uses_label_samples else None
-            model, caught = next_fit(base, feedback, config.learner.make_learner(samples), state.next_epoch)
-            validate(model, base, feedback, config.policy.make_policy())
-            self.folder.publish(model, state, config.refit.keep, ScheduleStart.of(counts, mark.time))
-            rewards, seconds = int(feedback.observed.sum()), time.perf_counter() - start
-            result = RefitResult(model_name(model.epoch), len(feedback), rewards, seconds, caught)
-            self.folder.note("refit", base=state.model, **asdict(result))
-        self.refresh()
-        return result
-
-    def roll_back(self, model: str | None = None, pin: bool = False) -> str:
-        """Makes another kept model current: the one named, or the one that the current one was made from.
-
-        Returns its name. A running refit is dropped; the next one starts from there, with `pin` not before `unpin`.
-        """
-        before = self.snapshot.name
-        state = self.folder.roll_back(model, ScheduleStart.of(self.log.counts(), time.time()), pin)
-        self.folder.note("rollback", model=state.model, base=before, pinned=pin)
-        self.refresh()
-        return state.model
-
-    def unpin(self) -> str:
-        """Lets refits replace the current model again; returns its name.
-
-        >>> import tempfile
-        >>> X = Y = np.eye(4)
-        >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", X=X, Y=Y) as tea:
-        ...     _ = tea.decide(np.ones(4)), tea.roll_back("000000", pin=True)
-        ...     tea.folder.state().pinned, tea.unpin(), tea.refit().model
-        (True, '000000', '000001')
-        """
-        state = self.folder.unpin()
-        self.folder.note("unpinned", model=state.model)
-        self.refresh()
-        return state.model

@@ -30,6 +30,7 @@ from treetop.model.model import Model
 
 CURRENT, CATALOGUE, HISTORY, MODELS, LOG = "current", "catalogue.jsonl", "history.jsonl", "models", "log.sqlite"
 LABEL_SAMPLES, VOCABULARY, ATTRIBUTES = "label_samples", "vocabulary.json", "attributes.bin"
+REFIT_LOCK = ".refit.lock"
 LOCK_TIMEOUT = 60.0  # seconds that another process may take to finish a change
 
 
@@ -130,12 +131,18 @@ class BanditFolder:
             yield self.state()
 
     @contextmanager
+    def refit_lock(self, timeout: float = 0.0) -> Iterator[None]:
+        """Held while a refit runs, so that there is one at a time; arms may be added meanwhile."""
+        with locked(self.path / REFIT_LOCK, timeout):
+            yield
+
+    @contextmanager
     def model_lock(self, timeout: float = 0.0) -> Iterator[None]:
-        """Held while a model is made, by a refit or by adding arms. Deletes what a killed process left half-written.
+        """Held while a model is written, by a refit or by adding arms. Deletes what a killed process left half-written.
 
         Raises FolderInUse if another process holds it for longer than `timeout` seconds.
         """
-        with locked(self.path / ".refit.lock", timeout):
+        with locked(self.path / ".model.lock", timeout):
             self._delete_unlisted_models()
             yield
 

@@ -97,6 +97,11 @@ class FolderState:
         if self.pinned:
             raise ModelPinned(f"model {self.model} is pinned; unpin it first")
 
+    @property
+    def fitted(self) -> str:
+        """The fitted model that the current one is, or grew from."""
+        return _fitted(self.models, self.model)
+
     def names(self) -> list[str]:
         """The models kept, oldest first."""
         return sorted(self.models, key=int)

@@ -59,6 +59,7 @@ class ColumnIndex:
 
     def _equal(self, name: str, value: object) -> tuple[int, int]:
         column = self.column
+        value = value.item() if isinstance(value, np.generic) else value
         if column.kind == NUMBER and isinstance(value, int | float):
             return self._between(float(value), float(value))
         if column.kind == FLAG and isinstance(value, bool):
@@ -81,11 +82,11 @@ class ColumnIndex:
     def _compared(self, name: str, condition: Mapping[Any, Any]) -> Int64s:
         if not condition or any(operator not in OPERATORS for operator in condition):
             raise ValueError(f"{name!r}: {dict(condition)!r} is no comparison; there are {', '.join(OPERATORS)}")
-        found = np.array([0, len(self.keys)], np.int64)
+        found = [0, len(self.keys)]
         for operator, value in condition.items():
             if operator in ("==", "!="):
                 equal = self.ranges(name, value if isinstance(value, list | tuple) else [value])
-                found = _both(found, equal if operator == "==" else _others(equal, len(self.keys)))
+                found = _both(found, (equal if operator == "==" else _others(equal, len(self.keys))).tolist())
                 continue
             if self.column.kind != NUMBER or isinstance(value, bool) or not isinstance(value, int | float):
                 kind = self.column.kind
@@ -93,8 +94,8 @@ class ColumnIndex:
             side = "right" if operator in ("<=", ">") else "left"
             end = int(self.keys.searchsorted(float(value), side))  # type: ignore[call-overload]
             mine = [0, end] if operator[0] == "<" else [end, len(self.keys)]
-            found = _both(found, np.array(mine, np.int64))
-        return found
+            found = [max(found[0], mine[0]), min(found[1], mine[1])] if len(found) == 2 else _both(found, mine)
+        return np.array(found if len(found) != 2 or found[0] < found[1] else [], np.int64)
 
 
 def _joined(ranges: Iterable[tuple[int, int]]) -> Int64s:
@@ -113,9 +114,11 @@ def _others(ranges: Int64s, size: int) -> Int64s:
     return _joined(zip(ends[::2], ends[1::2], strict=True))
 
 
-def _both(one: Int64s, other: Int64s) -> Int64s:
-    a, b = one.reshape(-1, 2).tolist(), other.reshape(-1, 2).tolist()
-    return _joined((max(x[0], y[0]), min(x[1], y[1])) for x in a for y in b)
+def _both(one: list[int], other: list[int]) -> list[int]:
+    """What two lists of ranges share."""
+    mine, theirs = zip(one[::2], one[1::2], strict=True), list(zip(other[::2], other[1::2], strict=True))
+    shared: list[int] = _joined((max(a, c), min(b, d)) for a, b in mine for c, d in theirs).tolist()
+    return shared
 
 
 def canonical_where(where: Where) -> str:
@@ -127,7 +130,7 @@ def canonical_where(where: Where) -> str:
     if not isinstance(where, Mapping):
         raise TypeError(f"where is a mapping of attributes to conditions, not {where!r}")
     try:
-        return json.dumps(where, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
+        return CANONICAL.encode(where)
     except (TypeError, ValueError) as error:
         raise ValueError(f"where cannot be read: {error}") from None
 
@@ -139,6 +142,9 @@ def _plain(value: object) -> object:
     if isinstance(value, set | frozenset):
         return sorted(value)
     raise TypeError(f"{value!r} is not a value that an attribute may have")
+
+
+CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
 
 
 class Filters:

@@ -95,6 +95,14 @@ class Eligible:
             return self.mask.total
         return {ALL: n_arms, ONLY: len(self.positions), EXCEPT: n_arms - len(self.positions)}[self.kind]
 
+    def is_empty(self, n_arms: int) -> bool:
+        """Whether a request may see none of a tree's `n_arms` arms.
+
+        >>> Eligible(ONLY).is_empty(3), EVERY_ARM.is_empty(3)
+        (True, False)
+        """
+        return self.mask.empty if self.mask is not None else self.count(n_arms) == 0
+
     def count_below(self, tree: Tree, node: int) -> int:
         """How many of the arms below a node a request may see.
 
