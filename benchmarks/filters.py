@@ -73,7 +73,7 @@ def cases(rng: np.random.Generator) -> dict[str, Callable[[], dict[str, Any] | N
 
 
 def measure(snapshot: Snapshot, rounds: int, seed: int) -> dict[str, dict[str, float]]:
-    """Microseconds of a decision in each case, all cases in turn, each on a new context; medians, and the ratio to none."""
+    """Microseconds of a decision, all cases in turn, each on a new context; medians, and the ratio to no filter."""
     rng = np.random.default_rng(seed)
     asked = cases(rng)
     spent: dict[str, list[float]] = {name: [] for name in asked}
@@ -128,7 +128,8 @@ def main() -> None:
     print(f"{'':32}{'arms left':>12}{'us':>10}{'ratio':>8}")
     for name, each in found.items():
         print(f"{name:32}{each['left']:>12,.0f}{each['us']:>10.0f}{each['ratio']:>8.2f}")
-    print(f"{changed['changes']:,} changes: durable in {changed['durable']:.3f} s, seen by another in {changed['seen']:.3f} s")
+    durable, seen = changed["durable"], changed["seen"]
+    print(f"{changed['changes']:,} changes: durable in {durable:.3f} s, seen by another in {seen:.3f} s")
 
 
 if __name__ == "__main__":

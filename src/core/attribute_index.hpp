@@ -32,12 +32,18 @@ public:
     std::size_t arms() const { return arms_; }
     std::size_t size() const { return order_.size(); }
 
-    // The bits of the first `count`, where nothing was said before.
-    std::vector<std::uint64_t> first_bits(std::size_t count) const {
-        const auto [cut, from] = nearest(count);
+    // The bits of the positions from the `first` in the order to before the `last`, and no others.
+    std::vector<std::uint64_t> bits_of(std::size_t first, std::size_t last) const {
+        if (last - first <= words_ / 4) {
+            std::vector<std::uint64_t> few(words_, 0);
+            flip_between(few, first, last);
+            return few;
+        }
+        const auto [cut, from] = nearest(last);
         std::vector<std::uint64_t> bits =
             from > 0 ? std::vector<std::uint64_t>(set(cut), set(cut) + words_) : std::vector<std::uint64_t>(words_, 0);
-        flip_between(bits, from, count);
+        flip_between(bits, from, last);
+        if (first > 0) flip_first(bits, first);
         return bits;
     }
 
@@ -110,10 +116,11 @@ inline Mask filtered(std::size_t arms, std::size_t nodes, std::span<const Condit
     };
     for (const Condition& condition : conditions) {
         const auto ranges = condition.ranges;
-        const bool prefix = ranges.size() >= 2 && ranges[0] == 0;
-        auto mine = prefix ? condition.sorted->first_bits(static_cast<std::size_t>(ranges[1]))
-                           : std::vector<std::uint64_t>(words, 0);
-        for (std::size_t i = prefix ? 2 : 0; i + 1 < ranges.size(); i += 2)
+        const bool any = ranges.size() >= 2;
+        auto mine =
+            any ? condition.sorted->bits_of(static_cast<std::size_t>(ranges[0]), static_cast<std::size_t>(ranges[1]))
+                : std::vector<std::uint64_t>(words, 0);
+        for (std::size_t i = 2; i + 1 < ranges.size(); i += 2)
             condition.sorted->flip(mine, static_cast<std::size_t>(ranges[i]), static_cast<std::size_t>(ranges[i + 1]));
         add(std::move(mine));
     }

@@ -127,8 +127,9 @@ void treetop::bind_layout(nb::module_& m) {
              "How many eligible arms are below a node, which has the positions [begin, end).")
         .def("count", &count, "begin"_a, "end"_a, "How many eligible positions are in [begin, end).")
         .def("positions", &positions_of, "The eligible positions, ascending.")
-        .def_prop_ro("empty", [](const Mask& mask) { return !mask.any(0, static_cast<std::int32_t>(mask.arms())); },
-                     "Whether there is no eligible position.")
+        .def_prop_ro(
+            "empty", [](const Mask& mask) { return !mask.any(0, static_cast<std::int32_t>(mask.arms())); },
+            "Whether there is no eligible position.")
         .def_prop_ro("total", &Mask::total, "How many eligible positions there are.");
     nb::class_<SortedPositions>(m, "SortedPositions", "Positions in the order of an attribute's values.")
         .def("__init__", &make_sorted, "order"_a.noconvert(), "cuts"_a.noconvert(), "arms"_a)

@@ -89,7 +89,8 @@ public:
         std::uint64_t word = bits_[w] & from(begin);
         if (!before_.empty() && wanted >= static_cast<std::uint32_t>(std::popcount(word))) {
             wanted += rank(begin);
-            w = static_cast<std::size_t>(std::upper_bound(before_.begin(), before_.end(), wanted) - before_.begin()) - 1;
+            w = static_cast<std::size_t>(std::upper_bound(before_.begin(), before_.end(), wanted) - before_.begin()) -
+                1;
             wanted -= before_[w];
             word = bits_[w];
         }

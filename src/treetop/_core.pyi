@@ -59,6 +59,10 @@ class Mask:
         """The eligible positions, ascending."""
 
     @property
+    def empty(self) -> bool:
+        """Whether there is no eligible position."""
+
+    @property
     def total(self) -> int:
         """How many eligible positions there are."""
 

@@ -9,7 +9,7 @@ import pytest
 from helpers.problems import topics
 from helpers.running import settings, small_bandit
 
-from treetop.bandit import model_changes
+from treetop.bandit import model_changes, promotion
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import Config, TreeConfig
@@ -57,7 +57,11 @@ def test_a_removed_arm_returns_with_its_past(folder: Path) -> None:
             bandit.add_arms(["a3", gone])
     with Bandit.open(folder) as bandit:
         assert bandit.snapshot.arms.removed == tuple(bandit.snapshot.arms.find(["a3"]).tolist())
-        assert [entry["kind"] for entry in bandit.folder.history()][-3:] == ["arms removed", "arms added", "arms returned"]
+        assert [entry["kind"] for entry in bandit.folder.history()][-3:] == [
+            "arms removed",
+            "arms added",
+            "arms returned",
+        ]
 
 
 @pytest.mark.parametrize("learner", ["treetop", "paper"])
@@ -67,7 +71,7 @@ def test_arms_are_added_and_removed_while_a_refit_runs(
     usual = Config.of(learner)
     folder = small_bandit(tmp_path / "shop", X, Y, config=settings(learner=usual.learner))
     fitting, go_on = threading.Event(), threading.Event()
-    original = model_changes.next_fit
+    original = promotion.next_fit
 
     def slow(*given: Any) -> Any:
         fitting.set()

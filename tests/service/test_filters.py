@@ -93,8 +93,8 @@ def test_explanations_name_the_categories(shop: Running) -> None:
 def test_arms_come_with_categories_and_attributes_and_return(shop: Running) -> None:
     added = shop.post("/v1/arms", {"add": ["new"], "categories": ["dept 1 > shelf 4"], "attributes": {"price": [7777]}})
     assert added.status == 200, added.json
-    for _ in range(4):
-        assert [slot["arm"] for slot in decide(shop, where={"price": 7777}).json["slots"]] == ["new"]
+    shop.wait_for(lambda: all(decide(shop, where={"price": 7777}).status == 200 for _ in range(4)))  # in both workers
+    assert [slot["arm"] for slot in decide(shop, where={"price": 7777}).json["slots"]] == ["new"]
     assert shop.post("/v1/arms", {"remove": ["new"]}).json["removed"] == 1
     shop.wait_for(lambda: all(decide(shop, where={"price": 7777}).status == 422 for _ in range(4)))
     assert shop.post("/v1/arms", {"add": ["new"]}).json["removed"] == 0

@@ -31,7 +31,7 @@ class ArmFilter:
     `name` is empty if the request listed none. Otherwise it is + (only the `listed` arms) or - (all but those) and a
     digest of them: whatever is removed later, a list is stored once. With conditions it is ? and then, as JSON, these,
     how many bytes of attributes.bin say which arms meet them, and the name of the list. `conditions` are those of the
-    request, as text. `removals` is how many arms had been removed or had returned.
+    request as text, behind the + or - of its list. `removals` is how many arms had been removed or had returned.
     """
 
     eligible: Eligible = EVERY_ARM
@@ -43,7 +43,7 @@ class ArmFilter:
     @property
     def asked(self) -> str:
         """What the request asked for, but for the arms that it listed: + or - or nothing, and its conditions."""
-        return (self.name[:1] if not self.conditions else list_name(self.name)[:1]) + self.conditions
+        return self.conditions or self.name[:1]
 
     def sets(self) -> dict[str, Ints]:
         """The listed arms by their name, which the log stores with an event of this filter."""
@@ -109,21 +109,13 @@ def conditional_filter(
     """
     tree = filters.tree
     conditions = canonical_where(where)
-    named = f'{{"at":{filters.table.size},"listed":"{digest_name(kind, listed)}","where":{conditions}}}'
+    name = digest_name(kind, listed)
+    named = f'{{"at":{filters.table.size},"listed":"{name}","where":{conditions}}}'
     known = listed[listed < tree.n_arms]  # the model may be older than the arm index
     places = np.sort(tree.position_of[known])
     only, banned = (places, NO_ARMS) if kind == ONLY else (None, places)
     eligible = filters.eligible(where, default.eligible.mask, only, banned)
-    return ArmFilter(eligible, f"?{named}", listed, default.removals, conditions)
-
-
-def list_name(name: str) -> str:
-    """The name of the list in a filter's name; empty if it listed no arms.
-
-    >>> list_name("+ab"), list_name('?{"at":0,"listed":"-cd","where":{}}')
-    ('+ab', '-cd')
-    """
-    return str(json.loads(name[1:])["listed"]) if name.startswith("?") else name
+    return ArmFilter(eligible, f"?{named}", listed, default.removals, name[:1] + conditions)
 
 
 def _eligible(tree: Tree, kind: int, listed: Ints, is_removed: Bools) -> Eligible:

@@ -320,9 +320,10 @@ class Bandit(ArmChanges, ModelChanges):
         return snapshot.explain(snapshot.bounded(self.row(x)), snapshot.arm_filter(eligible, exclude, where))
 
     def reward(self, event_id: str | int, rewards: Mapping[ArmId, float]) -> None:
-        """Stores rewards in [0, 1] for arms of an event: all of them or none. Sending the same again changes nothing.
+        """Stores rewards for arms of an event: all of them or none. Sending the same again changes nothing.
 
-        Raises UnknownEvent, UnknownArm, ArmNotShown, or RewardConflict if another reward is stored.
+        They lie in [0, 1], or in [low, high] of the settings. Raises UnknownEvent, UnknownArm, ArmNotShown, or
+        RewardConflict if another reward is stored.
         """
         name = event_name(event_id)
         records = self.reward_records(name, rewards)
@@ -341,7 +342,8 @@ class Bandit(ArmChanges, ModelChanges):
             raise ValueError("there are no rewards in it")
         now = time.time()
         arms = self.snapshot.arms.find(rewards).tolist()
-        values = [check_float(f"reward of arm {arm!r}", value, 0, 1) for arm, value in rewards.items()]
+        limits = self.config.rewards.limits
+        values = [check_float(f"reward of arm {arm!r}", value, *limits) for arm, value in rewards.items()]
         if len(set(arms)) < len(arms):
             twice = next(arm for i, arm in enumerate(arms) if arm in arms[:i])
             raise ValueError(f"arm {self.snapshot.arms.ids[twice]!r} is in it twice")
@@ -360,6 +362,8 @@ class Bandit(ArmChanges, ModelChanges):
         Raises ValueError if the model is not kept any more.
         """
         event = self.event(event_id).event
+        if not event.model:
+            raise ValueError(f"event {event.event_id!r} was imported: another system decided it")
         if event.model not in self.folder.models():
             kept = ", ".join(self.folder.models())
             raise ValueError(f"event {event.event_id!r} was decided by model {event.model}; kept are {kept}")

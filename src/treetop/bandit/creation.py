@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from treetop.arrays import Matrix, as_rows
+from treetop.arrays import Matrix, Rows, as_rows
 from treetop.bandit.arm_index import ArmIndex, line_added
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import CONFIG, Config, TreeConfig, config_text
@@ -75,7 +75,9 @@ def create_folder(
     if (shown := catalogue.vectors if X is None else X) is not None:
         first = replace(first, feature_scale=feature_scale(as_rows(shown, first.n_features)))
     samples = _label_samples(first, X, Y, config)
-    if samples is not None and first.n_seen == 0:
+    if samples is None and model is None and catalogue.vectors is None and config.learner.uses_label_samples:
+        samples = _no_labels(first.n_features)  # with them, rounds teach routing, which is open everywhere
+    elif samples is not None and first.n_seen == 0:
         first = initial_fit(first, config.learner.make_learner(samples))
     config = replace(config, learner=replace(config.learner, label_samples=samples is not None))
     _write(folder, Contents(config, first, arms, names, samples, catalogue.records()))
@@ -136,6 +138,11 @@ def _label_samples(model: Model, X: Matrix | None, Y: Matrix | None, config: Con
     if X is None or Y is None or not config.learner.uses_label_samples:
         return None
     return LabelSamples.of(model.tree, as_rows(X, model.n_features), Y, beam=config.policy.beam)
+
+
+def _no_labels(n_features: int) -> LabelSamples:
+    nothing, ints, floats = np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(0)
+    return LabelSamples(Rows(np.zeros(1, np.int64), ints, nothing, n_features), ints, ints, nothing, floats, floats)
 
 
 def check_new(folder: Path) -> None:

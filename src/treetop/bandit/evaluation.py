@@ -137,7 +137,7 @@ def judge_log(
     for chunk in log.log.entries(summary, CHUNK):
         done += len(chunk)
         new = [entry for entry in chunk if begin <= entry.stored.event.time < end]
-        for batch in batches(new, log.vocabulary.columns, overdue, rewards.default_reward):
+        for batch in batches(new, log.vocabulary.columns, overdue, rewards.default_reward, rewards.limits):
             served += reading.judge(batch)
         if effort.progress is not None:
             effort.progress(done, max(total, done))

@@ -39,8 +39,9 @@ class ModelChanges:
         """Fits a new model on all feedback in the log and makes it current. Decisions go on with the old one meanwhile.
 
         Arms that are added or removed while it runs are in the new model too. `counted_from` is for a refit that is due
-        by the schedule: the time that this counted from, so that the refit does not undo a rollback that came since. Raises FolderInUse if another refit runs, NothingToLearn,
-        InvalidModel, ModelPinned, or ModelSuperseded if a rollback came in between; then nothing has changed.
+        by the schedule: the time that this counted from, so that the refit does not undo a rollback that came since.
+        Raises FolderInUse if another refit runs, NothingToLearn, InvalidModel, ModelPinned, or ModelSuperseded if a
+        rollback came in between; then nothing has changed.
         """
         with self.folder.refit_lock(REFIT_LOCK_TIMEOUT):
             self.refresh()

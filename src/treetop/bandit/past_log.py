@@ -36,8 +36,8 @@ class PastColumns:
     """Which columns of a past log are what.
 
     `item` is the id of what was shown, `reward` what it brought (empty: not observed), `propensity` the chance that it
-    had (empty: unknown), `position` its place, from 1 on, `event` what the rows of one decision share, `time` when it was
-    (seconds since 1970, or a date), `context` a mapping of features, or the row of its vector where there are vectors.
+    had (empty: unknown), `position` its place, from 1 on, `event` what the rows of one decision share, `time` when
+    it was (seconds since 1970, or a date), `context` a mapping of features, or the row of its vector.
     `features` are columns that are features: of the same name if they hold numbers, and `column=value` if text.
 
     >>> PastColumns.of("item=sku,reward=clicked").reward
@@ -96,7 +96,9 @@ class PastReader:
         features = self.bandit.snapshot.model.n_features
         if self.vectors is not None:
             if self.columns.context is None or self.columns.features:
-                raise ValueError("contexts in a file need context=COLUMN, which says what row each has, and no features")
+                raise ValueError(
+                    "contexts in a file need context=COLUMN, which says what row each has, and no features"
+                )
             if self.vectors.ndim != 2 or self.vectors.shape[1] != features:
                 raise ValueError(f"contexts of shape {self.vectors.shape}; the bandit's have {features} features")
         self.digest = ""
@@ -242,7 +244,9 @@ class PastReader:
                     return self.bandit.row(given)
             named = {name: value for name in c.features if (value := row.values[name]) is not None}
             named |= given or {}
-            found.unknown_features += sum(name not in self.bandit.vocabulary.index for name in map(_feature, named.items()))
+            found.unknown_features += sum(
+                name not in self.bandit.vocabulary.index for name in map(_feature, named.items())
+            )
             return self.bandit.row({_feature(pair): _value(pair[1]) for pair in named.items()})
         except (ValueError, TypeError) as error:
             raise ValueError(f"{row.where}: {error}") from None

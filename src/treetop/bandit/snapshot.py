@@ -206,7 +206,7 @@ class Snapshot:
     def explain_logged(self, event: Event, arm_filter: ArmFilter) -> Explanation:
         """Every effective arm that a logged decision could choose from, by its `logged_filter`; the snapshot must have
         its model."""
-        policy = PolicyConfig(**json.loads(event.policy)).make_policy()
+        policy = logged_policy(event.policy).make_policy()
         return policy.explain(self.model, logged_row(event, self.model), arm_filter.eligible)
 
 
@@ -226,6 +226,16 @@ def request_digest(row: Rows, k: int | None, explore: int | None, arm_filter: Ar
     return hashlib.blake2b(b"".join(parts), digest_size=DIGEST_BYTES).digest()
 
 
+def logged_policy(text: str) -> PolicyConfig:
+    """The settings under which the log keeps a decision; of one that another system made, as many slots as it had.
+
+    >>> logged_policy('{"k": 3, "explore": 1}').k, logged_policy('{"imported": true, "positions": [1, 3]}').k
+    (3, 2)
+    """
+    said = json.loads(text)
+    return PolicyConfig(len(said["positions"]), 0) if "imported" in said else PolicyConfig(**said)
+
+
 def replayed_decision(event: Event, model: Model, arms: ArmIndex, find_set: FindSet) -> Decision:
     """A logged decision computed again from its model, with the settings, context and arms of its time.
 
@@ -243,7 +253,7 @@ def replayed_decision(event: Event, model: Model, arms: ArmIndex, find_set: Find
     """
     arm_filter = logged_filter(event, model.tree, arms, find_set)
     arm_filter.check_any(model.n_arms)
-    policy = PolicyConfig(**json.loads(event.policy)).make_policy()
+    policy = logged_policy(event.policy).make_policy()
     return policy.decide(model, logged_row(event, model), event.event_id, arm_filter.eligible)
 
 

@@ -9,7 +9,6 @@ named sets an arm must be in all.
 from __future__ import annotations
 
 import bisect
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -60,7 +59,7 @@ class ColumnIndex:
     def _equal(self, name: str, value: object) -> tuple[int, int]:
         column = self.column
         value = value.item() if isinstance(value, np.generic) else value
-        if column.kind == NUMBER and isinstance(value, int | float):
+        if column.kind == NUMBER and isinstance(value, int | float) and abs(value) < np.inf:
             return self._between(float(value), float(value))
         if column.kind == FLAG and isinstance(value, bool):
             return self._between(int(value), int(value))
@@ -88,7 +87,8 @@ class ColumnIndex:
                 equal = self.ranges(name, value if isinstance(value, list | tuple) else [value])
                 found = _both(found, (equal if operator == "==" else _others(equal, len(self.keys))).tolist())
                 continue
-            if self.column.kind != NUMBER or isinstance(value, bool) or not isinstance(value, int | float):
+            is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < np.inf
+            if self.column.kind != NUMBER or not is_number:
                 kind = self.column.kind
                 raise ValueError(f"{name!r} {operator} {value!r}: only numbers have an order; it is a {kind}")
             side = "right" if operator in ("<=", ">") else "left"
@@ -129,22 +129,19 @@ def canonical_where(where: Where) -> str:
     """
     if not isinstance(where, Mapping):
         raise TypeError(f"where is a mapping of attributes to conditions, not {where!r}")
+    import msgspec  # here, because `import treetop` loads none of what serves
+
     try:
-        return CANONICAL.encode(where)
+        return msgspec.json.encode(where, enc_hook=_plain, order="sorted").decode()
     except (TypeError, ValueError) as error:
         raise ValueError(f"where cannot be read: {error}") from None
 
 
 def _plain(value: object) -> object:
-    """Numbers of NumPy and sets, as JSON has them."""
+    """Numbers of NumPy, as JSON has them."""
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, set | frozenset):
-        return sorted(value)
     raise TypeError(f"{value!r} is not a value that an attribute may have")
-
-
-CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
 
 
 class Filters:

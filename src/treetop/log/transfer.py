@@ -17,7 +17,18 @@ import numpy as np
 
 from treetop.arrays import INT32_MAX, Float32s, Floats, Int64s, as_float32s, as_indices, check_float, check_int
 from treetop.log.base import Log
-from treetop.log.records import Counts, Entry, Event, LogSummary, Mark, Owner, Restored, StoredEvent, check_event
+from treetop.log.records import (
+    LARGEST_REWARD,
+    Counts,
+    Entry,
+    Event,
+    LogSummary,
+    Mark,
+    Owner,
+    Restored,
+    StoredEvent,
+    check_event,
+)
 
 FORMAT, VERSION = "treetop-log", 4
 READABLE = (3, 4)  # 3 has no keys
@@ -209,7 +220,7 @@ def _rewards(r: Record, k: int) -> tuple[Floats, Floats, Int64s]:
         value, time, position = found
         if value is not None and time is not None and position is not None:
             rewards[slot], times[slot] = (
-                check_float("reward", value, 0.0, 1.0),
+                check_float("reward", value, -LARGEST_REWARD, LARGEST_REWARD),
                 check_float("reward time", time, -1e15, 1e15),
             )
             positions[slot] = check_int("reward position", position, 1, 2**62)

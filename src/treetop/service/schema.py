@@ -68,10 +68,10 @@ class DecideRequest(Strict):
 
 
 class RewardRequest(Strict):
-    """Rewards in [0, 1] by arm: all of them are stored, or none."""
+    """Rewards by arm, in [0, 1] or in [low, high] of the settings: all of them are stored, or none."""
 
     event_id: EventId
-    rewards: Annotated[dict[str, Annotated[float, Meta(ge=0, le=1)]], Meta(min_length=1)]
+    rewards: Annotated[dict[str, float], Meta(min_length=1)]
 
 
 class RewardAnswer(Struct):
