@@ -16,6 +16,7 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from treetop.arrays import check_float
 from treetop.bandit.bandit import Bandit
+from treetop.bandit.config import CONFIG, read_config
 from treetop.bandit.folder import CURRENT, LOG, BanditFolder
 from treetop.bandit.ownership import check_owner, claim_log
 from treetop.bandit.past_log import ROLES, PastColumns, import_past
@@ -143,7 +144,8 @@ def import_(
             found = import_log(opened, file, progress)
         else:
             claim_log(folder, opened)
-            found = import_log(opened, file, progress, lambda owner: check_owner(folder, owner, str(file)))
+            limits = read_config(folder.path / CONFIG).rewards.limits
+            found = import_log(opened, file, progress, lambda owner: check_owner(folder, owner, str(file)), limits)
     if as_json:
         print(json.dumps(asdict(found)))
     else:
