@@ -11,8 +11,8 @@ from helpers.flaky import OK, Flaky, refusal, serving
 from helpers.running import running
 
 import treetop
-from treetop import async_client, client
 from treetop.bandit.config import Config, TreeConfig
+from treetop.client import asynchronous, blocking
 from treetop.errors import ServiceUnreachable
 
 
@@ -37,7 +37,7 @@ def test_it_waits_as_long_as_it_was_asked_to(flaky: Flaky) -> None:
     slept: list[float] = []
     flaky.plan = [refusal(503, **{"Retry-After": "7"}), OK]
     with pytest.MonkeyPatch.context() as patch, treetop.Client(flaky.url, pause=0.001) as client:
-        patch.setattr("treetop.client.time.sleep", slept.append)
+        patch.setattr("treetop.client.blocking.time.sleep", slept.append)
         client.decide({"f": 1.0})
     assert slept == [7.0]
 
@@ -104,7 +104,7 @@ def test_the_examples_of_the_docstrings(tmp_path: Path) -> None:
     small = Config(tree=TreeConfig(max_leaf=2))
     treetop.Bandit.create(tmp_path / "tea", arms, X, X, features=features, config=small).close()
     with running(tmp_path / "tea") as service:
-        for module, least in ((client, 13), (async_client, 8)):
+        for module, least in ((blocking, 13), (asynchronous, 8)):
             found = doctest.testmod(module, extraglobs={"url": service.url}, optionflags=doctest.ELLIPSIS)
             assert found.attempted >= least
             assert found.failed == 0

@@ -34,7 +34,6 @@ ORDER = [
     "bandit",
     "bridges",
     "client",
-    "async_client",
     "demo",
     "service",
     "bench",

@@ -174,12 +174,12 @@ def test_whatever_a_public_function_takes_or_returns_can_be_named(name: str) -> 
 
 
 @pytest.mark.parametrize("name", sorted(set(PUBLIC) - RECEIVED))
-def test_public_functions_have_at_most_seven_parameters(name: str) -> None:
+def test_public_functions_have_at_most_eight_parameters(name: str) -> None:
     """Records are made by field names; everything that one calls with arguments has few."""
     for part in public_parts(getattr(treetop, name)):
         if inspect.isfunction(part):
             count = len([p for p in inspect.signature(part).parameters if p not in ("self", "cls")])
-            assert count <= 7, f"{name}: {part.__name__} has {count} parameters"
+            assert count <= 8, f"{name}: {part.__name__} has {count} parameters"
 
 
 # Examples of commands are in --help, which the tests of the command line ask for; service and benches have none.

@@ -86,7 +86,7 @@ struct Allowed {
                 throw std::invalid_argument("eligible lists do not fit: row " + std::to_string(i));
             const Eligible allowed = (*this)[i];
             check_list(allowed.positions, tree);
-            if (allowed.count(0, static_cast<std::int32_t>(tree.arms())) == 0)
+            if (!allowed.any_below(0, 0, static_cast<std::int32_t>(tree.arms())))
                 throw std::invalid_argument("row " + std::to_string(i) + ": none of the " +
                                             std::to_string(tree.arms()) + " arms is eligible");
         }

@@ -1,12 +1,17 @@
 // Parts of the serving layout, for Python: prepared masks, checksums, instruction sets.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "attribute_index.hpp"
 #include "eligible.hpp"
 #include "index.hpp"
 #include "python.hpp"
@@ -40,9 +45,72 @@ void make_mask(Mask* self, In<std::int32_t> begin, In<std::int32_t> end, In<std:
     new (self) Mask(static_cast<std::size_t>(arms), view(begin), view(end), view(positions), listed);
 }
 
-std::int32_t below(const Mask& mask, std::int32_t node) {
+void check_positions(std::span<const std::int32_t> positions, std::size_t arms) {
+    for (const std::int32_t p : positions)
+        if (p < 0 || static_cast<std::size_t>(p) >= arms)
+            throw std::invalid_argument("position " + std::to_string(p) + " is outside [0, " + std::to_string(arms) +
+                                        ")");
+}
+
+void make_sorted(SortedPositions* self, In<std::int32_t> order, In<std::int64_t> cuts, std::int64_t arms) {
+    within<std::int64_t>("arms", arms, 1, max_int);
+    check_positions(view(order), static_cast<std::size_t>(arms));
+    std::int64_t last = 0;
+    for (const std::int64_t cut : view(cuts)) {
+        within<std::int64_t>("cut", cut, last + 1, static_cast<std::int64_t>(order.size()));
+        last = cut;
+    }
+    new (self) SortedPositions(static_cast<std::size_t>(arms), view(order), view(cuts));
+}
+
+Mask make_filtered(std::int64_t arms, std::int64_t nodes,
+                   const std::vector<std::pair<const SortedPositions*, In<std::int64_t>>>& conditions, const Mask* base,
+                   std::optional<In<std::int32_t>> only, In<std::int32_t> banned) {
+    within<std::int64_t>("arms", arms, 1, max_int);
+    within<std::int64_t>("nodes", nodes, 1, max_int);
+    const auto all = static_cast<std::size_t>(arms);
+    std::vector<Condition> checked;
+    for (const auto& [sorted, ranges] : conditions) {
+        if (sorted->arms() != all || ranges.size() % 2 != 0)
+            throw std::invalid_argument("a condition for " + std::to_string(sorted->arms()) + " arms with " +
+                                        std::to_string(ranges.size()) + " ends of ranges; there are " +
+                                        std::to_string(all) + " arms");
+        std::int64_t last = 0;
+        for (const std::int64_t end : view(ranges)) {
+            within<std::int64_t>("end of a range", end, last, static_cast<std::int64_t>(sorted->size()));
+            last = end;
+        }
+        checked.push_back({sorted, view(ranges)});
+    }
+    if (base && base->arms() != all)
+        throw std::invalid_argument("the mask is for " + std::to_string(base->arms()) + " arms, not " +
+                                    std::to_string(all));
+    const std::span<const std::int32_t> wanted = only ? view(*only) : std::span<const std::int32_t>{};
+    check_positions(wanted, all);
+    check_positions(view(banned), all);
+    const BriefRelease released;
+    return filtered(all, static_cast<std::size_t>(nodes), checked, base, only ? &wanted : nullptr, view(banned));
+}
+
+std::int32_t below(const Mask& mask, std::int32_t node, std::int32_t begin, std::int32_t end) {
     within("node", node, 0, static_cast<std::int32_t>(mask.nodes()) - 1);
-    return mask.below(node);
+    within("end", end, 0, static_cast<std::int32_t>(mask.arms()));
+    within("begin", begin, 0, end);
+    return mask.below(node, begin, end);
+}
+
+std::int32_t count(const Mask& mask, std::int32_t begin, std::int32_t end) {
+    within("end", end, 0, static_cast<std::int32_t>(mask.arms()));
+    within("begin", begin, 0, end);
+    return mask.count(begin, end);
+}
+
+Out<std::int32_t> positions_of(const Mask& mask) {
+    std::vector<std::int32_t> out;
+    out.reserve(static_cast<std::size_t>(mask.total()));
+    const Eligible all{Eligible::Kind::mask, {}, &mask};
+    all.each(0, static_cast<std::int32_t>(mask.arms()), [&](std::int32_t p) { out.push_back(p); });
+    return pack1(std::move(out));
 }
 
 }  // namespace
@@ -51,7 +119,21 @@ void treetop::bind_layout(nb::module_& m) {
     nb::class_<Mask>(m, "Mask", "A set of positions with counts per node, prepared once for many decisions.")
         .def("__init__", &make_mask, "begin"_a.noconvert(), "end"_a.noconvert(), "positions"_a.noconvert(), "arms"_a,
              "listed"_a)
-        .def("below", &below, "node"_a, "How many eligible arms are below a node.");
+        .def_static("filtered", &make_filtered, "arms"_a, "nodes"_a, "conditions"_a, "base"_a.none(),
+                    "only"_a.noconvert().none(), "banned"_a.noconvert(),
+                    "What meets every condition, for one decision: ranges in the order of attributes, of a mask, of "
+                    "listed positions, without the banned ones.")
+        .def("below", &below, "node"_a, "begin"_a, "end"_a,
+             "How many eligible arms are below a node, which has the positions [begin, end).")
+        .def("count", &count, "begin"_a, "end"_a, "How many eligible positions are in [begin, end).")
+        .def("positions", &positions_of, "The eligible positions, ascending.")
+        .def_prop_ro(
+            "empty", [](const Mask& mask) { return !mask.any(0, static_cast<std::int32_t>(mask.arms())); },
+            "Whether there is no eligible position.")
+        .def_prop_ro("total", &Mask::total, "How many eligible positions there are.");
+    nb::class_<SortedPositions>(m, "SortedPositions", "Positions in the order of an attribute's values.")
+        .def("__init__", &make_sorted, "order"_a.noconvert(), "cuts"_a.noconvert(), "arms"_a)
+        .def("__len__", &SortedPositions::size);
     m.attr("LAYOUT_VERSION") = Header::current;
     m.def(
         "crc32",

@@ -9,65 +9,113 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "machine.hpp"
 
 namespace treetop {
 
-// One bit per position, prepared once for any number of decisions: counts per node, and per 512 positions for the rest.
+// How many bits of these words are set.
+#ifdef TREETOP_X86
+__attribute__((target("popcnt"))) inline std::uint32_t count_by_popcnt(std::span<const std::uint64_t> words) {
+    std::uint32_t sum = 0;
+    for (const std::uint64_t word : words) sum += static_cast<std::uint32_t>(__builtin_popcountll(word));
+    return sum;
+}
+#endif
+
+inline std::uint32_t count_bits(std::span<const std::uint64_t> words) {
+#ifdef TREETOP_X86
+    if (words.size() > 4 && __builtin_cpu_supports("popcnt")) return count_by_popcnt(words);
+#endif
+    std::uint32_t sum = 0;
+    for (const std::uint64_t word : words) sum += static_cast<std::uint32_t>(std::popcount(word));
+    return sum;
+}
+
+// One bit per position. Prepared for many decisions it has counts per word and per node. For a single decision nothing
+// is counted but what is asked for: the search asks whether there is any arm below a node, and finds one soon.
 class Mask {
 public:
     Mask(std::size_t arms, std::span<const std::int32_t> begin, std::span<const std::int32_t> end,
          std::span<const std::int32_t> positions, bool listed)
-        : arms_(arms), bits_(arms / 64 + 1, 0), before_(bits_.size() / stride + 2, 0), below_(begin.size()) {
+        : arms_(arms), nodes_(begin.size()), bits_(arms / 64 + 1, 0), below_(begin.size()) {
         if (!listed)
             for (std::size_t p = 0; p < arms; ++p) bits_[p / 64] |= std::uint64_t{1} << (p % 64);
         for (const std::int32_t p : positions) bits_[p / 64] ^= std::uint64_t{1} << (p % 64);
-        std::uint32_t sum = 0;
-        for (std::size_t w = 0; w < bits_.size(); ++w) {
-            if (w % stride == 0) before_[w / stride] = sum;
-            sum += static_cast<std::uint32_t>(std::popcount(bits_[w]));
-        }
-        for (std::size_t b = (bits_.size() - 1) / stride + 1; b < before_.size(); ++b) before_[b] = sum;
+        before_.reserve(bits_.size() + 1);
+        before_.push_back(0);
+        for (const std::uint64_t word : bits_)
+            before_.push_back(before_.back() + static_cast<std::uint32_t>(std::popcount(word)));
         for (std::size_t node = 0; node < begin.size(); ++node) below_[node] = count(begin[node], end[node]);
     }
+    // From bits, of which those from `arms` on are not set.
+    Mask(std::size_t arms, std::size_t nodes, std::vector<std::uint64_t> bits)
+        : arms_(arms), nodes_(nodes), bits_(std::move(bits)) {}
 
     std::size_t arms() const { return arms_; }
-    std::size_t nodes() const { return below_.size(); }
-    std::int32_t below(std::int32_t node) const { return below_[node]; }
+    std::size_t nodes() const { return nodes_; }
+    std::int32_t total() const { return count(0, static_cast<std::int32_t>(arms_)); }
+    bool counted() const { return !below_.empty(); }
+    // For a node with the positions [begin, end) below it.
+    std::int32_t below(std::int32_t node, std::int32_t begin, std::int32_t end) const {
+        return below_.empty() ? count(begin, end) : below_[node];
+    }
     std::uint64_t word(std::size_t w) const { return bits_[w]; }
+    // Whether there is an eligible position in [begin, end).
+    bool any(std::int32_t begin, std::int32_t end) const {
+        if (begin >= end) return false;
+        const std::size_t first = static_cast<std::size_t>(begin) / 64, last = static_cast<std::size_t>(end - 1) / 64;
+        if (first == last) return (bits_[first] & from(begin) & up_to(end)) != 0;
+        if ((bits_[first] & from(begin)) != 0) return true;
+        for (std::size_t w = first + 1; w < last; ++w)
+            if (bits_[w] != 0) return true;
+        return (bits_[last] & up_to(end)) != 0;
+    }
     std::int32_t count(std::int32_t begin, std::int32_t end) const {
-        return static_cast<std::int32_t>(rank(end) - rank(begin));
+        if (begin >= end) return 0;
+        if (!before_.empty()) return static_cast<std::int32_t>(rank(end) - rank(begin));
+        const std::size_t first = static_cast<std::size_t>(begin) / 64, last = static_cast<std::size_t>(end - 1) / 64;
+        if (first == last) return std::popcount(bits_[first] & from(begin) & up_to(end));
+        const auto between = std::span(bits_).subspan(first + 1, last - first - 1);
+        return static_cast<std::int32_t>(count_bits(between)) + std::popcount(bits_[first] & from(begin)) +
+               std::popcount(bits_[last] & up_to(end));
     }
     // The j-th eligible position at or after `begin`; there must be one.
     std::int32_t pick(std::int32_t begin, std::int32_t j) const {
-        std::uint32_t wanted = rank(begin) + static_cast<std::uint32_t>(j);
-        const auto block = std::upper_bound(before_.begin(), before_.end(), wanted) - before_.begin() - 1;
-        wanted -= before_[block];
-        std::size_t w = static_cast<std::size_t>(block) * stride;
-        for (; wanted >= static_cast<std::uint32_t>(std::popcount(bits_[w])); ++w)
-            wanted -= static_cast<std::uint32_t>(std::popcount(bits_[w]));
-        std::uint64_t word = bits_[w];
+        auto wanted = static_cast<std::uint32_t>(j);
+        std::size_t w = static_cast<std::size_t>(begin) / 64;
+        std::uint64_t word = bits_[w] & from(begin);
+        if (!before_.empty() && wanted >= static_cast<std::uint32_t>(std::popcount(word))) {
+            wanted += rank(begin);
+            w = static_cast<std::size_t>(std::upper_bound(before_.begin(), before_.end(), wanted) - before_.begin()) -
+                1;
+            wanted -= before_[w];
+            word = bits_[w];
+        }
+        for (std::uint32_t here; wanted >= (here = static_cast<std::uint32_t>(std::popcount(word))); word = bits_[++w])
+            wanted -= here;
         for (; wanted > 0; --wanted) word &= word - 1;
         return static_cast<std::int32_t>(w * 64) + std::countr_zero(word);
     }
 
 private:
-    static constexpr std::size_t stride = 8;
+    // The bits of a word at and after a position; those before one that is the end of a range.
+    static std::uint64_t from(std::int32_t begin) { return ~std::uint64_t{0} << (begin % 64); }
+    static std::uint64_t up_to(std::int32_t end) { return ~std::uint64_t{0} >> (63 - (end - 1) % 64); }
 
     // Eligible positions before `position`.
     std::uint32_t rank(std::int32_t position) const {
         const std::size_t last = static_cast<std::size_t>(position) / 64;
-        std::uint32_t sum = before_[last / stride];
-        for (std::size_t w = last / stride * stride; w < last; ++w)
-            sum += static_cast<std::uint32_t>(std::popcount(bits_[w]));
         const std::uint64_t low = (std::uint64_t{1} << (position % 64)) - 1;
-        return sum + static_cast<std::uint32_t>(std::popcount(bits_[last] & low));
+        return before_[last] + static_cast<std::uint32_t>(std::popcount(bits_[last] & low));
     }
 
-    std::size_t arms_;
+    std::size_t arms_, nodes_;
     std::vector<std::uint64_t> bits_;
-    std::vector<std::uint32_t> before_;  // eligible positions before every stride of words
-    std::vector<std::int32_t> below_;    // eligible arms below every node
+    std::vector<std::uint32_t> before_;  // eligible positions before every word, and all of them; empty: not counted
+    std::vector<std::int32_t> below_;    // eligible arms below every node; empty: not counted
 };
 
 // The lists are sorted, so that counting and picking below a node cost a binary search and nothing is prepared per
@@ -87,9 +135,14 @@ struct Eligible {
         const auto listed = static_cast<std::int32_t>(rank(end) - rank(begin));
         return kind == Kind::only ? listed : end - begin - listed;
     }
-    // The same for a node with these positions below it.
+    // Whether there is any below a node with these positions.
+    bool any_below(std::int32_t node, std::int32_t begin, std::int32_t end) const {
+        if (kind == Kind::mask) return mask->counted() ? mask->below(node, begin, end) > 0 : mask->any(begin, end);
+        return count(begin, end) > 0;
+    }
+    // How many.
     std::int32_t below(std::int32_t node, std::int32_t begin, std::int32_t end) const {
-        return kind == Kind::mask ? mask->below(node) : count(begin, end);
+        return kind == Kind::mask ? mask->below(node, begin, end) : count(begin, end);
     }
     // The j-th eligible position of [begin, end).
     std::int32_t pick(std::int32_t begin, std::int32_t end, std::int32_t j) const {

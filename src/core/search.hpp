@@ -165,7 +165,7 @@ private:
             for (std::int32_t place = parent.child; place < parent.child + parent.children; ++place) {
                 const Node& child = nodes[place];
                 const float route = *routes++, reward = *rewards++;
-                if (eligible.below(child.id, child.begin, child.end) == 0) continue;
+                if (!eligible.any_below(child.id, child.begin, child.end)) continue;
                 if (child.chunk >= 0) prefetch(&model_.index.entries[child.chunk]);
                 const double own = log_route(child.id, route);
                 // A node's nearness by the owner's measure is all that there is to know: it does not add up.

@@ -7,7 +7,6 @@ docs/design.md is the map. Whatever a public function takes or returns can be na
 
 from treetop._version import __version__ as __version__
 from treetop.arrays import Fitted, Rows
-from treetop.async_client import AsyncClient
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.candidates import CandidatePolicy
@@ -26,7 +25,7 @@ from treetop.bandit.config import (
 from treetop.bandit.evaluation import Evaluation, evaluate
 from treetop.bandit.policy_search import PolicySearch, search_policies
 from treetop.bandit.results import RefitResult, ServedDecision, ServedSlot
-from treetop.client import Client
+from treetop.client import AsyncClient, Client
 from treetop.data.datasets import Dataset, Stream, load
 from treetop.data.presets import Preset
 from treetop.effort import Effort

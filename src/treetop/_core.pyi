@@ -41,8 +41,37 @@ class Mask:
 
     def __init__(self, begin: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], end: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arms: int, listed: bool) -> None: ...
 
-    def below(self, node: int) -> int:
-        """How many eligible arms are below a node."""
+    @staticmethod
+    def filtered(arms: int, nodes: int, conditions: Sequence[tuple[SortedPositions, Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]]], base: Mask | None, only: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, banned: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Mask:
+        """
+        What meets every condition, for one decision: ranges in the order of attributes, of a mask, of listed positions, without the banned ones.
+        """
+
+    def below(self, node: int, begin: int, end: int) -> int:
+        """
+        How many eligible arms are below a node, which has the positions [begin, end).
+        """
+
+    def count(self, begin: int, end: int) -> int:
+        """How many eligible positions are in [begin, end)."""
+
+    def positions(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')]:
+        """The eligible positions, ascending."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no eligible position."""
+
+    @property
+    def total(self) -> int:
+        """How many eligible positions there are."""
+
+class SortedPositions:
+    """Positions in the order of an attribute's values."""
+
+    def __init__(self, order: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], cuts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arms: int) -> None: ...
+
+    def __len__(self) -> int: ...
 
 LAYOUT_VERSION: int = 3
 

@@ -123,7 +123,7 @@ def test_what_fails_before_leaves_the_old_model_alone(folder: Path, monkeypatch:
 def test_a_rollback_to_the_current_model_drops_a_refit_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Bandit.open(folder) as bandit, Bandit.open(folder) as other:
         bandit.decide(X[0], event_id="x")
-        monkeypatch.setattr("treetop.bandit.bandit.validate", lambda *given: other.roll_back("000000"))
+        monkeypatch.setattr("treetop.bandit.model_changes.validate", lambda *given: other.roll_back("000000"))
         with pytest.raises(ModelSuperseded):
             bandit.refit()
         assert bandit.folder.state().model == "000000"

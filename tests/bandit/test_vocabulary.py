@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treetop import _core
-from treetop.bandit.arm_index import ArmIndex, line_added, line_removed
+from treetop.bandit.arm_index import ArmIndex, line_added, line_changed
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.vocabulary import Vocabulary
 from treetop.errors import UnknownFeature
@@ -54,9 +54,9 @@ def test_a_strict_vocabulary_says_which_name_it_does_not_know() -> None:
 
 
 def test_the_arm_index_reads_what_it_wrote() -> None:
-    lines = line_added(["tea", 7, "ä"]) + line_removed([1]) + line_added(["x"]) + line_removed([3, 0])
+    lines = line_added(["tea", 7, "ä"]) + line_changed([1]) + line_added(["x"]) + line_changed([3, 0])
     read = ArmIndex.read(lines)
-    assert (read.ids, read.removed) == (("tea", 7, "ä", "x"), (1, 3, 0))
+    assert (read.ids, read.changes, read.removed) == (("tea", 7, "ä", "x"), (1, 3, 0), (0, 1, 3))
     assert read.is_removed.tolist() == [True, True, False, True]
     assert read.removed_after(1).tolist() == [False, True, False, False]
     wrong: list[tuple[Any, type[Exception]]] = [

@@ -149,8 +149,8 @@ def test_bad_arguments_are_refused_before_anything_is_written(log: Log) -> None:
             log.append([good, bad])
     with pytest.raises(TypeError, match="arms of event 'wide' hold int64; int32"):
         log.append([event("wide", arms=np.arange(3) + 2**40)])
-    for value in (-0.1, 1.5, math.nan):
-        with pytest.raises(ValueError, match=r"lie in \[0, 1\]"):
+    for value in (-2e9, 2e9, math.nan):
+        with pytest.raises(ValueError, match="reward is"):
             log.reward([Reward("good", 1, value, 1.0)])
     with pytest.raises(ValueError, match="arm is -1"):
         log.reward([Reward("good", -1, 1.0, 1.0)])
@@ -255,7 +255,7 @@ def test_a_default_reward_counts_once_the_wait_is_over(log: Log) -> None:
     with pytest.raises(ValueError, match="since a mark"):
         log.samples(mark, mark, default=0.0)
     with pytest.raises(ValueError, match="default is 2"):
-        log.samples(mark, default=2.0)
+        log.samples(mark, default=2e9)
 
 
 def test_retention_takes_decisions_with_their_rewards_and_sets(log: Log) -> None:

@@ -26,19 +26,26 @@ def test_a_mask_is_its_list(case: Case, beam: int) -> None:
     kind, positions = case.eligible.kind, case.eligible.positions(tree)
     mask = _core.Mask(begin, end, positions, tree.n_arms, kind == ONLY)
     for node in range(tree.n_nodes):
-        assert mask.below(node) == len(set(tree.arms_below(node)) & case.eligible_arms)
-    ways: Any = (kind, positions, None), (ALL, NOBODY, mask)
-    a, b = (serving.search(*csr(case.x), 4, beam, -1.0, *way) for way in ways)
+        ends = int(begin[node]), int(end[node])
+        assert mask.below(node, *ends) == mask.count(*ends) == len(set(tree.arms_below(node)) & case.eligible_arms)
+    counting = _core.Mask.filtered(tree.n_arms, tree.n_nodes, [], mask, None, NOBODY)  # counts when it is asked
+    ways: Any = (kind, positions, None), (ALL, NOBODY, mask), (ALL, NOBODY, counting)
+    a, b, e = (serving.search(*csr(case.x), 4, beam, -1.0, *way) for way in ways)
     key = np.array([7], np.int64)
-    c, d = (
+    c, d, f = (
         serving.decide(*csr(case.x), key, 4, 2, beam, -1.0, 1, 3.0, kind, listed, ONE_LIST, 1, mask)
         for kind, listed, mask in ways
     )
-    pairs: list[Any] = [*zip(a, b, strict=True), *zip(c, d, strict=True)]
+    pairs: list[Any] = [
+        *zip(a, b, strict=True),
+        *zip(a, e, strict=True),
+        *zip(c, d, strict=True),
+        *zip(c, f, strict=True),
+    ]
     assert all(one.tobytes() == other.tobytes() for one, other in pairs)
-    for node in (n for n in range(tree.n_nodes) if mask.below(n)):
+    for node in (n for n in range(tree.n_nodes) if mask.below(n, int(begin[n]), int(end[n]))):
         for number in range(5):
-            assert serving.arm_below(node, number, 0, *ways[0]) == serving.arm_below(node, number, 0, *ways[1])
+            assert len({serving.arm_below(node, number, 0, *way) for way in ways}) == 1
 
 
 def test_masks_over_many_words() -> None:

@@ -142,7 +142,7 @@ def test_refits_that_cannot_be(folder: Path) -> None:
         assert (none_before.status, none_before.code) == (409, "no_such_model")
         assert service.post("/v1/rollback", {"model": "000009"}).status == 409
         play(service, 5, "a")
-        with Bandit.open(folder) as bandit, bandit.folder.model_lock():
+        with Bandit.open(folder) as bandit, bandit.folder.refit_lock():
             busy = service.post("/v1/refit", {})
             assert (busy.status, busy.code) == (409, "busy")
             assert service.get("/v1/model").json["refit"]["running"] is True

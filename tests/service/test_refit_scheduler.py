@@ -46,7 +46,7 @@ def test_the_schedule_counts_observed_rounds(bandit: Bandit) -> None:
     assert due(refits) == ""
     observe(bandit, 3, "b")
     assert due(refits) == "schedule"
-    with bandit.folder.model_lock():
+    with bandit.folder.refit_lock():
         assert due(refits) == ""  # one at a time
 
 
@@ -132,7 +132,7 @@ def test_a_model_that_is_pinned_while_a_refit_runs_stays(bandit: Bandit, monkeyp
         original(*given)
         bandit.roll_back("000000", pin=True)
 
-    monkeypatch.setattr("treetop.bandit.bandit.validate", pinned_meanwhile)
+    monkeypatch.setattr("treetop.bandit.model_changes.validate", pinned_meanwhile)
     with pytest.raises(ModelPinned):
         bandit.refit()
     assert bandit.folder.models() == ["000000"]

@@ -256,6 +256,9 @@ def test_the_description_names_every_route(shop: Running) -> None:
         "/healthz",
         "/readyz",
         "/metrics",
+        "/v1/attributes",
+        "/v1/catalogue",
+        "/v1/sets/{name}",
     }
     assert set(described["paths"]) == wanted
     assert "ServedDecision" in json.dumps(described["components"])

@@ -1,15 +1,20 @@
-"""Which arms a decision may show: the request's lists without the removed arms, and how the log keeps both."""
+"""Which arms a decision may show: the request's lists and conditions without the removed arms, and how the log keeps
+them."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
 from treetop.arrays import Bools, Ints
 from treetop.bandit.arm_index import ArmIndex
+from treetop.bandit.attributes import AttributeTable
+from treetop.bandit.where import Filters, Where, canonical_where, matching
 from treetop.errors import NoEligibleArm
 from treetop.log.records import Event
 from treetop.policy.eligibility import ALL, EVERY_ARM, EXCEPT, ONLY, Eligible
@@ -24,13 +29,21 @@ class ArmFilter:
     """The arms that a request may see, and how the log keeps them.
 
     `name` is empty if the request listed none. Otherwise it is + (only the `listed` arms) or - (all but those) and a
-    digest of them: whatever is removed later, a list is stored once. `removals` is how many arms had been removed.
+    digest of them: whatever is removed later, a list is stored once. With conditions it is ? and then, as JSON, these,
+    how many bytes of attributes.bin say which arms meet them, and the name of the list. `conditions` are those of the
+    request as text, behind the + or - of its list. `removals` is how many arms had been removed or had returned.
     """
 
     eligible: Eligible = EVERY_ARM
     name: str = ""
     listed: Ints = field(default_factory=lambda: NO_ARMS)
     removals: int = 0
+    conditions: str = ""
+
+    @property
+    def asked(self) -> str:
+        """What the request asked for, but for the arms that it listed: + or - or nothing, and its conditions."""
+        return self.conditions or self.name[:1]
 
     def sets(self) -> dict[str, Ints]:
         """The listed arms by their name, which the log stores with an event of this filter."""
@@ -38,10 +51,7 @@ class ArmFilter:
 
     def check_any(self, n_arms: int) -> None:
         """Raises NoEligibleArm if none of `n_arms` arms passes."""
-        if self.eligible.kind == ALL:
-            return
-        count = len(self.eligible.positions)
-        if count == 0 if self.eligible.kind == ONLY else count == n_arms:
+        if self.eligible.is_empty(n_arms):
             raise NoEligibleArm("none of the arms that the request allows can be shown")
 
 
@@ -53,7 +63,7 @@ def make_filter(
 ) -> ArmFilter:
     """The filter for `listed` arms only (kind ONLY) or for all but those (EXCEPT), always without removed arms.
 
-    `removals` takes only the first so many removals into account, as at the time of a logged decision.
+    `removals` takes only so many removals and returns into account, as at the time of a logged decision.
 
     >>> X = np.eye(4, dtype=np.float32)
     >>> arms = ArmIndex.of(["mint", "rose", "oolong", "sencha"])
@@ -65,15 +75,47 @@ def make_filter(
     >>> make_filter(tree, arms, ONLY, two).name == make_filter(tree, less, ONLY, two).name
     True
     """
-    count = len(arms.removed) if removals is None else removals
+    count = len(arms.changes) if removals is None else removals
     is_removed = arms.is_removed if removals is None else arms.removed_after(removals)
-    name = ""
-    if len(listed) or kind == ONLY:
-        digest = hashlib.blake2b(listed.tobytes(), digest_size=DIGEST_BYTES).hexdigest()
-        name = f"{'+' if kind == ONLY else '-'}{digest}"
-    elif count == 0:
+    name = digest_name(kind, listed)
+    if not name and count == 0:
         return NO_FILTER
     return ArmFilter(_eligible(tree, kind, listed, is_removed), name, listed, count)
+
+
+def digest_name(kind: int, listed: Ints) -> str:
+    """The name of a list of arms; empty if there is none.
+
+    >>> digest_name(ALL, NO_ARMS), digest_name(ONLY, NO_ARMS)[:3]
+    ('', '+ca')
+    """
+    if not len(listed) and kind != ONLY:
+        return ""
+    digest = hashlib.blake2b(listed.tobytes(), digest_size=DIGEST_BYTES).hexdigest()
+    return f"{'+' if kind == ONLY else '-'}{digest}"
+
+
+def conditional_filter(
+    filters: Filters, where: Where, default: ArmFilter, kind: int = ALL, listed: Ints = NO_ARMS
+) -> ArmFilter:
+    """The filter of a request with conditions, and perhaps with a list; `default` is that of one without either.
+
+    >>> from treetop.bandit.attributes import AttributeTable, Column
+    >>> tree = Tree(parents=[-1, 0, 0], leaf_of=[1, 2, 1])
+    >>> filters = Filters(AttributeTable({"price": Column.of([9.5, 20, 30])}), tree)
+    >>> made = conditional_filter(filters, {"price": {"<=": 20}}, NO_FILTER, EXCEPT, np.zeros(1, np.int32))
+    >>> made.eligible.count(3), made.name
+    (1, '?{"at":0,"listed":"-11d2df4e979aa105cf552e9544ebd2b5","where":{"price":{"<=":20}}}')
+    """
+    tree = filters.tree
+    conditions = canonical_where(where)
+    name = digest_name(kind, listed)
+    named = f'{{"at":{filters.table.size},"listed":"{name}","where":{conditions}}}'
+    known = listed[listed < tree.n_arms]  # the model may be older than the arm index
+    places = np.sort(tree.position_of[known])
+    only, banned = (places, NO_ARMS) if kind == ONLY else (None, places)
+    eligible = filters.eligible(where, default.eligible.mask, only, banned)
+    return ArmFilter(eligible, f"?{named}", listed, default.removals, name[:1] + conditions)
 
 
 def _eligible(tree: Tree, kind: int, listed: Ints, is_removed: Bools) -> Eligible:
@@ -86,8 +128,31 @@ def _eligible(tree: Tree, kind: int, listed: Ints, is_removed: Bools) -> Eligibl
     return Eligible(EXCEPT, np.sort(tree.position_of[banned]), arm_at=tree.arm_at)
 
 
-def logged_filter(event: Event, tree: Tree, arms: ArmIndex, find_set: Callable[[str], Ints | None]) -> ArmFilter:
-    """The filter that a logged decision was made with; `find_set` gives the listed arms of a name (Log.eligible_set).
+FindSet: TypeAlias = Callable[[str], Ints | None]
+
+
+@dataclass(frozen=True, eq=False)
+class LoggedSets:
+    """The arms of logged filters by name: lists from the log, conditions by the attributes of their time."""
+
+    listed: FindSet
+    table_at: Callable[[int], AttributeTable]
+    n_arms: int
+
+    def __call__(self, name: str) -> Ints | None:
+        """The arms of a list, or those that a filter with conditions left; None if the log does not have it."""
+        listed = self.listed(name)
+        if not name.startswith("?") or listed is None:
+            return listed
+        said = json.loads(name[1:])
+        found = matching(self.table_at(said["at"]), said["where"], self.n_arms)
+        if said["listed"].startswith("+"):
+            return np.intersect1d(found, listed)
+        return np.setdiff1d(found, listed)
+
+
+def logged_filter(event: Event, tree: Tree, arms: ArmIndex, find_set: FindSet) -> ArmFilter:
+    """The filter that a logged decision was made with; `find_set` gives the arms of a name (LoggedSets).
 
     >>> X = np.eye(4, dtype=np.float32)
     >>> tree, arms = Tree.from_labels(X, X, max_leaf=2), ArmIndex.of(["mint", "rose", "oolong", "sencha"])
@@ -99,7 +164,7 @@ def logged_filter(event: Event, tree: Tree, arms: ArmIndex, find_set: Callable[[
     >>> logged_filter(event, tree, arms, made.sets().get).listed.tolist()
     [0, 3]
     """
-    kind = {"": ALL, "+": ONLY, "-": EXCEPT}.get(event.eligible[:1])
+    kind = {"": ALL, "+": ONLY, "-": EXCEPT, "?": ONLY}.get(event.eligible[:1])
     listed = find_set(event.eligible) if event.eligible else NO_ARMS
     if listed is None or kind is None:
         raise ValueError(f"the set of arms of event {event.event_id!r} is not in the log any more")

@@ -1,6 +1,6 @@
 """The user's arm ids and their dense indices. Knows nothing of models or requests.
 
-An index belongs to one arm for ever. A removed arm keeps its index and is never shown again.
+An index belongs to one arm for ever. A removed arm keeps its index, and has it again if it returns.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def _other_spelling(arm: ArmId) -> ArmId:
 class ArmIndex:
     """Arm ids by dense index. Immutable: `add` and `remove` return a new one.
 
-    `removed` lists the removed indices in the order of their removal. `added` has (first index, epoch) for each batch
-    of arms that was added later, with the epoch of the first model that knows them.
+    `changes` lists the arms that were removed (i) and that returned (~i, that is -1 - i), in order. `added` has (first
+    index, epoch) for each batch of arms that was added later, with the epoch of the first model that knows them.
 
     >>> shop = ArmIndex.of(["tea", "milk", 7])
     >>> shop.find(["milk", "7"])
@@ -65,7 +65,7 @@ class ArmIndex:
     """
 
     ids: tuple[ArmId, ...] = ()
-    removed: tuple[int, ...] = ()
+    changes: tuple[int, ...] = ()
     added: tuple[tuple[int, int], ...] = ()
 
     @classmethod
@@ -74,17 +74,18 @@ class ArmIndex:
 
     @classmethod
     def read(cls, lines: bytes) -> ArmIndex:
-        """Reads the lines of catalogue.jsonl, which `line_added` and `line_removed` write."""
+        """Reads the lines of catalogue.jsonl, which `line_added` and `line_changed` write."""
         ids: list[ArmId] = []
-        removed: list[int] = []
+        changes: list[int] = []
         added: list[tuple[int, int]] = []
         for line in lines.splitlines():
             entry = json.loads(line)
             if "epoch" in entry:
                 added.append((len(ids), entry["epoch"]))
             ids += entry.get("add", ())
-            removed += entry.get("remove", ())
-        return cls(tuple(ids), tuple(removed), tuple(added))
+            changes += entry.get("remove", ())
+            changes += [~index for index in entry.get("return", ())]
+        return cls(tuple(ids), tuple(changes), tuple(added))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -106,13 +107,24 @@ class ArmIndex:
 
     @cached_property
     def is_removed(self) -> Bools:
-        """Whether each arm was removed; shape (n_arms,)."""
-        return self.removed_after(len(self.removed))
+        """Whether each arm is removed; shape (n_arms,)."""
+        return self.removed_after(len(self.changes))
 
-    def removed_after(self, removals: int) -> Bools:
-        """Whether each arm was among the first `removals` removed ones: the state at the time of a logged decision."""
+    @cached_property
+    def removed(self) -> tuple[int, ...]:
+        """The arms that are removed, by index."""
+        return tuple(np.flatnonzero(self.is_removed).tolist())
+
+    def removed_after(self, changes: int) -> Bools:
+        """Whether each arm was removed after the first so many changes: the state at the time of a logged decision.
+
+        >>> shop = ArmIndex.of(["tea", "milk"]).remove(["tea"]).give_back(["tea"])
+        >>> [shop.removed_after(changes).tolist() for changes in range(3)]
+        [[False, False], [True, False], [False, False]]
+        """
         out = np.zeros(len(self), np.bool_)
-        out[list(self.removed[:removals])] = True
+        made = np.array(self.changes[:changes], np.int64)
+        out[np.where(made < 0, ~made, made)] = made >= 0  # of several changes of an arm the last one stays
         return out
 
     def epochs(self) -> Int64s:
@@ -151,11 +163,38 @@ class ArmIndex:
 
     def remove(self, arms: Iterable[ArmId]) -> ArmIndex:
         """With these arms removed; removing an arm twice changes nothing."""
-        before = set(self.removed)
-        fresh = [int(i) for i in dict.fromkeys(self.find(arms).tolist()) if i not in before]
-        smaller = replace(self, removed=self.removed + tuple(fresh))
-        smaller.__dict__["index"] = self.index
-        return smaller
+        there = ~self.is_removed
+        return self._changed([i for i in dict.fromkeys(self.find(arms).tolist()) if there[i]])
+
+    def give_back(self, arms: Iterable[ArmId]) -> ArmIndex:
+        """With these arms, which may be removed, there again."""
+        gone = self.is_removed
+        return self._changed([~i for i in dict.fromkeys(self.find(arms).tolist()) if gone[i]])
+
+    def _changed(self, fresh: list[int]) -> ArmIndex:
+        other = replace(self, changes=self.changes + tuple(fresh))
+        other.__dict__["index"] = self.index
+        return other
+
+    def split(self, arms: Iterable[ArmId]) -> tuple[list[ArmId], list[ArmId]]:
+        """Of arms to add, those that are new and those that return. Raises ValueError for one that is in use.
+
+        >>> ArmIndex.of(["tea", "milk"]).remove(["tea"]).split(["jam", "tea"])
+        (['jam'], ['tea'])
+        """
+        if isinstance(arms, str | bytes):
+            raise TypeError(f"arms must be a list of ids, not {arms!r}")
+        listed, new, back = list(arms), list[ArmId](), dict[int, ArmId]()
+        for arm in listed:
+            at = self.position(arm)
+            if at is None or not self.is_removed[at]:
+                new.append(arm)
+            elif at in back:
+                raise ValueError(f"arm {arm!r} is in it twice")
+            else:
+                back[at] = arm
+        self.add(new)
+        return new, list(back.values())
 
 
 def line_added(arms: Sequence[ArmId], epoch: int | None = None) -> bytes:
@@ -167,10 +206,11 @@ def line_added(arms: Sequence[ArmId], epoch: int | None = None) -> bytes:
     return json.dumps({"add": list(arms)} | ({} if epoch is None else {"epoch": epoch})).encode() + b"\n"
 
 
-def line_removed(indices: Sequence[int]) -> bytes:
-    """The line of catalogue.jsonl for removed arms, by index.
+def line_changed(changes: Sequence[int]) -> bytes:
+    """The lines of catalogue.jsonl for arms that were removed (i) and that returned (~i).
 
-    >>> ArmIndex.read(line_added(["tea", "milk"]) + line_removed([0])).is_removed.tolist()
+    >>> ArmIndex.read(line_added(["tea", "milk"]) + line_changed([0, 1]) + line_changed([~1])).is_removed.tolist()
     [True, False]
     """
-    return json.dumps({"remove": list(indices)}).encode() + b"\n"
+    groups = {"remove": [i for i in changes if i >= 0], "return": [~i for i in changes if i < 0]}
+    return b"".join(json.dumps({name: mine}).encode() + b"\n" for name, mine in groups.items() if mine)

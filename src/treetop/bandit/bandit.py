@@ -10,28 +10,30 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
 from treetop.arrays import Matrix, Rows, check_float
-from treetop.bandit.arm_index import ArmId, ArmIndex, line_added, line_removed
+from treetop.bandit.arm_changes import ArmChanges
+from treetop.bandit.arm_filter import FindSet, LoggedSets
+from treetop.bandit.arm_index import ArmId, ArmIndex
+from treetop.bandit.attributes import AttributeTable
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import CONFIG, Config, read_config
 from treetop.bandit.creation import create_folder
-from treetop.bandit.folder import LOG, BanditFolder, model_name
-from treetop.bandit.growth import grow, grown_to
+from treetop.bandit.folder import LOG, BanditFolder
+from treetop.bandit.model_changes import ModelChanges
 from treetop.bandit.outliers import OutlierLimits
 from treetop.bandit.ownership import claim_log, claim_log_if_there
-from treetop.bandit.promotion import logged_feedback, next_fit, validate
-from treetop.bandit.results import RefitResult, ServedDecision, check_stored
-from treetop.bandit.sealing import seal_before_refit
+from treetop.bandit.results import ServedDecision, check_stored
 from treetop.bandit.snapshot import Snapshot, replayed_decision
-from treetop.bandit.state import FolderState, ScheduleStart
+from treetop.bandit.state import FolderState
 from treetop.bandit.vocabulary import Vocabulary
-from treetop.errors import EventConflict, ModelSuperseded, UnknownEvent
+from treetop.bandit.where import Where
+from treetop.errors import EventConflict, UnknownEvent
 from treetop.log.base import Log
 from treetop.log.keys import as_keys
 from treetop.log.open import open_log
@@ -41,11 +43,10 @@ from treetop.policy.draws import event_name
 from treetop.policy.policy import one_row
 from treetop.records import Decision, Explanation
 
-REFIT_LOCK_TIMEOUT = 1.0  # seconds that a refit waits for another one, which may only be looking whether it is locked
-ADD_LOCK_TIMEOUT = 5.0  # seconds that adding arms waits for a refit to end
+TABLES_KEPT = 8  # attributes of past moments, for logged decisions
 
 
-class Bandit:
+class Bandit(ArmChanges, ModelChanges):
     """Decides, stores rewards and refits, in a folder that outlives the process. All methods are thread-safe.
 
     >>> import tempfile
@@ -81,7 +82,9 @@ class Bandit:
         name, model, trouble = folder.load_model(self._state)
         self._files = folder.model_signature(name)
         self.vocabulary = Vocabulary(model.n_features, folder.feature_names(), config.features.strict_features)
-        self.snapshot = self._snapshot(name, model, folder.arm_index(self._state), trouble)
+        table = folder.attributes(self._state.attributes)
+        self._looked, self._tables = self._signature, {table.size: table}
+        self.snapshot = self._snapshot(name, model, folder.arm_index(self._state), table, trouble)
 
     @classmethod
     def create(
@@ -180,22 +183,70 @@ class Bandit:
             new = self._load(state, damaged)
             self.snapshot = new  # one assignment: a decision uses the old one or the new one
             self._signature, self._state, self._files = signature, state, self.folder.model_signature(new.name)
+            self._looked = signature
             return new.name != old.name or new.arms is not old.arms
 
     def _load(self, state: FolderState, damaged: bool) -> Snapshot:
         """The snapshot of a state; reads only the parts that have changed."""
         old = self.snapshot
         arms = old.arms if state.catalogue == self._state.catalogue else self.folder.arm_index(state)
+        table = self.folder.attributes(state.attributes, old.attributes)
         if old.name == state.model and not old.trouble and not damaged:
-            return replace(old, arms=arms).prepare()
+            same = old.with_attributes(table)
+            return same if arms is old.arms else replace(same, arms=arms).prepare()
         name, model, trouble = self.folder.load_model(state)
         if trouble and name == old.name and not damaged:
             model = old.model
-        return self._snapshot(name, model, arms, trouble)
+        return self._snapshot(name, model, arms, table, trouble)
 
-    def _snapshot(self, name: str, model: Model, arms: ArmIndex, trouble: str) -> Snapshot:
+    def _snapshot(self, name: str, model: Model, arms: ArmIndex, table: AttributeTable, trouble: str) -> Snapshot:
         limits = OutlierLimits.of(model, self.config.features, self.vocabulary)
-        return Snapshot(name, model, arms, self.config.policy, trouble, limits).prepare()
+        return Snapshot(name, model, arms, self.config.policy, trouble, limits, attributes=table).prepare()
+
+    def attributes_stale(self) -> bool:
+        """Whether another process may have changed attributes; costs a system call.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", ["mint", "rose"]) as here:
+        ...     with Bandit.open(f"{place}/tea") as there:
+        ...         there.set_attributes(["rose"], {"price": [4.5]})
+        ...     before = here.attributes_stale()
+        ...     here.look_up_attributes()
+        ...     before, here.attributes_stale(), here.attributes("rose")
+        (True, False, {'price': 4.5})
+        """
+        return self.folder.signature() != self._looked
+
+    def look_up_attributes(self) -> None:
+        """Reads attributes that another process has changed, and nothing else. A decision with conditions does it."""
+        with self._loading:
+            signature = self.folder.signature()
+            size, now = self.folder.state().attributes, self.snapshot
+            if size != now.attributes.size:
+                self.snapshot = now.with_attributes(self.folder.attributes(size, now.attributes))
+            self._looked = signature
+
+    def logged_sets(self) -> FindSet:
+        """The arms of logged filters by name: of lists, and of conditions by the attributes of their time.
+
+        >>> import tempfile
+        >>> arms = Catalogue(["mint", "rose"], attributes={"price": [4.5, 6]})
+        >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", arms) as tea:
+        ...     _ = tea.decide({}, "visit-1", where={"price": {">": 5}})
+        ...     tea.set_attributes(["rose"], {"price": [1]})
+        ...     tea.logged_sets()(tea.event("visit-1").event.eligible)
+        array([1], dtype=int32)
+        """
+        return LoggedSets(self.log.eligible_set, self._attributes_at, len(self.snapshot.arms))
+
+    def _attributes_at(self, size: int) -> AttributeTable:
+        tables = self._tables
+        if size not in tables:
+            before = tables.get(max((known for known in tables if known < size), default=-1))
+            found = self.folder.attributes(size, before)
+            self._tables = {**dict(sorted(tables.items())[-TABLES_KEPT:]), size: found}
+            return found
+        return tables[size]
 
     def row(self, x: Mapping[str, float] | Matrix) -> Rows:
         """The row of a context, which is given by feature names or as numbers.
@@ -221,18 +272,23 @@ class Bandit:
         eligible: Iterable[ArmId] | None = None,
         exclude: Iterable[ArmId] | None = None,
         keys: Mapping[str, str | int] | None = None,
+        where: Where | None = None,
     ) -> ServedDecision:
         """Decides and logs; the decision is durable when this returns.
 
         `x` is a context by feature names or as numbers. `k` and `explore` override the settings; `eligible` and
-        `exclude` are lists of arm ids; `keys` such as {"visitor": 123} find the event if it has to be erased. The same
-        event id with the same request returns the logged decision again, with another it raises EventConflict. Raises
-        NoEligibleArm if no arm is left, FeatureOutlier if the settings refuse values far outside of what was seen.
+        `exclude` are lists of arm ids, `where` conditions on attributes such as {"in_stock": True, "price": {"<=": 20},
+        "brand": ["a", "b"], "sets": "summer-sale"}; `keys` such as {"visitor": 123} find the event if it has to be
+        erased. The same event id with the same request returns the logged decision again, with another it raises
+        EventConflict. Raises NoEligibleArm if no arm is left, FeatureOutlier if the settings refuse values far outside
+        of what was seen.
         """
+        if where and self.attributes_stale():
+            self.look_up_attributes()
         snapshot = self.snapshot
         row = snapshot.bounded(self.row(x))
         name = None if event_id is None else event_name(event_id)
-        arm_filter = snapshot.arm_filter(eligible, exclude)
+        arm_filter = snapshot.arm_filter(eligible, exclude, where)
         event = snapshot.decide(row, name, k, explore, arm_filter, as_keys(keys))
         answer = self.log.append([event], arm_filter.sets())[0]
         if isinstance(answer, EventConflict):
@@ -248,6 +304,7 @@ class Bandit:
         x: Mapping[str, float] | Matrix,
         eligible: Iterable[ArmId] | None = None,
         exclude: Iterable[ArmId] | None = None,
+        where: Where | None = None,
     ) -> Explanation:
         """Every effective arm of a context, in dense indices: arm i has the id `bandit.snapshot.arms.ids[i]`.
 
@@ -257,13 +314,16 @@ class Bandit:
         ...     round(float(tea.explain(np.ones(4)).probability.sum()), 9)
         1.0
         """
+        if where and self.attributes_stale():
+            self.look_up_attributes()
         snapshot = self.snapshot
-        return snapshot.explain(snapshot.bounded(self.row(x)), snapshot.arm_filter(eligible, exclude))
+        return snapshot.explain(snapshot.bounded(self.row(x)), snapshot.arm_filter(eligible, exclude, where))
 
     def reward(self, event_id: str | int, rewards: Mapping[ArmId, float]) -> None:
-        """Stores rewards in [0, 1] for arms of an event: all of them or none. Sending the same again changes nothing.
+        """Stores rewards for arms of an event: all of them or none. Sending the same again changes nothing.
 
-        Raises UnknownEvent, UnknownArm, ArmNotShown, or RewardConflict if another reward is stored.
+        They lie in [0, 1], or in [low, high] of the settings. Raises UnknownEvent, UnknownArm, ArmNotShown, or
+        RewardConflict if another reward is stored.
         """
         name = event_name(event_id)
         records = self.reward_records(name, rewards)
@@ -282,7 +342,8 @@ class Bandit:
             raise ValueError("there are no rewards in it")
         now = time.time()
         arms = self.snapshot.arms.find(rewards).tolist()
-        values = [check_float(f"reward of arm {arm!r}", value, 0, 1) for arm, value in rewards.items()]
+        limits = self.config.rewards.limits
+        values = [check_float(f"reward of arm {arm!r}", value, *limits) for arm, value in rewards.items()]
         if len(set(arms)) < len(arms):
             twice = next(arm for i, arm in enumerate(arms) if arm in arms[:i])
             raise ValueError(f"arm {self.snapshot.arms.ids[twice]!r} is in it twice")
@@ -301,100 +362,10 @@ class Bandit:
         Raises ValueError if the model is not kept any more.
         """
         event = self.event(event_id).event
+        if not event.model:
+            raise ValueError(f"event {event.event_id!r} was imported: another system decided it")
         if event.model not in self.folder.models():
             kept = ", ".join(self.folder.models())
             raise ValueError(f"event {event.event_id!r} was decided by model {event.model}; kept are {kept}")
         model = Model.load(self.folder.model_path(event.model))
-        return event, replayed_decision(event, model, self.snapshot.arms, self.log.eligible_set)
-
-    def refit(self, counted_from: float | None = None) -> RefitResult:
-        """Fits a new model on all feedback in the log and makes it current. Decisions go on with the old one meanwhile.
-
-        `counted_from` is for a refit that is due by the schedule: the time that this counted from, so that the refit
-        does not undo a rollback that came since. Raises FolderInUse if another refit runs, NothingToLearn,
-        InvalidModel, ModelPinned, or ModelSuperseded if a rollback came in between; then nothing has changed.
-        """
-        with self.folder.model_lock(REFIT_LOCK_TIMEOUT):
-            self.refresh()
-            claim_log(self.folder, self.log)
-            start, state = time.perf_counter(), self.folder.state()
-            state.check_not_pinned()
-            if counted_from is not None and state.schedule.time != counted_from:
-                raise ModelSuperseded(f"model {state.model} became current since the refit was due")
-            arms, config = self.snapshot.arms, self.config
-            base = grown_to(self.snapshot.model, len(arms), config.tree.max_leaf)
-            seal_before_refit(self.folder, self.log, config.segments, base.tree)
-            counts = self.log.counts()
-            mark = self.log.seal(f"refit {model_name(state.next_epoch)} {time.time():.6f}")
-            feedback = logged_feedback(self.log, mark, base, arms, config, self.folder)
-            samples = self.folder.label_samples(base, arms.is_removed) if config.learner.uses_label_samples else None
-            model, caught = next_fit(base, feedback, config.learner.make_learner(samples), state.next_epoch)
-            validate(model, base, feedback, config.policy.make_policy())
-            self.folder.publish(model, state, config.refit.keep, ScheduleStart.of(counts, mark.time))
-            rewards, seconds = int(feedback.observed.sum()), time.perf_counter() - start
-            result = RefitResult(model_name(model.epoch), len(feedback), rewards, seconds, caught)
-            self.folder.note("refit", base=state.model, **asdict(result))
-        self.refresh()
-        return result
-
-    def roll_back(self, model: str | None = None, pin: bool = False) -> str:
-        """Makes another kept model current: the one named, or the one that the current one was made from.
-
-        Returns its name. A running refit is dropped; the next one starts from there, with `pin` not before `unpin`.
-        """
-        before = self.snapshot.name
-        state = self.folder.roll_back(model, ScheduleStart.of(self.log.counts(), time.time()), pin)
-        self.folder.note("rollback", model=state.model, base=before, pinned=pin)
-        self.refresh()
-        return state.model
-
-    def unpin(self) -> str:
-        """Lets refits replace the current model again; returns its name.
-
-        >>> import tempfile
-        >>> X = Y = np.eye(4)
-        >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", X=X, Y=Y) as tea:
-        ...     _ = tea.decide(np.ones(4)), tea.roll_back("000000", pin=True)
-        ...     tea.folder.state().pinned, tea.unpin(), tea.refit().model
-        (True, '000000', '000001')
-        """
-        state = self.folder.unpin()
-        self.folder.note("unpinned", model=state.model)
-        self.refresh()
-        return state.model
-
-    def add_arms(self, arms: Iterable[ArmId], vectors: Matrix | None = None) -> None:
-        """Adds arms; each has a positive chance of being shown at once.
-
-        An arm with a vector, in the space of the contexts, is put beside similar arms; one without goes to a leaf with
-        room. Makes a new model, and waits up to 5 seconds for a running refit; then it raises FolderInUse.
-        """
-        with self.folder.model_lock(ADD_LOCK_TIMEOUT):
-            self.refresh()
-            claim_log_if_there(self.folder, self.log)  # before arms are added to a copy that is not the log's
-            known, state = self.snapshot.arms, self.folder.state()
-            fresh = known.add(arms).ids[len(known) :]
-            if not fresh:
-                return
-            base = grown_to(self.snapshot.model, len(known), self.config.tree.max_leaf)
-            model = grow(base, len(fresh), self.config.tree.max_leaf, vectors)
-            model = replace(model, epoch=state.next_epoch)
-            self.folder.publish(model, state, self.config.refit.keep, None, line_added(fresh, model.epoch))
-            self.folder.note("arms added", model=model_name(model.epoch), base=state.model, count=len(fresh))
-        self.refresh()
-
-    def remove_arms(self, arms: Iterable[ArmId]) -> None:
-        """Removes arms: they are never shown again. Their ids stay taken; rewards for past decisions are accepted."""
-        if isinstance(arms, str | bytes):
-            raise TypeError(f"arms must be a list of ids, not {arms!r}")
-        listed, removed = list(arms), list[int]()
-
-        def lines(known: ArmIndex) -> bytes:
-            removed.extend(known.remove(listed).removed[len(known.removed) :])
-            return line_removed(removed) if removed else b""
-
-        claim_log_if_there(self.folder, self.log)
-        self.folder.extend_catalogue(lines)
-        if removed:
-            self.folder.note("arms removed", model=self.snapshot.name, count=len(removed))
-        self.refresh()
+        return event, replayed_decision(event, model, self.snapshot.arms, self.logged_sets())

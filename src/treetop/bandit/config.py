@@ -13,6 +13,7 @@ from treetop.arrays import check_float, check_int
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.learners import DEFAULT_STRATEGY, make_learner
 from treetop.learning.refit import Learner
+from treetop.log.records import LARGEST_REWARD
 from treetop.policy.policy import MAX_SLOTS, Policy
 from treetop.policy.strategies import make_strategy
 
@@ -188,21 +189,37 @@ class RewardConfig:
     """`default_reward` is the reward of a slot that has none `reward_wait` seconds after its decision; without it
     such a slot stays unobserved.
 
-    Decisions older than `keep_days` are deleted from the log (0: never).
+    Rewards lie in [`low`, `high`], such as a revenue; others are refused. The log keeps them as they are, learning and
+    evaluation scale them to [0, 1]. Decisions older than `keep_days` are deleted from the log (0: never).
 
     >>> RewardConfig(reward_wait=3600, default_reward=0.0)  # no click within an hour is a reward of 0
-    RewardConfig(reward_wait=3600, default_reward=0.0, keep_days=0.0)
+    RewardConfig(reward_wait=3600, default_reward=0.0, keep_days=0.0, low=0.0, high=1.0)
     """
 
     reward_wait: float = 0.0
     default_reward: float | None = None
     keep_days: float = 0.0
+    low: float = 0.0
+    high: float = 1.0
 
     def __post_init__(self) -> None:
         check_float("reward_wait", self.reward_wait, 0, YEAR)
         check_float("keep_days", self.keep_days, 0, 1e6)
+        check_float("low", self.low, -LARGEST_REWARD, LARGEST_REWARD)
+        check_float("high", self.high, -LARGEST_REWARD, LARGEST_REWARD)
+        if not self.low < self.high:
+            raise ValueError(f"low is {self.low:g} and high {self.high:g}; rewards need a range")
         if self.default_reward is not None:
-            check_float("default_reward", self.default_reward, 0, 1)
+            check_float("default_reward", self.default_reward, self.low, self.high)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The lowest and the highest reward.
+
+        >>> RewardConfig(low=-5, high=20).limits
+        (-5.0, 20.0)
+        """
+        return float(self.low), float(self.high)
 
 
 @dataclass(frozen=True)
@@ -360,7 +377,7 @@ def config_text(config: Config) -> str:
         "features": 'strict_features refuses unknown names; outliers = "clip", "refuse" or "accept" absurd values',
         "learner": 'name = "treetop" shares strength between arms, "paper" does not; label_samples: learn labels',
         "refit": "after `first` observed rounds, then at `factor` times as many; `every` seconds; `keep` models",
-        "rewards": "default_reward = 0.0 counts a slot without a reward as 0 after `reward_wait` seconds",
+        "rewards": "in [low, high]; default_reward = 0.0 counts a slot without one as 0 after `reward_wait` seconds",
         "segments": "rounds older than `wait_seconds` are sealed, `rounds` at a time; arms in a shard",
         "limits": "the largest requests that are accepted",
     }

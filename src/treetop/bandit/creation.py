@@ -11,11 +11,21 @@ from pathlib import Path
 
 import numpy as np
 
-from treetop.arrays import Matrix, as_rows
+from treetop.arrays import Matrix, Rows, as_rows
 from treetop.bandit.arm_index import ArmIndex, line_added
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import CONFIG, Config, TreeConfig, config_text
-from treetop.bandit.folder import CATALOGUE, CURRENT, LABEL_SAMPLES, MODELS, VOCABULARY, BanditFolder, model_name
+from treetop.bandit.folder import (
+    ATTRIBUTES,
+    CATALOGUE,
+    CURRENT,
+    LABEL_SAMPLES,
+    MODELS,
+    VOCABULARY,
+    BanditFolder,
+    model_name,
+)
+from treetop.bandit.growth import constant_rows
 from treetop.bandit.state import FolderState, ModelOrigin
 from treetop.bandit.vocabulary import Vocabulary
 from treetop.files import locked, put, sync_folder
@@ -23,6 +33,8 @@ from treetop.learning.label_samples import LabelSamples, save_label_samples
 from treetop.learning.refit import initial_fit
 from treetop.model.feature_scale import feature_scale
 from treetop.model.model import Model
+from treetop.tree.categories import Categories
+from treetop.tree.labels import pifa
 from treetop.tree.tree import Tree
 from treetop.tree.vectors import dense_vectors
 
@@ -36,6 +48,7 @@ class Contents:
     arms: ArmIndex
     names: tuple[str, ...] | None
     label_samples: LabelSamples | None
+    attributes: bytes = b""  # records of attributes.bin
 
 
 def create_folder(
@@ -64,35 +77,55 @@ def create_folder(
     if (shown := catalogue.vectors if X is None else X) is not None and first.measure is None:
         first = replace(first, feature_scale=feature_scale(as_rows(shown, first.n_features)))
     samples = _label_samples(first, X, Y, config)
-    if samples is not None and first.n_seen == 0:
+    if samples is None and model is None and catalogue.vectors is None and config.learner.uses_label_samples:
+        samples = _no_labels(first.n_features)  # with them, rounds teach routing, which is open everywhere
+    elif samples is not None and first.n_seen == 0:
         first = initial_fit(first, config.learner.make_learner(samples))
     config = replace(config, learner=replace(config.learner, label_samples=samples is not None))
-    _write(folder, Contents(config, first, arms, names, samples))
+    _write(folder, Contents(config, first, arms, names, samples, catalogue.records()))
 
 
 def _first_model(
     catalogue: Catalogue, X: Matrix | None, Y: Matrix | None, model: Model | None, config: Config, n_features: int
 ) -> Model:
-    """The model given, or one built from the vectors or the labels. Raises ValueError unless there is one source.
+    """The model given, or one built from what there is. A model comes with its tree, and perhaps with its labels.
 
-    `n_features` are those that have names, 0 if none has: the first are the vector.
+    The tree follows categories, else vectors, else labels; routing is fitted to labels, else follows vectors, and
+    without either is open everywhere, for contexts of `n_features`. With vectors, `n_features` are those that have
+    names, 0 if none has: the first are the vector.
     """
     vectors, tree = catalogue.vectors, config.tree
-    sources = (X is not None or Y is not None) + (vectors is not None) + (model is not None)
-    # A model may come with the labels of its tree.
-    with_labels = X is not None and model is not None and vectors is None
-    if (X is None) != (Y is None) or (sources != 1 and not with_labels):
-        raise ValueError("a bandit starts from X and Y, from a catalogue's vectors, or from a model: one of the three")
+    if (X is None) != (Y is None):
+        raise ValueError("labels are X and Y: contexts, and which arms were right for each")
+    if model is not None and vectors is not None:
+        raise ValueError("a bandit starts from a catalogue's vectors or from a model with its tree: not from both")
     if model is not None:
         _check_unused(tree)
         largest = int(np.bincount(model.tree.leaf_of).max())
         if largest > tree.max_leaf:
             raise ValueError(f"the model has a leaf of {largest} arms; max_leaf is {tree.max_leaf}")
         return model
+    if X is not None and Y is not None:
+        return Model.initial(_tree(catalogue, X, Y, config), X, Y)
+    if catalogue.n_arms is None:
+        raise ValueError("a bandit starts from X and Y, from a catalogue or from a model; there is none of them")
     if vectors is not None:
         return _from_vectors(catalogue, config, n_features)
+    built = _tree(catalogue, X, Y, config)
+    return Model.unlearned(built, constant_rows(built.n_nodes, 1.0, n_features + 1))
+
+
+def _tree(catalogue: Catalogue, X: Matrix | None, Y: Matrix | None, config: Config) -> Tree:
+    how = config.tree.max_leaf, config.tree.branching, config.tree.seed
+    vectors, categories = catalogue.vectors, catalogue.paths
+    if categories is not None:
+        return categories.tree(*how, vectors if vectors is not None or X is None else pifa(X, Y))
+    if vectors is not None:
+        return Tree.from_vectors(vectors, *how)
+    if X is None:
+        return Categories.of([None] * (catalogue.n_arms or 0)).tree(*how)
     build = Tree.from_labels_separated if config.learner.uses_label_samples else Tree.from_labels
-    return Model.initial(build(X, Y, tree.max_leaf, tree.branching, tree.seed), X, Y)
+    return build(X, Y, *how)
 
 
 def _from_vectors(catalogue: Catalogue, config: Config, n_features: int) -> Model:
@@ -119,6 +152,11 @@ def _label_samples(model: Model, X: Matrix | None, Y: Matrix | None, config: Con
     if X is None or Y is None or not config.learner.uses_label_samples:
         return None
     return LabelSamples.of(model.tree, as_rows(X, model.n_features), Y, beam=config.policy.beam)
+
+
+def _no_labels(n_features: int) -> LabelSamples:
+    nothing, ints, floats = np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(0)
+    return LabelSamples(Rows(np.zeros(1, np.int64), ints, nothing, n_features), ints, ints, nothing, floats, floats)
 
 
 def check_new(folder: Path) -> None:
@@ -167,6 +205,8 @@ def _fill(work: Path, contents: Contents) -> None:
     name = model_name(contents.model.epoch)
     contents.model.save(work / MODELS / name)
     BanditFolder(work).note("created", model=name)
-    bandit = os.urandom(16).hex()
-    state = FolderState(bandit, name, len(lines), contents.model.epoch + 1, {name: ModelOrigin()})
+    if contents.attributes:
+        put(work / ATTRIBUTES, lambda file: file.write(contents.attributes))
+    bandit, size = os.urandom(16).hex(), len(contents.attributes)
+    state = FolderState(bandit, name, len(lines), contents.model.epoch + 1, {name: ModelOrigin()}, attributes=size)
     put(work / CURRENT, lambda file: file.write(state.text()))

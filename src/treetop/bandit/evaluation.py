@@ -137,7 +137,7 @@ def judge_log(
     for chunk in log.log.entries(summary, CHUNK):
         done += len(chunk)
         new = [entry for entry in chunk if begin <= entry.stored.event.time < end]
-        for batch in batches(new, log.vocabulary.columns, overdue, rewards.default_reward):
+        for batch in batches(new, log.vocabulary.columns, overdue, rewards.default_reward, rewards.limits):
             served += reading.judge(batch)
         if effort.progress is not None:
             effort.progress(done, max(total, done))
@@ -186,7 +186,8 @@ class _Reading:
         """Without visits whose list of arms was deleted after they were read. The lists of the others are held."""
         names = {event.eligible for event in batch.events if event.eligible}
         held = {name: arms for name, arms in self.lists.items() if name in names and arms is not None}
-        self.lists = {name: held[name] if name in held else self.bandit.log.eligible_set(name) for name in names}
+        sets = self.bandit.logged_sets()
+        self.lists = {name: held[name] if name in held else sets(name) for name in names}
         there = [not event.eligible or self.lists[event.eligible] is not None for event in batch.events]
         return self._part(batch, np.array(there, np.bool_), UNLISTED)
 

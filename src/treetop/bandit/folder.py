@@ -1,9 +1,10 @@
 """A bandit's folder on disk: the current model and arm ids, the models kept, their history. Decides nothing.
 
-    config.toml  vocabulary.json  catalogue.jsonl  label_samples/  models/000007/  current  history.jsonl  log.sqlite
+    config.toml  vocabulary.json  catalogue.jsonl  attributes.bin  label_samples/  models/000007/  current
+    history.jsonl  log.sqlite
 
 Only the file `current` says what serves. It is replaced in one step, so a reader sees the old state or the new one.
-catalogue.jsonl only grows; `current` says how many of its bytes count.
+catalogue.jsonl and attributes.bin only grow; `current` says how many of their bytes count.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 from treetop.arrays import Bools
 from treetop.bandit.arm_index import ArmIndex
+from treetop.bandit.attributes import AttributeTable
 from treetop.bandit.state import FolderState, ScheduleStart
 from treetop.errors import FolderInUse, ModelFileError, ModelSuperseded
 from treetop.files import append, cut_unfinished_line, locked, put, sync_folder
@@ -27,7 +29,8 @@ from treetop.learning.label_samples import LabelSamples, load_label_samples
 from treetop.model.model import Model
 
 CURRENT, CATALOGUE, HISTORY, MODELS, LOG = "current", "catalogue.jsonl", "history.jsonl", "models", "log.sqlite"
-LABEL_SAMPLES, VOCABULARY = "label_samples", "vocabulary.json"
+LABEL_SAMPLES, VOCABULARY, ATTRIBUTES = "label_samples", "vocabulary.json", "attributes.bin"
+REFIT_LOCK = ".refit.lock"
 LOCK_TIMEOUT = 60.0  # seconds that another process may take to finish a change
 
 
@@ -75,6 +78,21 @@ class BanditFolder:
         """The arm ids of a state."""
         return ArmIndex.read(self.catalogue(state))
 
+    def attributes(self, size: int, before: AttributeTable | None = None) -> AttributeTable:
+        """The attributes that the first `size` bytes of attributes.bin say, read on from those of fewer bytes."""
+        before = before if before is not None and before.size <= size else AttributeTable()
+        if size == before.size:
+            return before
+        with (self.path / ATTRIBUTES).open("rb") as file:
+            file.seek(before.size)
+            records = file.read(size - before.size)
+        if len(records) != size - before.size:
+            raise ValueError(f"{self.path / ATTRIBUTES} has {before.size + len(records)} bytes; {size} were written")
+        try:
+            return before.with_records(records)
+        except ValueError as error:
+            raise ValueError(f"{self.path / ATTRIBUTES}: {error}") from None
+
     def feature_names(self) -> tuple[str, ...] | None:
         """The names of the features; None if they have none but their numbers."""
         path = self.path / VOCABULARY
@@ -113,12 +131,18 @@ class BanditFolder:
             yield self.state()
 
     @contextmanager
+    def refit_lock(self, timeout: float = 0.0) -> Iterator[None]:
+        """Held while a refit runs, so that there is one at a time; arms may be added meanwhile."""
+        with locked(self.path / REFIT_LOCK, timeout):
+            yield
+
+    @contextmanager
     def model_lock(self, timeout: float = 0.0) -> Iterator[None]:
-        """Held while a model is made, by a refit or by adding arms. Deletes what a killed process left half-written.
+        """Held while a model is written, by a refit or by adding arms. Deletes what a killed process left half-written.
 
         Raises FolderInUse if another process holds it for longer than `timeout` seconds.
         """
-        with locked(self.path / ".refit.lock", timeout):
+        with locked(self.path / ".model.lock", timeout):
             self._delete_unlisted_models()
             yield
 
@@ -131,11 +155,18 @@ class BanditFolder:
                 part.unlink()
 
     def publish(
-        self, model: Model, base: FolderState, keep: int, fitted: ScheduleStart | None, catalogue: bytes = b""
+        self,
+        model: Model,
+        base: FolderState,
+        keep: int,
+        fitted: ScheduleStart | None,
+        catalogue: bytes = b"",
+        attributes: bytes = b"",
     ) -> FolderState:
         """Saves a model that was made from the current one of the state `base`, and makes it current.
 
-        `keep` and `fitted` are as in FolderState.with_model; `catalogue` are lines to add to catalogue.jsonl. Raises
+        `keep` and `fitted` are as in FolderState.with_model; `catalogue` are lines to add to catalogue.jsonl, and
+        `attributes` records to add to attributes.bin. Raises
         ModelSuperseded if another model became current meanwhile, or if there was a rollback, and ModelPinned if `base`
         was pinned; a pinned model still takes new arms. Nothing changes if anything fails.
         """
@@ -148,7 +179,9 @@ class BanditFolder:
                     state.check_not_pinned()
                 if (state.model, state.schedule) != (base.model, base.schedule):
                     raise ModelSuperseded(f"model {state.model} became current while one was made from {base.model}")
-                return self._write_state(state, state.with_model(name, fitted, keep), catalogue)
+                if attributes:
+                    self.attributes(state.attributes).with_records(attributes)  # raises if they do not fit
+                return self._write_state(state, state.with_model(name, fitted, keep), catalogue, attributes)
         finally:
             with suppress(OSError, ValueError):
                 self._delete_unlisted_models()
@@ -165,13 +198,14 @@ class BanditFolder:
             if path.name not in kept and (path.name.isdecimal() or path.name.startswith(".")):
                 shutil.rmtree(path, ignore_errors=True)
 
-    def _write_state(self, old: FolderState, new: FolderState, catalogue: bytes = b"") -> FolderState:
-        """Replaces `current`, after lines were added to catalogue.jsonl."""
+    def _write_state(
+        self, old: FolderState, new: FolderState, catalogue: bytes = b"", attributes: bytes = b""
+    ) -> FolderState:
+        """Replaces `current`, after lines were added to catalogue.jsonl and records to attributes.bin."""
         if catalogue:
-            path = self.path / CATALOGUE
-            os.truncate(path, old.catalogue)  # lines that a crash left behind do not count
-            append(path, catalogue)
-            new = replace(new, catalogue=old.catalogue + len(catalogue))
+            new = replace(new, catalogue=_grown(self.path / CATALOGUE, old.catalogue, catalogue))
+        if attributes:
+            new = replace(new, attributes=_grown(self.path / ATTRIBUTES, old.attributes, attributes))
         if new != old:
             put(self.path / CURRENT, lambda file: file.write(new.text()))
         return new
@@ -180,6 +214,15 @@ class BanditFolder:
         """Adds to catalogue.jsonl the lines that `lines` returns for the current arm index; the model stays."""
         with self.locked_state() as state:
             return self._write_state(state, state, lines(self.arm_index(state)))
+
+    def extend_attributes(self, records: bytes, known: AttributeTable, catalogue: bytes = b"") -> FolderState:
+        """Adds records to attributes.bin, and lines to catalogue.jsonl; the model stays.
+
+        `known` are the attributes of an earlier moment. Raises ValueError if the records do not fit those of now.
+        """
+        with self.locked_state() as state:
+            self.attributes(state.attributes, known).with_records(records)
+            return self._write_state(state, state, catalogue, records)
 
     def roll_back(self, name: str | None, schedule: ScheduleStart, pin: bool = False) -> FolderState:
         """Makes another kept model current: the one named, or the one that the current one was made from.
@@ -223,6 +266,14 @@ class BanditFolder:
             file.seek(begin)
             lines = file.read(reach).split(b"\n")[1 if begin else 0 : -1]
         return [json.loads(line) for line in reversed(lines[-count:])]
+
+
+def _grown(path: Path, size: int, more: bytes) -> int:
+    """Adds to the bytes of a file that count; returns how many these are then."""
+    if path.exists():
+        os.truncate(path, size)  # what a crash left behind does not count
+    append(path, more)
+    return size + len(more)
 
 
 def _try_load(path: Path, layout: bool) -> tuple[Model | None, str]:

@@ -7,6 +7,7 @@ score if the model has one, and with a positive chance, like every effective arm
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -25,13 +26,20 @@ NEAR = 10  # beam of the search for leaves near an arm's vector
 FAR = 1e30  # a radius that includes every context
 
 
-def grow(model: Model, count: int, max_leaf: int, vectors: Matrix | None = None) -> Model:
+def grow(
+    model: Model,
+    count: int,
+    max_leaf: int,
+    vectors: Matrix | None = None,
+    beside: Sequence[Sequence[int]] | None = None,
+) -> Model:
     """The model with `count` more arms, numbered on from the old ones.
 
     `vectors` has one row per new arm, in the space of the contexts; an empty row means that nothing is known of the
-    arm. An arm with a vector goes to the leaf that such a context is routed to, or to the next best one with room; the
-    others go to the leaves with most room. If there is no room, the first of these leaves is split. No leaf gets more
-    than `max_leaf` arms.
+    arm. An arm with a vector goes to the leaf that such a context is routed to, or to the next best one with room.
+    `beside` has for each new arm the old ones that it belongs to, such as those of its category: it goes to a leaf of
+    theirs. The others go to the leaves with most room. If there is no room, the first of these leaves is split. No leaf
+    gets more than `max_leaf` arms.
 
     >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
     >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
@@ -42,7 +50,9 @@ def grow(model: Model, count: int, max_leaf: int, vectors: Matrix | None = None)
     rows = None if vectors is None else as_rows(as_contexts(model, vectors), model.n_features, "arm vectors")
     if rows is not None and len(rows) != count:
         raise ValueError(f"there are {len(rows)} vectors for {count} new arms")
-    places = _Places.of(model, max_leaf, rows)
+    if beside is not None and len(beside) != count:
+        raise ValueError(f"there are {len(beside)} lists of arms to stand beside for {count} new arms")
+    places = _Places.of(model, max_leaf, rows, beside)
     for arm in range(model.n_arms, model.n_arms + count):
         places.put(arm)
     return places.grown()
@@ -84,11 +94,12 @@ class _Places:
     leaf_of: list[int]
     size: dict[int, int]
     room: list[tuple[int, int]]  # a heap of (-room, leaf); an entry may be out of date
+    beside: Sequence[Sequence[int]] | None = None
     parts: dict[int, tuple[int, int]] = field(default_factory=dict)  # the two leaves of each leaf that was split
     joined: dict[int, list[int]] = field(default_factory=dict)  # arms of each leaf that are not there in the old tree
 
     @classmethod
-    def of(cls, model: Model, max_leaf: int, vectors: Rows | None) -> _Places:
+    def of(cls, model: Model, max_leaf: int, vectors: Rows | None, beside: Sequence[Sequence[int]] | None) -> _Places:
         tree = model.tree
         inner = np.zeros(tree.n_nodes, np.bool_)
         inner[tree.parents[1:]] = True
@@ -96,11 +107,11 @@ class _Places:
         size = dict(zip(leaves.tolist(), tree.sizes[leaves].tolist(), strict=True))
         room = [(n - max_leaf, leaf) for leaf, n in size.items()]
         heapq.heapify(room)
-        return cls(model, max_leaf, vectors, tree.parents.tolist(), tree.leaf_of.tolist(), size, room)
+        return cls(model, max_leaf, vectors, tree.parents.tolist(), tree.leaf_of.tolist(), size, room, beside)
 
     def put(self, arm: int) -> None:
         row = self._vector(arm)
-        near = self._near(row) if row is not None and len(row.index) else [self._roomiest()]
+        near = self._near(row) if row is not None and len(row.index) else self._beside(arm) or [self._roomiest()]
         free = next((leaf for leaf in near if self.size[leaf] < self.max_leaf), None)
         leaf = near[0] if free is None else free
         self.leaf_of.append(leaf)
@@ -121,6 +132,11 @@ class _Places:
         order = np.argsort(-found.route[single], kind="stable")
         leaves = dict.fromkeys(self.model.tree.leaf_of[found.id[single]][order].tolist())
         return [leaf for old in leaves for leaf in self._current(old)]
+
+    def _beside(self, arm: int) -> list[int]:
+        """The leaves of the arms that a new one belongs to."""
+        others = () if self.beside is None else self.beside[arm - self.model.n_arms]
+        return list(dict.fromkeys(self.leaf_of[other] for other in others))
 
     def _current(self, leaf: int) -> list[int]:
         return [part for child in self.parts[leaf] for part in self._current(child)] if leaf in self.parts else [leaf]
@@ -234,18 +250,22 @@ def _with_open_nodes(rows: Rows, model: Model, nodes: int, arms: int) -> Rows:
     Where arms have routing functions of their own, a new one has that of an arm which is never right: nobody knows.
     """
     n = model.tree.n_nodes
-    opened = _constant_rows(nodes, FAR if model.geometric else 1.0, rows.columns)
+    opened = constant_rows(nodes, FAR if model.geometric else 1.0, rows.columns)
     parts = [rows.head(n), opened]
     if len(rows) > n:
-        parts += [rows.slice(n, len(rows)), _constant_rows(arms, NEVER, rows.columns)]
+        parts += [rows.slice(n, len(rows)), constant_rows(arms, NEVER, rows.columns)]
     ends = np.cumsum([0, *(part.start[-1] for part in parts)])
     start = np.concatenate([[0], *(part.start[1:] + end for part, end in zip(parts, ends[:-1], strict=True))])
     index, value = (np.concatenate([getattr(part, name) for part in parts]) for name in ("index", "value"))
     return Rows(start.astype(np.int64), index, value, rows.columns)
 
 
-def _constant_rows(count: int, value: float, columns: int) -> Rows:
-    """Rows with a bias alone."""
+def constant_rows(count: int, value: float, columns: int) -> Rows:
+    """Rows with a bias alone.
+
+    >>> constant_rows(2, 1.0, columns=3).csr().toarray().tolist()
+    [[0.0, 0.0, 1.0], [0.0, 0.0, 1.0]]
+    """
     last = np.full(count, columns - 1, np.int32)
     return Rows(np.arange(count + 1, dtype=np.int64), last, np.full(count, value, np.float32), columns)
 

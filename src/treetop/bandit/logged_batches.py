@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +12,8 @@ from treetop.arrays import Bools, Floats, Ints, Rows
 from treetop.bandit.arm_filter import logged_filter
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.config import PolicyConfig
-from treetop.log.records import Entry, Event
+from treetop.bandit.snapshot import logged_policy
+from treetop.log.records import Entry, Event, scaled_rewards
 from treetop.policy.eligibility import ALL, EXCEPT, NO_ROWS, ONLY, Eligible
 from treetop.tree.tree import Tree
 
@@ -57,17 +57,27 @@ def contexts(events: Sequence[Event], columns: int) -> Rows:
     return Rows(start, index, value, columns)
 
 
-def batches(entries: Sequence[Entry], columns: int, overdue: float, default: float | None) -> Iterator[LoggedBatch]:
+def batches(
+    entries: Sequence[Entry],
+    columns: int,
+    overdue: float,
+    default: float | None,
+    limits: tuple[float, float] = (0.0, 1.0),
+) -> Iterator[LoggedBatch]:
     """The entries in batches; a slot without a reward has `default` if its decision was made before `overdue`.
+
+    Rewards are scaled from `limits` to [0, 1].
 
     >>> list(batches([], columns=3, overdue=0.0, default=None))
     []
     """
-    groups: dict[tuple[str, str, bool], list[Entry]] = {}
+    groups: dict[tuple[str, str, str], list[Entry]] = {}
     for entry in entries:
         event = entry.stored.event
         if len(event.arms):
-            groups.setdefault((event.model, event.policy, event.eligible[:1] == "+"), []).append(entry)
+            # Those with conditions have a batch each: half of a million arms would be too many to list for every row.
+            kind = event.eligible if event.eligible.startswith("?") else str(event.eligible.startswith("+"))
+            groups.setdefault((event.model, event.policy, kind), []).append(entry)
     for (model, policy, _), mine in groups.items():
         events = [entry.stored.event for entry in mine]
         k = max(len(event.arms) for event in events)
@@ -78,7 +88,8 @@ def batches(entries: Sequence[Entry], columns: int, overdue: float, default: flo
             arms[i, :m], propensities[i, :m], rewards[i, :m] = event.arms, event.propensities, entry.stored.rewards
             if default is not None and event.time <= overdue:
                 rewards[i, :m] = np.where(np.isnan(rewards[i, :m]), default, rewards[i, :m])
-        settings = PolicyConfig(**json.loads(policy))
+        settings = logged_policy(policy)
+        rewards = scaled_rewards(rewards, limits)
         yield LoggedBatch(
             model, events[0].model_epoch, settings, events, contexts(events, columns), arms, propensities, rewards
         )

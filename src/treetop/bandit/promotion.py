@@ -41,17 +41,17 @@ def logged_feedback(
     ...     logged_feedback(tea.log, mark, now.model, now.arms, tea.config).arms.shape
     (1, 2)
     """
-    wait, default = config.rewards.reward_wait, config.rewards.default_reward
+    wait, default, limits = config.rewards.reward_wait, config.rewards.default_reward, config.rewards.limits
     tree = tree_id(base.tree) if config.learner.name == "paper" else None  # only the paper's learner uses nodes
     if folder is not None and config.segments.seal:
         try:
             sealed = sealed_samples(segment_folder(folder), log, until, wait=wait, default=default, tree=tree)
-            return gather(sealed, base.n_features, arms.epochs())
+            return gather(sealed, base.n_features, arms.epochs(), limits)
         except LogError:
             raise
         except UNUSABLE as error:
             note_unused(folder, error)
-    return gather(log.samples(until, wait=wait, default=default, tree=tree), base.n_features, arms.epochs())
+    return gather(log.samples(until, wait=wait, default=default, tree=tree), base.n_features, arms.epochs(), limits)
 
 
 def next_fit(base: Model, feedback: Feedback, learner: Learner, epoch: int) -> tuple[Model, tuple[str, ...]]:

@@ -17,14 +17,24 @@ import numpy as np
 
 from treetop import _core
 from treetop.arrays import Ints, Rows
-from treetop.bandit.arm_filter import DIGEST_BYTES, NO_ARMS, ArmFilter, logged_filter, make_filter
+from treetop.bandit.arm_filter import (
+    DIGEST_BYTES,
+    NO_ARMS,
+    ArmFilter,
+    FindSet,
+    conditional_filter,
+    logged_filter,
+    make_filter,
+)
 from treetop.bandit.arm_index import ArmId, ArmIndex
+from treetop.bandit.attributes import AttributeTable
 from treetop.bandit.config import PolicyConfig
 from treetop.bandit.outliers import ClippedRow, OutlierLimits
+from treetop.bandit.where import Filters, Where
 from treetop.log.keys import NO_KEYS, Keys
 from treetop.log.records import Event
 from treetop.model.model import Model
-from treetop.policy.eligibility import EXCEPT, ONLY, Eligible
+from treetop.policy.eligibility import ALL, EXCEPT, ONLY, Eligible
 from treetop.policy.policy import Policy
 from treetop.records import Decision, Explanation
 from treetop.tree.tree import Tree
@@ -50,6 +60,7 @@ class Snapshot:
     """One loaded model and what it decides with.
 
     `name` is the model's. `trouble` is empty, or says why this is not the model that the folder calls current.
+    `attributes` are those of the arms.
     """
 
     name: str
@@ -59,6 +70,7 @@ class Snapshot:
     trouble: str = ""
     limits: OutlierLimits | None = None
     policies: dict[tuple[int | None, int | None], tuple[Policy, str]] = field(default_factory=dict)
+    attributes: AttributeTable = field(default_factory=AttributeTable)
 
     def __post_init__(self) -> None:
         if len(self.arms) < self.model.n_arms:
@@ -67,7 +79,29 @@ class Snapshot:
     def prepare(self) -> Snapshot:
         """Computes now what the first decision would have to compute; returns itself."""
         self.model.engine, self.tree, self.default_filter, self.arms.index  # noqa: B018
+        self.filters.prepare()
         return self
+
+    @cached_property
+    def filters(self) -> Filters:
+        """The attributes over the model's tree."""
+        return Filters(self.attributes, self.model.tree)
+
+    def with_attributes(self, attributes: AttributeTable) -> Snapshot:
+        """The same with other attributes; what was made of those that stay is kept.
+
+        >>> model = Model.from_vectors(Tree.from_vectors(np.eye(4)), np.eye(4))
+        >>> snapshot = Snapshot("000000", model, ArmIndex.of(range(4)), PolicyConfig(k=2, explore=1))
+        >>> snapshot.with_attributes(AttributeTable()).attributes
+        AttributeTable(no attributes)
+        """
+        new = replace(self, attributes=attributes)
+        new.__dict__["filters"] = Filters(attributes, self.model.tree, self.__dict__.get("filters"))
+        new.filters.prepare()
+        for made in ("tree", "default_filter"):
+            if made in self.__dict__:
+                new.__dict__[made] = self.__dict__[made]
+        return new
 
     @cached_property
     def tree(self) -> str:
@@ -90,15 +124,20 @@ class Snapshot:
                 self.policies[k, explore] = found
         return found
 
-    def arm_filter(self, eligible: Iterable[ArmId] | None, exclude: Iterable[ArmId] | None) -> ArmFilter:
-        """The filter of a request, from its lists of ids. Removed arms may be listed; they are not shown."""
+    def arm_filter(
+        self, eligible: Iterable[ArmId] | None, exclude: Iterable[ArmId] | None, where: Where | None = None
+    ) -> ArmFilter:
+        """The filter of a request, from its lists of ids and its conditions. Removed arms may be listed; they are not
+        shown."""
         if eligible is None and exclude is None:
-            return self.default_filter
+            return self.default_filter if not where else self._where(where, ALL, NO_ARMS)
         banned = NO_ARMS if exclude is None else np.unique(self.arms.find(exclude))
-        if eligible is None:
-            return make_filter(self.model.tree, self.arms, EXCEPT, banned)
-        only = np.setdiff1d(self.arms.find(eligible), banned)
-        return make_filter(self.model.tree, self.arms, ONLY, only)
+        kind = EXCEPT if eligible is None else ONLY
+        listed = banned if eligible is None else np.setdiff1d(self.arms.find(eligible), banned)
+        return self._where(where, kind, listed) if where else make_filter(self.model.tree, self.arms, kind, listed)
+
+    def _where(self, where: Where, kind: int, listed: Ints) -> ArmFilter:
+        return conditional_filter(self.filters, where, self.default_filter, kind, listed)
 
     def bounded(self, row: Rows) -> Rows:
         """The row that a decision is made of: without values far outside what their features have shown."""
@@ -167,7 +206,7 @@ class Snapshot:
     def explain_logged(self, event: Event, arm_filter: ArmFilter) -> Explanation:
         """Every effective arm that a logged decision could choose from, by its `logged_filter`; the snapshot must have
         its model."""
-        policy = PolicyConfig(**json.loads(event.policy)).make_policy()
+        policy = logged_policy(event.policy).make_policy()
         return policy.explain(self.model, logged_row(event, self.model), arm_filter.eligible)
 
 
@@ -181,13 +220,23 @@ def request_digest(row: Rows, k: int | None, explore: int | None, arm_filter: Ar
     (True, False)
     """
     row = row.given if isinstance(row, ClippedRow) else row
-    head = f"{len(row.index)} {k} {explore} {arm_filter.name[:1]} ".encode()
+    head = f"{len(row.index)} {k} {explore} {arm_filter.asked} ".encode()
     head += f"{json.dumps(keys)} ".encode() if keys else b""
     parts = (head, row.index.tobytes(), row.value.tobytes(), arm_filter.listed.tobytes())
     return hashlib.blake2b(b"".join(parts), digest_size=DIGEST_BYTES).digest()
 
 
-def replayed_decision(event: Event, model: Model, arms: ArmIndex, find_set: Callable[[str], Ints | None]) -> Decision:
+def logged_policy(text: str) -> PolicyConfig:
+    """The settings under which the log keeps a decision; of one that another system made, as many slots as it had.
+
+    >>> logged_policy('{"k": 3, "explore": 1}').k, logged_policy('{"imported": true, "positions": [1, 3]}').k
+    (3, 2)
+    """
+    said = json.loads(text)
+    return PolicyConfig(len(said["positions"]), 0) if "imported" in said else PolicyConfig(**said)
+
+
+def replayed_decision(event: Event, model: Model, arms: ArmIndex, find_set: FindSet) -> Decision:
     """A logged decision computed again from its model, with the settings, context and arms of its time.
 
     `find_set` is as for `logged_filter`.
@@ -204,7 +253,7 @@ def replayed_decision(event: Event, model: Model, arms: ArmIndex, find_set: Call
     """
     arm_filter = logged_filter(event, model.tree, arms, find_set)
     arm_filter.check_any(model.n_arms)
-    policy = PolicyConfig(**json.loads(event.policy)).make_policy()
+    policy = logged_policy(event.policy).make_policy()
     return policy.decide(model, logged_row(event, model), event.event_id, arm_filter.eligible)
 
 

@@ -68,6 +68,7 @@ class FolderState:
     refit_time: float = 0.0  # of the last refit
     schedule: ScheduleStart = ScheduleStart()
     pinned: bool = False  # whether the current model stays until it is unpinned, whatever the schedule says
+    attributes: int = 0  # bytes of attributes.bin that count
     format: int = FORMAT
 
     @classmethod
@@ -95,6 +96,11 @@ class FolderState:
         """Raises ModelPinned if no refit may replace the current model."""
         if self.pinned:
             raise ModelPinned(f"model {self.model} is pinned; unpin it first")
+
+    @property
+    def fitted(self) -> str:
+        """The fitted model that the current one is, or grew from."""
+        return _fitted(self.models, self.model)
 
     def names(self) -> list[str]:
         """The models kept, oldest first."""

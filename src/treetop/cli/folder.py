@@ -13,9 +13,11 @@ from typing import Annotated
 import typer
 
 from treetop.bandit.bandit import Bandit
+from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import CONFIG, Config, PolicyConfig, TreeConfig
 from treetop.bandit.creation import check_new
 from treetop.bandit.results import same_decision
+from treetop.cli.items import InitialItems, first_knowledge
 from treetop.cli.options import Json, grouped
 from treetop.cli.output import console
 from treetop.data.datasets import Dataset, Stream, load, tree_seed
@@ -66,26 +68,39 @@ class InitialNames:
 @grouped
 def init(
     folder: Annotated[Path, typer.Argument(help="The folder to create.")],
-    data: Annotated[str, typer.Argument(help="debian, synthetic:..., or a file or folder as for simulate.")],
     policy: InitialPolicy,
     rows: InitialRows,
     names: InitialNames,
+    items: InitialItems,
+    data: Annotated[
+        str | None, typer.Argument(help="Labelled data: debian, synthetic:..., or a file or folder as for simulate.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Creates a bandit's folder: settings, catalogue, vocabulary, tree, routing, first model.
 
+    From labelled DATA, from the owner's items, or from both.
+
     Example: treetop init shop debian
+    Example: treetop init shop --items items.csv --id sku --category category --attributes in_stock,price,brand
     """
     start = time.perf_counter()
     check_new(folder)
+    items.check()
+    if data is None:
+        if items.items is None:
+            raise ValueError("give labelled DATA such as debian, or --items; treetop init --help has examples")
+        _init_items(folder, items, policy, rows, names, as_json)
+        return
     dataset = load(data, data_dir=rows.data_dir)
     usually, _, leaf = dataset.sizes(rows.init, 1, rows.max_leaf)
     count = min(usually, dataset.init_rows) if rows.init is None else rows.init
     config = _config(policy, leaf, rows.seed)
     named = _with_names(dataset, names.arms, names.features)
+    catalogue = items.read(named, as_json) or Catalogue.of(named.arm_names)
     stream = Stream.draw(dataset, count, 1, rows.seed)
     with Bandit.create(
-        folder, named.arm_names, stream.X_init, stream.Y_init, features=named.feature_names, config=config
+        folder, catalogue, stream.X_init, stream.Y_init, features=named.feature_names, config=config
     ) as made:
         model = made.snapshot.model
         facts = {
@@ -102,6 +117,40 @@ def init(
         print(json.dumps(facts))
         return
     console.print(f"{folder}: {model.tree} from {count:,} rows in {facts['seconds']} s", highlight=False)
+    console.print(f"Settings: {folder / CONFIG}. Serve it: treetop serve {folder}", highlight=False)
+
+
+def _init_items(
+    folder: Path, items: InitialItems, policy: InitialPolicy, rows: InitialRows, names: InitialNames, as_json: bool
+) -> None:
+    """`init` from the owner's items alone."""
+    start = time.perf_counter()
+    if names.arms is not None:
+        raise ValueError("--arms names the arms of labelled data; --items has ids of its own (--id)")
+    features = names.features.read_text(encoding="utf-8").splitlines() if names.features else None
+    catalogue = items.read(None, as_json)
+    assert catalogue is not None
+    leaf = rows.max_leaf or (10 if (catalogue.n_arms or 0) < 100_000 else 100)
+    with Bandit.create(folder, catalogue, features=features, config=_config(policy, leaf, rows.seed)) as made:
+        model = made.snapshot.model
+        said = first_knowledge(made, catalogue, 0)
+        facts = {
+            "folder": str(folder),
+            "arms": model.n_arms,
+            "features": model.n_features,
+            "nodes": model.tree.n_nodes,
+            "model": made.snapshot.name,
+            "learner": policy.learner,
+            "attributes": {name: column.kind for name, column in made.snapshot.attributes.columns.items()},
+            "knows": said,
+            "seconds": round(time.perf_counter() - start, 2),
+        }
+    if as_json:
+        print(json.dumps(facts))
+        return
+    console.print(f"{folder}: {model.tree} from {items.items} in {facts['seconds']} s", highlight=False)
+    for line in said:
+        console.print(line, highlight=False, markup=False)
     console.print(f"Settings: {folder / CONFIG}. Serve it: treetop serve {folder}", highlight=False)
 
 

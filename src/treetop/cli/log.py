@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated
@@ -15,8 +15,11 @@ import typer
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from treetop.arrays import check_float
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.config import CONFIG, read_config
 from treetop.bandit.folder import CURRENT, LOG, BanditFolder
 from treetop.bandit.ownership import check_owner, claim_log
+from treetop.bandit.past_log import ROLES, PastColumns, import_past
 from treetop.bandit.retention import DAY, RetentionState
 from treetop.bandit.sealing import follow_deletions, segment_folder
 from treetop.cli.dsjson import DsjsonIn, DsjsonOut, is_dsjson
@@ -73,25 +76,78 @@ def export(
         console.print(f"{file}: {n:,} {rows}", highlight=False, soft_wrap=True)
 
 
+@dataclass(frozen=True)
+class PastOptions:
+    """What the columns of another system's log are."""
+
+    columns: Annotated[
+        str | None, typer.Option(help=f"Which column is what, as role=column,...; the roles are {', '.join(ROLES)}.")
+    ] = None
+    features: Annotated[str, typer.Option(help="With --columns: those that are features of the context.")] = ""
+    contexts: Annotated[
+        Path | None, typer.Option(help="With --columns: a .npy file of contexts; context=COLUMN says which row.")
+    ] = None
+    context_key: Annotated[
+        str | None, typer.Option(help="With --contexts: the column that says which row; the same as context=COLUMN.")
+    ] = None
+    skip_unknown: Annotated[
+        bool, typer.Option("--skip-unknown", help="With --columns: leave out rows of items that are not known.")
+    ] = False
+
+    def check(self) -> None:
+        """Raises ValueError for an option that needs --columns."""
+        if self.features or self.contexts or self.context_key or self.skip_unknown:
+            raise ValueError("--features, --contexts, --context-key and --skip-unknown go with --columns")
+
+    def roles(self) -> PastColumns:
+        found = PastColumns.of(self.columns or "", self.features)
+        return found if self.context_key is None else replace(found, context=self.context_key)
+
+
+def _import_past(folder: str, file: Path, past: PastOptions, as_json: bool) -> None:
+    if not (Path(folder) / CURRENT).exists():
+        raise ValueError(f"{folder} is not a bandit's folder, which --columns needs: items are called by its ids")
+    with Bandit.open(folder) as bandit, _progress(as_json, "imported") as progress:
+        found, restored = import_past(
+            bandit, file, past.roles(), contexts=past.contexts, skip_unknown=past.skip_unknown, progress=progress
+        )
+    if as_json:
+        print(json.dumps({**asdict(found), "known": restored.known, "imported": restored.decisions}))
+        return
+    words = (
+        f"{restored.decisions:,} decisions and {restored.rewards:,} rewards; {restored.known:,} decisions were known"
+    )
+    words += f"; {found.skipped:,} rows of unknown items left out" if found.skipped else ""
+    words += f"; {found.unknown_features:,} unknown features left out" if found.unknown_features else ""
+    console.print(words, highlight=False, soft_wrap=True)
+
+
 @grouped
 def import_(
     log: Where,
     file: Annotated[Path, typer.Argument(help=f"The file to read: {FILE}")],
+    past: PastOptions,
     new: Annotated[bool, typer.Option("--new", help="Make a log file that is not there yet.")] = False,
     dsjson: DsjsonIn = DsjsonIn(),  # noqa: B008
     as_json: Json = False,
 ) -> None:
     """Adds all of an exported file to a log, or nothing of it; what is there already is left as it is.
 
-    Only a file of the same bandit is taken, unless the log is empty and nobody's. With --format dsjson, lines of Vowpal
-    Wabbit's become decisions of a bandit's folder (docs/bridges.md).
+    Only a file of the same bandit is taken, unless the log is empty and nobody's. With --columns it is a log of what
+    another system has shown instead, an item a row, as .csv, .jsonl or .parquet, for a bandit's folder. With --format
+    dsjson, lines of Vowpal Wabbit's become decisions of a bandit's folder (docs/bridges.md).
 
     Example: treetop import postgresql://shop@127.0.0.1/shop decisions.parquet
+    Example: treetop import shop past.csv --columns item=sku,reward=clicked,propensity=p,position=place
     """
     if is_dsjson(dsjson):
         with _progress(as_json, "imported") as progress:
             dsjson.read(log, file, as_json, progress)
         return
+    if past.columns is not None:
+        _import_past(log, file, past, as_json)
+        return
+    past.check()
     form(file)
     where = _address(log)
     folder = BanditFolder(Path(log)) if (Path(log) / CURRENT).exists() else None
@@ -102,7 +158,8 @@ def import_(
             found = import_log(opened, file, progress)
         else:
             claim_log(folder, opened)
-            found = import_log(opened, file, progress, lambda owner: check_owner(folder, owner, str(file)))
+            limits = read_config(folder.path / CONFIG).rewards.limits
+            found = import_log(opened, file, progress, lambda owner: check_owner(folder, owner, str(file)), limits)
     if as_json:
         print(json.dumps(asdict(found)))
     else:

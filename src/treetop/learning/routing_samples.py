@@ -101,6 +101,8 @@ class RoutingSamples:
         kept. Judged by the labelled rows, so that they stay the same.
         """
         x = self.contexts.head(self.labels.shape[0])
+        if len(x.value) == 0:  # nobody knows how large features are
+            return np.zeros(x.columns + 1, np.float32)
         count = np.bincount(x.index, minlength=x.columns)
         square = np.bincount(x.index, np.square(x.value, dtype=np.float64), x.columns)
         usual = np.sqrt(np.where(count > 0, square / np.maximum(1, count), square.sum() / max(1, count.sum())))

@@ -24,6 +24,7 @@ DTYPES = {
     "explored": np.dtype(np.bool_),
     "components": np.dtype(np.float32),
 }
+LARGEST_REWARD = 1e9  # in size; a bandit's settings say what it takes
 ID_BYTES = 512  # longest event id, in UTF-8
 
 
@@ -52,7 +53,7 @@ class Event(Decision):
 
 @dataclass(frozen=True)
 class Reward:
-    """The reward of one arm of an event, in [0, 1], and when it arrived."""
+    """The reward of one arm of an event, as it was told, and when it arrived."""
 
     event_id: str
     arm: int
@@ -216,8 +217,11 @@ class LoggedRounds:
         return gather([self], columns)
 
 
-def gather(chunks: Iterable[LoggedRounds], columns: int, since: Int64s | None = None) -> Feedback:
-    """All chunks as one Feedback, each copied once. `since` is the epoch of the first model that knew each arm.
+def gather(
+    chunks: Iterable[LoggedRounds], columns: int, since: Int64s | None = None, limits: tuple[float, float] = (0.0, 1.0)
+) -> Feedback:
+    """All chunks as one Feedback, each copied once. `since` is the epoch of the first model that knew each arm; rewards
+    are scaled from `limits` to [0, 1].
 
     Components are those of the newest decision that has any; decisions with another number of them count as without.
 
@@ -239,7 +243,8 @@ def gather(chunks: Iterable[LoggedRounds], columns: int, since: Int64s | None = 
     index = np.concatenate([np.zeros(0, np.int32), *(p.index for p in parts)])
     value = np.concatenate([np.zeros(0, np.float32), *(p.value for p in parts)])
     arms, nodes = (_stacked([getattr(p, name) for p in parts], k, -1, np.int32) for name in ("arms", "nodes"))
-    rewards = _stacked([p.rewards for p in parts], k, np.nan, np.float64)
+    told = np.asarray(_stacked([p.rewards for p in parts], k, np.nan, np.float64), np.float64)
+    rewards = scaled_rewards(told, limits)
     appeared = None
     if since is not None and since.any():
         epochs = np.concatenate([np.zeros(0, np.int64), *(p.epochs for p in parts)])
@@ -247,6 +252,21 @@ def gather(chunks: Iterable[LoggedRounds], columns: int, since: Int64s | None = 
         appeared = np.where(since > 0, np.searchsorted(newest, since), 0)
     contexts = Rows(np.cumsum(lengths), index, value, columns)
     return Feedback(contexts, arms, nodes, rewards, appeared=appeared, components=_joined_components(parts, k))
+
+
+def scaled_rewards(rewards: Floats, limits: tuple[float, float]) -> Floats:
+    """Rewards within limits, as they are within [0, 1]; NaN stays. Raises ValueError for one beyond them.
+
+    >>> scaled_rewards(np.array([-2.0, 8.0, np.nan]), (-2.0, 8.0))
+    array([ 0.,  1., nan])
+    """
+    low, high = limits
+    if (low, high) == (0.0, 1.0):
+        return rewards
+    if (beyond := (rewards < low) | (rewards > high)).any():
+        raise ValueError(f"the log has a reward of {rewards[beyond][0]:g}; the settings say [{low:g}, {high:g}]")
+    scaled: Floats = (rewards - low) / (high - low)
+    return scaled
 
 
 def _joined_components(parts: Sequence[LoggedRounds], k: int) -> Float32s | None:

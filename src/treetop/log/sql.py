@@ -25,6 +25,7 @@ from treetop.log.keys import check_keys
 from treetop.log.ownership import claim, read_owner
 from treetop.log.pack import unpack_set
 from treetop.log.records import (
+    LARGEST_REWARD,
     Counts,
     Entry,
     Event,
@@ -244,7 +245,7 @@ class SqlLog(Log):
     ) -> Iterator[LoggedRounds]:
         wait, size = check_float("wait", wait, 0.0), check_int("size", size, 1)
         if default is not None:
-            check_float("default", default, 0.0, 1.0)
+            check_float("default", default, -LARGEST_REWARD, LARGEST_REWARD)
         if since is not None and default is not None:
             raise ValueError("samples since a mark cannot fill in a default: a later reward would replace it")
         if since is not None and after:

@@ -17,7 +17,18 @@ import numpy as np
 
 from treetop.arrays import INT32_MAX, Float32s, Floats, Int64s, as_float32s, as_indices, check_float, check_int
 from treetop.log.base import Log
-from treetop.log.records import Counts, Entry, Event, LogSummary, Mark, Owner, Restored, StoredEvent, check_event
+from treetop.log.records import (
+    LARGEST_REWARD,
+    Counts,
+    Entry,
+    Event,
+    LogSummary,
+    Mark,
+    Owner,
+    Restored,
+    StoredEvent,
+    check_event,
+)
 
 FORMAT, VERSION = "treetop-log", 4
 READABLE = (3, 4)  # 3 has no keys
@@ -93,16 +104,21 @@ def export_log(log: Log, path: Path, progress: Progress = lambda n: None) -> int
 
 
 def import_log(
-    log: Log, path: Path, progress: Progress = lambda n: None, check: Check = lambda owner: None
+    log: Log,
+    path: Path,
+    progress: Progress = lambda n: None,
+    check: Check = lambda owner: None,
+    limits: tuple[float, float] = (-LARGEST_REWARD, LARGEST_REWARD),
 ) -> Restored:
-    """Adds all of a file to a log, or nothing of it. `check` may refuse it for the bandit that it is of."""
+    """Adds all of a file to a log, or nothing of it. `check` may refuse it for the bandit that it is of; rewards beyond
+    `limits` are refused."""
     read = {".jsonl": _read_lines, ".parquet": _read_parquet}[form(path)]
     with path.open("rb") as file:
         head, records = read(file, path)
         if head.format != FORMAT or head.version not in READABLE:
             raise ValueError(f"{path} is {head.format} {head.version}; {FORMAT} {VERSION} is needed")
         check(head.owner)
-        chunks = _counted(_chunks(records, path), progress)
+        chunks = _counted(_chunks(records, path, limits), progress)
         return log.restore(LogSummary(head.counts, tuple(head.marks), head.owner), chunks)
 
 
@@ -120,11 +136,11 @@ def _counted(chunks: Iterable[list[Entry]], progress: Progress) -> Iterator[list
         progress(done)
 
 
-def _chunks(records: Iterable[Record], path: Path) -> Iterator[list[Entry]]:
+def _chunks(records: Iterable[Record], path: Path, limits: tuple[float, float]) -> Iterator[list[Entry]]:
     chunk: list[Entry] = []
     for number, record in enumerate(records, 1):
         try:
-            chunk.append(entry_of(record))
+            chunk.append(entry_of(record, limits))
         except (ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"{path}, record {number}: {error}") from None
         if len(chunk) == CHUNK:
@@ -168,7 +184,7 @@ def _or_null(values: Any, known: Any) -> list[Any]:
     return [value if there else None for value, there in zip(values.tolist(), known.tolist(), strict=True)]
 
 
-def entry_of(r: Record) -> Entry:
+def entry_of(r: Record, limits: tuple[float, float] = (-LARGEST_REWARD, LARGEST_REWARD)) -> Entry:
     """The entry of a record. Everything is checked, since a file can hold anything."""
     index, arms = as_indices(r.index, INT32_MAX, "index"), as_indices(r.arms, INT32_MAX, "arm")
     if (np.diff(index) <= 0).any():
@@ -197,11 +213,11 @@ def entry_of(r: Record) -> Entry:
     )
     check_event(event)
     sets = None if r.eligible_arms is None else as_indices(r.eligible_arms, INT32_MAX, "eligible arm")
-    rewards, times, positions = _rewards(r, len(arms))
+    rewards, times, positions = _rewards(r, len(arms), limits)
     return Entry(StoredEvent(event, rewards, times, r.position), positions, sets)
 
 
-def _rewards(r: Record, k: int) -> tuple[Floats, Floats, Int64s]:
+def _rewards(r: Record, k: int, limits: tuple[float, float]) -> tuple[Floats, Floats, Int64s]:
     if not len(r.rewards) == len(r.reward_times) == len(r.reward_positions) == k:
         raise ValueError(f"{k} arms need as many rewards, reward_times and reward_positions")
     rewards, times, positions = np.full(k, np.nan), np.full(k, np.nan), np.zeros(k, np.int64)
@@ -209,7 +225,7 @@ def _rewards(r: Record, k: int) -> tuple[Floats, Floats, Int64s]:
         value, time, position = found
         if value is not None and time is not None and position is not None:
             rewards[slot], times[slot] = (
-                check_float("reward", value, 0.0, 1.0),
+                check_float("reward", value, *limits),
                 check_float("reward time", time, -1e15, 1e15),
             )
             positions[slot] = check_int("reward position", position, 1, 2**62)

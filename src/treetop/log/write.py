@@ -17,7 +17,7 @@ from treetop.errors import EventConflict
 from treetop.log.connection import Connection
 from treetop.log.keys import NO_KEYS, Keys
 from treetop.log.pack import pack_event, pack_set, shown_arms, unpack_event
-from treetop.log.records import Counts, Event, Mark, Outcome, Reward, Status, check_event, check_id
+from treetop.log.records import LARGEST_REWARD, Counts, Event, Mark, Outcome, Reward, Status, check_event, check_id
 
 FACTS = ("position", "event_id", "time", "request", "settings", "eligible", "removals")
 DECISION = (*FACTS, "context", "slots", "components")
@@ -100,7 +100,7 @@ class Rewards:
         for r in self.rewards:
             check_id(r.event_id)
             check_int("arm", r.arm, 0)
-            check_float("reward", r.value, 0.0, 1.0)
+            check_float("reward", r.value, -LARGEST_REWARD, LARGEST_REWARD)
             check_float("time", r.time, -1e15, 1e15)
 
 

@@ -23,7 +23,8 @@ class Eligible:
     """The arms a request may see, as sorted tree positions: all, only the listed ones, or all except those.
 
     Prepared once with `Eligible.of`, it has a bit per position and a count per node (`mask`), so that any number of
-    decisions on the same tree cost hardly more than without it. With `start`, one list per row of a batch.
+    decisions on the same tree cost hardly more than without it. With `start`, one list per row of a batch. Where there
+    is a mask, it alone says which arms those are; `positions` may be empty.
     """
 
     kind: int = ALL
@@ -84,6 +85,24 @@ class Eligible:
             return self
         return Eligible(self.kind, self.positions[self.start[i] : self.start[i + 1]], arm_at=self.arm_at)
 
+    def count(self, n_arms: int) -> int:
+        """How many of a tree's `n_arms` arms a request may see.
+
+        >>> Eligible.of(Tree(parents=[-1, 0, 0], leaf_of=[1, 2, 1]), exclude=[0]).count(3)
+        2
+        """
+        if self.mask is not None:
+            return self.mask.total
+        return {ALL: n_arms, ONLY: len(self.positions), EXCEPT: n_arms - len(self.positions)}[self.kind]
+
+    def is_empty(self, n_arms: int) -> bool:
+        """Whether a request may see none of a tree's `n_arms` arms.
+
+        >>> Eligible(ONLY).is_empty(3), EVERY_ARM.is_empty(3)
+        (True, False)
+        """
+        return self.mask.empty if self.mask is not None else self.count(n_arms) == 0
+
     def count_below(self, tree: Tree, node: int) -> int:
         """How many of the arms below a node a request may see.
 
@@ -92,6 +111,8 @@ class Eligible:
         [2, 1, 1]
         """
         first, end = int(tree.begin[node]), int(tree.end[node])
+        if self.mask is not None:
+            return self.mask.count(first, end)
         if self.kind == ALL:
             return end - first
         listed = int(np.diff(np.searchsorted(self.positions, [first, end]))[0])

@@ -195,5 +195,7 @@ def _shown_by(model: Model, allowed: Eligible, is_node: bool, number: int) -> In
     places = model.tree.position_of[arms]
     if allowed.kind == 0:
         return arms
+    if allowed.mask is not None:
+        return arms[np.isin(places, allowed.mask.positions())]
     listed = np.isin(places, allowed.positions)
     return arms[listed if allowed.kind == 1 else ~listed]

@@ -17,10 +17,19 @@ from treetop.bandit.snapshot import Snapshot
 from treetop.errors import Problem
 from treetop.records import Explanation
 from treetop.service import logs, schema
-from treetop.service.decide import check_arm_count, context_row, event_text, has_new_arms, load_arms_of, with_new_arms
+from treetop.service.decide import (
+    check_arm_count,
+    context_row,
+    event_text,
+    has_new_arms,
+    load_arms_of,
+    look_up_attributes,
+    with_new_arms,
+)
 from treetop.service.http import Raw
 from treetop.service.refit_scheduler import BUSY, NOTHING, SUPERSEDED
 from treetop.service.service import Service
+from treetop.tree.categories import category_text
 
 TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 REFIT_WAIT = 60.0  # seconds that a request waits at most for its refit
@@ -61,9 +70,13 @@ def _or_null(number: float) -> float | None:
 async def explain(service: Service, request: schema.ExplainRequest) -> schema.ExplainAnswer:
     if (request.features is None) == (request.event_id is None):
         raise ValueError("give features or an event_id, one of the two")
-    if request.event_id is not None and (request.eligible is not None or request.exclude is not None):
-        raise ValueError("an event has its own eligible arms; eligible and exclude go with features")
+    if request.event_id is not None and (
+        request.eligible is not None or request.exclude is not None or request.where is not None
+    ):
+        raise ValueError("an event has its own eligible arms; eligible, exclude and where go with features")
     check_arm_count(service, request.eligible, request.exclude)
+    if request.where:
+        await look_up_attributes(service)
     return await with_new_arms(service, lambda: _explain(service, request), service.explanations.run)
 
 
@@ -71,7 +84,7 @@ def _explain(service: Service, request: schema.ExplainRequest) -> schema.Explain
     bandit = service.bandit
     if request.features is not None:
         snapshot = bandit.snapshot
-        arm_filter = snapshot.arm_filter(request.eligible, request.exclude)
+        arm_filter = snapshot.arm_filter(request.eligible, request.exclude, request.where)
         view = snapshot.explain(snapshot.bounded(context_row(service, request.features)), arm_filter)
         return _explanation(snapshot, view, arm_filter, request.top)
     assert request.event_id is not None
@@ -79,20 +92,24 @@ def _explain(service: Service, request: schema.ExplainRequest) -> schema.Explain
     if has_new_arms(service, event):
         bandit.refresh()
     snapshot = service.explanations.snapshot_of(event.model)
-    arm_filter = logged_filter(event, snapshot.model.tree, snapshot.arms, bandit.log.eligible_set)
+    arm_filter = logged_filter(event, snapshot.model.tree, snapshot.arms, bandit.logged_sets())
     return _explanation(snapshot, snapshot.explain_logged(event, arm_filter), arm_filter, request.top)
 
 
 def _explanation(snapshot: Snapshot, view: Explanation, arm_filter: ArmFilter, top: int) -> schema.ExplainAnswer:
     order = np.lexsort((-view.score, -view.probability))[:top].tolist()
-    ids, tree = snapshot.arms.ids, snapshot.model.tree
+    ids, tree, categories = snapshot.arms.ids, snapshot.model.tree, snapshot.attributes.categories
     effective = []
     for i in order:
         node = int(view.id[i]) if view.is_node[i] else None
         below = 1 if node is None else arm_filter.eligible.count_below(tree, node)
         arm = ids[int(view.id[i])] if node is None else None
         route, score, chance = float(view.route[i]), float(view.score[i]), float(view.probability[i])
-        effective.append(schema.Effective(arm, node, below, route, score, chance))
+        category = None
+        if categories is not None:
+            path = categories.path(int(view.id[i])) if node is None else categories.common(tree.arms_below(node))
+            category = category_text(path)
+        effective.append(schema.Effective(arm, node, below, route, score, chance, category))
     nodes = int(view.is_node.sum())
     words = in_words(effective, len(view), nodes)
     return schema.ExplainAnswer(snapshot.model.epoch, snapshot.name, len(view) - nodes, nodes, words, effective)
@@ -102,6 +119,7 @@ def in_words(effective: list[schema.Effective], count: int, nodes: int) -> str:
     """One sentence on the effective arm with the highest score."""
     best = max(effective, key=lambda entry: entry.score)
     who = f"arm {best.arm}" if best.node is None else f"the {best.arms_below} arms below node {best.node}"
+    who += f" ({best.category})" if best.category else ""
     return (
         f"Of {count} effective arms ({count - nodes} single arms and {nodes} groups), {who} scores highest with "
         f"{best.score:.3g}; a first draw takes it with chance {best.probability:.3g}."
@@ -177,6 +195,9 @@ async def unpin(service: Service, request: schema.UnpinRequest) -> schema.Rollba
 
 async def arms(service: Service, request: schema.ArmsRequest) -> schema.ArmsAnswer:
     check_arm_count(service, request.add, request.remove)
+    for name, given in (("categories", request.categories), *(request.attributes or {}).items()):
+        if given is not None and len(given) != len(request.add):
+            raise ValueError(f"{name!r} has {len(given)} values for {len(request.add)} new arms")
     if request.vectors is not None and len(request.vectors) != len(request.add):
         raise ValueError(f"{len(request.vectors)} vectors for {len(request.add)} new arms")
     await asyncio.to_thread(_change_arms, service, request)
@@ -193,11 +214,37 @@ def _change_arms(service: Service, request: schema.ArmsRequest) -> None:
 
         vectors = sp.vstack([context_row(service, features).csr() for features in request.vectors], format="csr")
     bandit.refresh()
-    bandit.snapshot.arms.add(request.add).find(request.remove)  # raises before anything is changed
+    known = bandit.snapshot.arms
+    known.add(known.split(request.add)[0]).find(request.remove)  # raises before anything is changed
     if request.add:
-        bandit.add_arms(request.add, vectors)
+        bandit.add_arms(request.add, vectors, request.categories, request.attributes)
     if request.remove:
         bandit.remove_arms(request.remove)
+
+
+async def attributes(service: Service, request: schema.AttributesRequest) -> schema.CatalogueAnswer:
+    check_arm_count(service, request.arms)
+    await with_new_arms(
+        service, lambda: service.bandit.set_attributes(request.arms, request.attributes), asyncio.to_thread
+    )
+    logs.log_event("attributes changed", arms=len(request.arms), attributes=list(request.attributes))
+    return await catalogue(service, {})
+
+
+async def put_set(service: Service, request: schema.SetRequest, name: str) -> schema.CatalogueAnswer:
+    check_arm_count(service, request.arms)
+    await with_new_arms(service, lambda: service.bandit.set_arms(name, request.arms), asyncio.to_thread)
+    logs.log_event("set changed", set=name, arms=None if request.arms is None else len(request.arms))
+    return await catalogue(service, {})
+
+
+async def catalogue(service: Service, scope: Scope) -> schema.CatalogueAnswer:
+    await look_up_attributes(service)
+    table = service.bandit.snapshot.attributes
+    return schema.CatalogueAnswer(
+        {name: schema.AttributeAnswer(column.kind, len(column.order)) for name, column in table.columns.items()},
+        {name: len(column.order) for name, column in table.sets.items()},
+    )
 
 
 async def healthz(service: Service, scope: Scope) -> schema.Health:

@@ -110,7 +110,7 @@ def prepare(service: Service, request: schema.DecideRequest) -> PreparedRequest:
         check_arm_count(service, request.eligible, request.exclude)
     event_id = None if request.event_id is None else event_text(request.event_id)
     row, snapshot = context_row(service, request.features), service.bandit.snapshot
-    arm_filter = snapshot.arm_filter(request.eligible, request.exclude)
+    arm_filter = snapshot.arm_filter(request.eligible, request.exclude, request.where)
     return PreparedRequest(snapshot, row, event_id, request, arm_filter, as_keys(request.keys))
 
 
@@ -139,7 +139,15 @@ async def with_new_arms(
         raise
 
 
+async def look_up_attributes(service: Service) -> None:
+    """Reads the attributes that another worker may just have changed: a request with conditions sees the newest."""
+    if service.bandit.attributes_stale():
+        await asyncio.to_thread(service.bandit.look_up_attributes)
+
+
 async def decide(service: Service, request: schema.DecideRequest) -> ServedDecision:
+    if request.where:
+        await look_up_attributes(service)
     if request.eligible is None and request.exclude is None:
         prepared = prepare(service, request)
     else:
@@ -205,6 +213,8 @@ async def decide_batch(service: Service, batch: schema.DecideBatchRequest) -> sc
     check_arm_count(service, *(arms for request in batch.requests for arms in (request.eligible, request.exclude)))
     for request in batch.requests:
         check_features(request.features)
+    if any(request.where for request in batch.requests):
+        await look_up_attributes(service)
     before = service.bandit.snapshot
     attempts = await asyncio.to_thread(_attempt_all, service, batch.requests)
     if any(isinstance(attempt.error, UnknownArm) for attempt in attempts) and await service.refreshed_since(before):

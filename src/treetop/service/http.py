@@ -135,7 +135,7 @@ class Endpoint:
             return await self.handler(service, scope)
         if kind != JSON and kind.partition(b";")[0].strip().lower() != JSON:
             raise Problem(415, "content_type", "the body must be application/json")
-        return await self._handle_body(receive, length)
+        return await self._handle_body(receive, length, scope)
 
     def _admit(self, scope: Scope, credentials: bytes, host: bytes) -> None:
         if self.scope == "":
@@ -152,7 +152,7 @@ class Endpoint:
         if self.scope not in scopes:
             raise Problem(403, "forbidden", f"this token does not have the scope {self.scope!r}")
 
-    async def _handle_body(self, receive: Receive, length: bytes) -> Any:
+    async def _handle_body(self, receive: Receive, length: bytes, scope: Scope) -> Any:
         """Reads the whole body and calls the handler with it. Raises a Problem if the body is too large, does not
         arrive in time, or is too much beside those of other requests."""
         held, until = 0, time.monotonic() + self.service.limits.seconds
@@ -172,7 +172,9 @@ class Endpoint:
                     if size > held:
                         held = self._hold(held, size)
                 body = b"".join(parts)
-            return await self.handler(self.service, self.decoder.decode(body))
+            given = self.decoder.decode(body)
+            in_path = scope.get("path_params", {}).values()  # of a route such as /v1/sets/{name}
+            return await self.handler(self.service, given, *in_path)
         finally:
             self.service.body_bytes -= held
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.folder import HISTORY
+from treetop.bandit.folder import HISTORY, REFIT_LOCK
 from treetop.bandit.state import FolderState
 from treetop.errors import FolderInUse
 from treetop.files import locked
@@ -68,9 +68,9 @@ class RefitScheduler:
         self._local: tuple[int, float, str | None] = NO_FAILURES  # failures in a row, when, why: those of this worker
 
     def running(self) -> bool:
-        """Whether any process is making a model in this folder, by a refit or by adding arms."""
+        """Whether a refit of any process runs in this folder."""
         try:
-            with locked(self.bandit.folder.path / ".refit.lock"):
+            with locked(self.bandit.folder.path / REFIT_LOCK):
                 return False
         except FolderInUse:
             return True

@@ -40,6 +40,13 @@ _FEATURES = {
         {"type": "object", "properties": {"dense": _NUMBERS}, "required": ["dense"], "additionalProperties": False},
     ],
 }
+Value: TypeAlias = bool | int | float | Annotated[str, Meta(max_length=1024)]
+Condition: TypeAlias = Value | list[Value] | dict[str, Value | list[Value]]
+WHERE_HELP = (
+    'Conditions on attributes, all of which must hold: {"in_stock": true, "price": {"<=": 20}, "brand": ["a", "b"], '
+    '"category": "dept 3 > cat 7", "sets": ["summer-sale"]}.'
+)
+Where: TypeAlias = Annotated[dict[str, Condition], Meta(max_length=100, description=WHERE_HELP)]
 Features: TypeAlias = Annotated[dict[str, float | list[float]], Meta(extra_json_schema=_FEATURES)]
 
 
@@ -57,13 +64,14 @@ class DecideRequest(Strict):
     eligible: list[ArmId] | None = None
     exclude: list[ArmId] | None = None
     keys: Annotated[dict[str, KeyValue], Meta(max_length=MAX_KEYS, description=KEYS_HELP)] | None = None
+    where: Where | None = None
 
 
 class RewardRequest(Strict):
-    """Rewards in [0, 1] by arm: all of them are stored, or none."""
+    """Rewards by arm, in [0, 1] or in [low, high] of the settings: all of them are stored, or none."""
 
     event_id: EventId
-    rewards: Annotated[dict[str, Annotated[float, Meta(ge=0, le=1)]], Meta(min_length=1)]
+    rewards: Annotated[dict[str, float], Meta(min_length=1)]
 
 
 class RewardAnswer(Struct):
@@ -157,11 +165,13 @@ class ExplainRequest(Strict):
     event_id: EventId | None = None
     eligible: list[ArmId] | None = None
     exclude: list[ArmId] | None = None
+    where: Where | None = None
     top: Annotated[int, Meta(ge=1, le=1000)] = 20
 
 
 class Effective(Struct):
-    """An effective arm: a single arm, or a node that stands for all `arms_below` it."""
+    """An effective arm: a single arm, or a node that stands for all `arms_below` it; `category` is that of the arm, or
+    the deepest that all arms of the node are in, and null if nobody named any."""
 
     arm: str | int | None
     node: int | None
@@ -169,6 +179,7 @@ class Effective(Struct):
     route: float
     score: float
     probability: float
+    category: str | None = None
 
 
 class ExplainAnswer(Struct):
@@ -252,17 +263,47 @@ class RollbackAnswer(Struct):
 
 
 class ArmsRequest(Strict):
-    """Arms to add and to remove. `vectors` has one context for each new arm, like those it should be shown for."""
+    """Arms to add and to remove; a removed one that is added returns. `vectors` has one context for each of them, like
+    those it should be shown for, `categories` and `attributes` a value."""
 
     add: list[ArmId] = []
     vectors: list[Features] | None = None
     remove: list[ArmId] = []
+    categories: list[str | None] | None = None
+    attributes: dict[str, list[Value | None]] | None = None
 
 
 class ArmsAnswer(Struct):
     model: str
     arms: int
     removed: int
+
+
+class AttributesRequest(Strict):
+    """Values of attributes for some arms: a list for each name, null where an arm has no value."""
+
+    arms: Annotated[list[ArmId], Meta(min_length=1)]
+    attributes: Annotated[dict[str, list[Value | None]], Meta(min_length=1)]
+
+
+class SetRequest(Strict):
+    """The arms of a named set, which replace those that it had; null deletes the set."""
+
+    arms: list[ArmId] | None
+
+
+class AttributeAnswer(Struct):
+    """What the values of an attribute are (flag, number, text or category), and how many arms have one."""
+
+    kind: str
+    arms: int
+
+
+class CatalogueAnswer(Struct):
+    """Attributes and named sets that requests may filter by, with the number of arms in each set."""
+
+    attributes: dict[str, AttributeAnswer]
+    sets: dict[str, int]
 
 
 class Health(Struct):

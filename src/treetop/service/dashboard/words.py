@@ -32,6 +32,9 @@ def chance(p: float) -> str:
 def decision(stored: StoredEvent, name: Name) -> str:
     """Which arms were taken for their scores, which were drawn and with what chance, and the rewards so far."""
     event = stored.event
+    if not event.model:
+        shown = listed([name(int(arm)) for arm in event.arms])
+        return f"Shown by another system, from an imported log: {shown}. {_rewards(stored)}"
     drawn = [slot for slot in range(len(event)) if event.explored[slot]]
     taken = [slot for slot in range(len(event)) if not event.explored[slot]]
     parts = []
@@ -56,6 +59,8 @@ def slot(stored: StoredEvent, place: int) -> str:
     """Why one slot shows its arm."""
     event = stored.event
     where = f"Place {place + 1} of {len(event)}"
+    if not event.model:
+        return f"{where}: shown by another system, from an imported log."
     through = _through(int(event.nodes[place]))
     if not event.explored[place]:
         return f"{where}: taken for its score of {event.scores[place]:.3g}{through}."

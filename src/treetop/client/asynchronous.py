@@ -13,11 +13,10 @@ from typing import Any
 from treetop.arrays import Matrix, check_int
 from treetop.bandit.arm_index import ArmId
 from treetop.bandit.results import ServedDecision
-from treetop.client import (
-    REFIT_TIMEOUT,
-    RETRY_STATUSES,
-    BaseClient,
+from treetop.client.blocking import REFIT_TIMEOUT, RETRY_STATUSES, BaseClient
+from treetop.client.messages import (
     arms_body,
+    attributes_body,
     content_of,
     decide_body,
     decision_of,
@@ -25,6 +24,7 @@ from treetop.client import (
     event_path,
     explain_body,
     reward_body,
+    set_path,
 )
 from treetop.errors import ServiceError, ServiceUnreachable
 
@@ -93,9 +93,10 @@ class AsyncClient(BaseClient):
         eligible: Iterable[ArmId] | None = None,
         exclude: Iterable[ArmId] | None = None,
         keys: Mapping[str, str | int] | None = None,
+        where: Mapping[str, Any] | None = None,
     ) -> ServedDecision:
         """One decision, as `Client.decide`."""
-        body = decide_body(x, event_id, k, explore, eligible, exclude, keys)
+        body = decide_body(x, event_id, k, explore, eligible, exclude, keys, where)
         return decision_of(await self._call("POST", "/v1/decide", body))
 
     async def decide_batch(self, requests: Sequence[Mapping[str, Any]]) -> list[ServedDecision | ServiceError]:
@@ -181,8 +182,16 @@ class AsyncClient(BaseClient):
         """Lets refits replace the current model again."""
         return await self._call("POST", "/v1/unpin", {}, retry=False)
 
+    async def set_attributes(self, arms: Sequence[ArmId], attributes: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+        """Changes attributes of arms, as `Client.set_attributes`."""
+        return await self._call("POST", "/v1/attributes", attributes_body(arms, attributes))
+
+    async def set_arms(self, name: str, arms: Sequence[ArmId] | None) -> dict[str, Any]:
+        """Names a set of arms, as `Client.set_arms`; None deletes it."""
+        return await self._call("PUT", set_path(name), {"arms": None if arms is None else list(arms)})
+
     async def change_arms(
-        self, add: Sequence[ArmId] = (), remove: Sequence[ArmId] = (), vectors: Any = None
+        self, add: Sequence[ArmId] = (), remove: Sequence[ArmId] = (), vectors: Any = None, **more: Any
     ) -> dict[str, Any]:
         """Adds and removes arms, as `Client.change_arms`.
 
@@ -193,7 +202,7 @@ class AsyncClient(BaseClient):
         >>> asyncio.run(new()).arms
         ['kukicha']
         """
-        return await self._call("POST", "/v1/arms", arms_body(add, remove, vectors), retry=False)
+        return await self._call("POST", "/v1/arms", arms_body(add, remove, vectors, more), retry=False)
 
     async def _call(
         self, method: str, path: str, body: Any = None, retry: bool = True, timeout: float | None = None

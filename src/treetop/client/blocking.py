@@ -12,15 +12,26 @@ import json
 import random
 import threading
 import time
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
-from treetop.arrays import Matrix, as_rows, check_float, check_int
+from treetop.arrays import Matrix, check_float, check_int
 from treetop.bandit.arm_index import ArmId
-from treetop.bandit.results import ServedDecision, ServedSlot
+from treetop.bandit.results import ServedDecision
+from treetop.client.messages import (
+    arms_body,
+    attributes_body,
+    content_of,
+    decide_body,
+    decision_of,
+    error_of,
+    event_path,
+    explain_body,
+    reward_body,
+    set_path,
+)
 from treetop.errors import ServiceError, ServiceUnreachable
 
 RETRY_STATUSES = (429, 502, 503, 504)
@@ -125,9 +136,10 @@ class Client(BaseClient):
         eligible: Iterable[ArmId] | None = None,
         exclude: Iterable[ArmId] | None = None,
         keys: Mapping[str, str | int] | None = None,
+        where: Mapping[str, Any] | None = None,
     ) -> ServedDecision:
         """One decision, as `Bandit.decide`. Without an event id the client makes one, so that it can send it again."""
-        body = decide_body(x, event_id, k, explore, eligible, exclude, keys)
+        body = decide_body(x, event_id, k, explore, eligible, exclude, keys, where)
         return decision_of(self._call("POST", "/v1/decide", body))
 
     def decide_batch(self, requests: Sequence[Mapping[str, Any]]) -> list[ServedDecision | ServiceError]:
@@ -232,17 +244,38 @@ class Client(BaseClient):
         """
         return self._call("POST", "/v1/unpin", {}, retry=False)
 
+    def set_attributes(self, arms: Sequence[ArmId], attributes: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+        """Sets attributes of arms, as `Bandit.set_attributes`; returns what requests may filter by.
+
+        >>> with Client(url) as client:
+        ...     _ = client.set_attributes(["mint", "rose"], {"price": [4.5, 6]})
+        ...     client.decide({"dark": 1.0}, where={"price": {">": 5}}).arms
+        ['rose']
+        """
+        return self._call("POST", "/v1/attributes", attributes_body(arms, attributes))
+
+    def set_arms(self, name: str, arms: Sequence[ArmId] | None) -> dict[str, Any]:
+        """Names a set of arms, as `Bandit.set_arms`; None deletes it.
+
+        >>> with Client(url) as client:
+        ...     _ = client.set_arms("summer-sale", ["rose"])
+        ...     client.decide({"dark": 1.0}, where={"sets": "summer-sale"}).arms
+        ['rose']
+        """
+        return self._call("PUT", set_path(name), {"arms": None if arms is None else list(arms)})
+
     def change_arms(
-        self, add: Sequence[ArmId] = (), remove: Sequence[ArmId] = (), vectors: Any = None
+        self, add: Sequence[ArmId] = (), remove: Sequence[ArmId] = (), vectors: Any = None, **more: Any
     ) -> dict[str, Any]:
         """Adds and removes arms; `vectors` has a context for each new arm, like those it should be shown for.
+        `categories` and `attributes` are as for `Bandit.add_arms`.
 
         >>> with Client(url) as client:
         ...     before = client.model()["arms"]
         ...     client.change_arms(add=["matcha"], remove=["mint"], vectors=[{"grassy": 1.0}])["arms"] - before
         1
         """
-        return self._call("POST", "/v1/arms", arms_body(add, remove, vectors), retry=False)
+        return self._call("POST", "/v1/arms", arms_body(add, remove, vectors, more), retry=False)
 
     def _call(self, method: str, path: str, body: Any = None, retry: bool = True) -> dict[str, Any]:
         content = content_of(body)
@@ -281,108 +314,3 @@ class Client(BaseClient):
         self._local.connection = None
         with contextlib.suppress(ValueError):  # another thread has closed it meanwhile
             self._open.remove(connection)
-
-
-def content_of(body: Any) -> bytes | None:
-    """A body as it travels.
-
-    >>> content_of({"wait": True}), content_of(None)
-    (b'{"wait": true}', None)
-    """
-    return None if body is None else json.dumps(body, allow_nan=False).encode()
-
-
-def decide_body(
-    x: Mapping[str, Any] | Matrix,
-    event_id: str | int | None = None,
-    k: int | None = None,
-    explore: int | None = None,
-    eligible: Iterable[ArmId] | None = None,
-    exclude: Iterable[ArmId] | None = None,
-    keys: Mapping[str, str | int] | None = None,
-) -> dict[str, Any]:
-    """A request for a decision; without an event id it gets one, so that it can be sent again.
-
-    >>> decide_body([0.0, 2.0], "visit-1", k=2)
-    {'event_id': 'visit-1', 'features': {'indices': [1], 'values': [2.0]}, 'k': 2}
-    """
-    options = {
-        "k": k,
-        "explore": explore,
-        "eligible": None if eligible is None else list(eligible),
-        "exclude": None if exclude is None else list(exclude),
-        "keys": None if keys is None else dict(keys),
-    }
-    given = {name: value for name, value in options.items() if value is not None}
-    return {"event_id": uuid.uuid4().hex if event_id is None else event_id, "features": features_of(x), **given}
-
-
-def features_of(x: Mapping[str, Any] | Matrix) -> dict[str, Any]:
-    """A context by names as it is; a row of numbers by its columns.
-
-    >>> features_of({"floral": 1.0}), features_of([0.0, 2.0])
-    ({'floral': 1.0}, {'indices': [1], 'values': [2.0]})
-    """
-    if isinstance(x, Mapping):
-        return dict(x)
-    row = as_rows(x)
-    if len(row) != 1:
-        raise ValueError(f"a decision takes 1 context, not {len(row)}")
-    return {"indices": row.index.tolist(), "values": row.value.tolist()}
-
-
-def explain_body(x: Mapping[str, Any] | Matrix | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A request for an explanation.
-
-    >>> explain_body({"floral": 1.0}, {"top": 2})
-    {'features': {'floral': 1.0}, 'top': 2}
-    """
-    return {**({} if x is None else {"features": features_of(x)}), **options}
-
-
-def arms_body(add: Sequence[ArmId], remove: Sequence[ArmId], vectors: Any) -> dict[str, Any]:
-    """A request that adds and removes arms.
-
-    >>> arms_body(["matcha"], [], None)
-    {'add': ['matcha'], 'remove': []}
-    """
-    given = {} if vectors is None else {"vectors": [features_of(x) for x in vectors]}
-    return {"add": list(add), "remove": list(remove), **given}
-
-
-def reward_body(event_id: str | int, rewards: Mapping[ArmId, float]) -> dict[str, Any]:
-    """A request that stores rewards.
-
-    >>> reward_body("visit-1", {7: 1.0})
-    {'event_id': 'visit-1', 'rewards': {'7': 1.0}}
-    """
-    return {"event_id": event_id, "rewards": {str(arm): value for arm, value in rewards.items()}}
-
-
-def event_path(event_id: str | int) -> str:
-    """Where an event is.
-
-    >>> event_path("a/b")
-    '/v1/events/a%2Fb'
-    """
-    return f"/v1/events/{quote(str(event_id), safe='')}"
-
-
-def decision_of(answer: dict[str, Any]) -> ServedDecision:
-    """The decision of an answer.
-
-    >>> decision_of({"event_id": "visit-1", "epoch": 3, "slots": []}).epoch
-    3
-    """
-    return ServedDecision(answer["event_id"], answer["epoch"], tuple(ServedSlot(**slot) for slot in answer["slots"]))
-
-
-def error_of(answer: dict[str, Any], wait: float = 0.0) -> ServiceError:
-    """The error of an answer.
-
-    >>> error_of({"status": 409, "error": {"code": "conflict", "message": "no"}}).status
-    409
-    """
-    error = answer.get("error", {})
-    code, message = error.get("code", "unknown"), error.get("message", "no reason given")
-    return ServiceError(answer["status"], code, message, error.get("stored"), wait)

@@ -1,0 +1,192 @@
+"""What changes the catalogue of an open bandit: arms that come, go and return, attributes, named sets.
+
+Each change is durable when its method returns, and is made whole or not at all.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treetop.arrays import Ints, Matrix, as_rows
+from treetop.bandit.arm_index import ArmId, ArmIndex, line_added, line_changed
+from treetop.bandit.attributes import CATEGORY_NAME, Attributes, AttributeTable, attribute_records, set_record
+from treetop.bandit.config import Config
+from treetop.bandit.folder import BanditFolder, model_name
+from treetop.bandit.growth import grow, grown_to
+from treetop.bandit.ownership import claim_log_if_there
+from treetop.bandit.snapshot import Snapshot
+from treetop.log.base import Log
+from treetop.tree.categories import category_path
+
+NEIGHBOURS = 16  # arms of its category that a new one may stand beside
+ADD_LOCK_TIMEOUT = 60.0  # seconds that adding arms waits for another process to finish a model
+
+
+class ArmChanges:
+    """The part of `Bandit` that changes its catalogue."""
+
+    if TYPE_CHECKING:  # what `Bandit` has
+        folder: BanditFolder
+        config: Config
+        log: Log
+        snapshot: Snapshot
+        refresh: Callable[[], bool]
+
+    def add_arms(
+        self,
+        arms: Iterable[ArmId],
+        vectors: Matrix | None = None,
+        categories: Sequence[str | Sequence[str] | None] | None = None,
+        attributes: Attributes | None = None,
+    ) -> None:
+        """Adds arms; each has a positive chance of being shown at once. One that was removed returns, with its past.
+
+        An arm with a vector, in the space of the contexts, is put beside similar arms, otherwise one with a category
+        beside those of its category; one without either goes to a leaf with room. One that returns has its old place.
+        Makes a new model, unless all of them return; a running refit goes on, and its model has them too.
+        """
+        listed = list(arms) if not isinstance(arms, str | bytes) else arms
+        with self.folder.model_lock(ADD_LOCK_TIMEOUT):
+            self.refresh()
+            claim_log_if_there(self.folder, self.log)  # before arms are added to a copy that is not the log's
+            known, state = self.snapshot.arms, self.folder.state()
+            new, back = known.split(listed)
+            if not new and not back:
+                return
+            grown = known.add(new).give_back(back)
+            records = self._records(grown, listed, categories, attributes)
+            lines = line_changed(grown.changes[len(known.changes) :])
+            if new:
+                base = grown_to(self.snapshot.model, len(known), self.config.tree.max_leaf)
+                is_new = np.isin(grown.find(listed), np.arange(len(known), len(grown)))
+                rows = None if vectors is None else _rows_of(vectors, is_new)
+                beside = None
+                if categories is not None:
+                    fresh = [categories[i] for i in np.flatnonzero(is_new).tolist()]
+                    beside = neighbours(fresh, self.snapshot.attributes, base.n_arms)
+                model = grow(base, len(new), self.config.tree.max_leaf, rows, beside)
+                model = replace(model, epoch=state.next_epoch)
+                lines = line_added(grown.ids[len(known) :], model.epoch) + lines
+                self.folder.publish(model, state, self.config.refit.keep, None, lines, records)
+                self.folder.note("arms added", model=model_name(model.epoch), base=state.model, count=len(new))
+            else:
+                self.folder.extend_attributes(records, self.snapshot.attributes, lines)
+            if back:
+                self.folder.note("arms returned", model=self.folder.state().model, count=len(back))
+        self.refresh()
+
+    def remove_arms(self, arms: Iterable[ArmId]) -> None:
+        """Removes arms: they are not shown until they are added again. Rewards for past decisions are accepted."""
+        if isinstance(arms, str | bytes):
+            raise TypeError(f"arms must be a list of ids, not {arms!r}")
+        listed, removed = list(arms), list[int]()
+
+        def lines(known: ArmIndex) -> bytes:
+            removed.extend(known.remove(listed).changes[len(known.changes) :])
+            return line_changed(removed) if removed else b""
+
+        claim_log_if_there(self.folder, self.log)
+        self.folder.extend_catalogue(lines)
+        if removed:
+            self.folder.note("arms removed", model=self.snapshot.name, count=len(removed))
+        self.refresh()
+
+    def set_attributes(self, arms: Sequence[ArmId], attributes: Attributes) -> None:
+        """Sets attributes of arms, all of them or none: `attributes` has a list of values for each name.
+
+        A value is true or false, a number, text, or None for no value; an attribute keeps its kind. Every process
+        decides by the new values from its next decision with conditions on.
+
+        >>> import tempfile
+        >>> from treetop.bandit.bandit import Bandit
+        >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", ["mint", "rose"]) as tea:
+        ...     tea.set_attributes(["rose"], {"price": [4.5], "in_stock": [True]})
+        ...     tea.decide({}, where={"price": {"<=": 5}}).arms, tea.attributes("rose")
+        (['rose'], {'price': 4.5, 'in_stock': True})
+        """
+        self.refresh()
+        records = self._records(self.snapshot.arms, arms, None, attributes)
+        if records:
+            self.folder.extend_attributes(records, self.snapshot.attributes)
+            self.refresh()
+
+    def set_arms(self, name: str, arms: Iterable[ArmId] | None) -> None:
+        """Names a set of arms, for `where={"sets": name}`; it replaces the set that had the name. None deletes it.
+
+        >>> import tempfile
+        >>> from treetop.bandit.bandit import Bandit
+        >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", ["mint", "rose"]) as tea:
+        ...     tea.set_arms("summer-sale", ["rose"])
+        ...     tea.decide({}, where={"sets": "summer-sale"}).arms
+        ['rose']
+        """
+        self.refresh()
+        listed = None if arms is None else self.snapshot.arms.find(arms)
+        if listed is None and name not in self.snapshot.attributes.sets:
+            raise ValueError(f"there is no set {name!r}")
+        self.folder.extend_attributes(set_record(name, listed), self.snapshot.attributes)
+        self.refresh()
+
+    def attributes(self, arm: ArmId) -> dict[str, bool | float | str | None]:
+        """The attributes of an arm, its category among them; None where it has none.
+
+        >>> import tempfile
+        >>> from treetop.bandit.bandit import Bandit
+        >>> from treetop.bandit.catalogue import Catalogue
+        >>> arms = Catalogue(["mint", "rose"], categories=["tea > green", "tea > black"])
+        >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", arms) as tea:
+        ...     tea.attributes("rose")
+        {'category': 'tea > black'}
+        """
+        snapshot = self.snapshot
+        return snapshot.attributes.of(int(snapshot.arms.find([arm])[0]))
+
+    def _records(
+        self, arms: ArmIndex, listed: Sequence[ArmId], categories: Sequence[Any] | None, attributes: Attributes | None
+    ) -> bytes:
+        """The records of attributes.bin for values of some arms, checked against what the attributes are."""
+        found: Ints = arms.find(listed)
+        if len(np.unique(found)) < len(found):
+            raise ValueError("an arm is listed twice")
+        return attribute_records(found, categories, attributes, self.snapshot.attributes)
+
+
+def neighbours(categories: Sequence[Any], table: AttributeTable, n_arms: int) -> list[list[int]]:
+    """For each new arm some of the first `n_arms` arms that are in its category, or in the nearest above that has any.
+
+    >>> from treetop.bandit.attributes import CATEGORY, Column
+    >>> table = AttributeTable({"category": Column.of(["tea > green", "tea > black", "jam"], CATEGORY)})
+    >>> neighbours(["tea > green", "tea > white", "tools", None], table, 3)
+    [[0], [1, 0], [], []]
+    """
+    column = table.columns.get(CATEGORY_NAME)
+    if column is None:
+        return [[] for _ in categories]
+    order = column.order[column.order < n_arms]
+    keys, paths, found = column.keys[order], column.sorted_paths, dict[tuple[str, ...], list[int]]()
+
+    def some(path: tuple[str, ...]) -> list[int]:
+        if path not in found:
+            first = np.searchsorted(keys, bisect.bisect_left(paths, path))
+            last = np.searchsorted(keys, bisect.bisect_right(paths, path, key=lambda other: other[: len(path)]))
+            if path and last > first:
+                found[path] = order[np.unique(np.linspace(first, last - 1, NEIGHBOURS).astype(int))].tolist()
+            else:
+                found[path] = some(path[:-1]) if path else []
+        return found[path]
+
+    return [some(category_path(category)) for category in categories]
+
+
+def _rows_of(vectors: Matrix, wanted: NDArray[np.bool_]) -> Matrix:
+    """The vectors of the arms that are new, of those of all that were listed."""
+    rows = as_rows(vectors, what="arm vectors")
+    if len(rows) != len(wanted):
+        raise ValueError(f"there are {len(rows)} vectors for {len(wanted)} arms")
+    return rows if wanted.all() else rows.csr()[np.flatnonzero(wanted)]

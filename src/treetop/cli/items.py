@@ -1,0 +1,116 @@
+"""The owner's items on the command line: which files and columns, and what a bandit made of them knows at first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.catalogue import Catalogue
+from treetop.bandit.item_files import ItemColumns, read_items
+from treetop.cli.output import errors
+from treetop.data.datasets import Dataset
+
+
+@dataclass(frozen=True)
+class InitialItems:
+    """The items of the owner's catalogue."""
+
+    items: Annotated[
+        Path | None, typer.Option(help="The items, a row each: a .csv, .jsonl or .parquet file. Needs no DATA.")
+    ] = None
+    id: Annotated[str, typer.Option(help="Their column of ids.")] = "id"
+    vectors: Annotated[Path | None, typer.Option(help="A .npy file with a vector for each item.")] = None
+    vector_column: Annotated[str | None, typer.Option(help="Their column of vectors, instead of a file.")] = None
+    category: Annotated[str | None, typer.Option(help="Their column of categories: 'dept 3 > cat 7', or lists.")] = None
+    attributes: Annotated[
+        str | None,
+        typer.Option(help="Columns that requests may filter by: in_stock,price,brand; code:text is never a number."),
+    ] = None
+
+    def columns(self) -> ItemColumns:
+        names = tuple(name.strip() for name in (self.attributes or "").split(",") if name.strip())
+        return ItemColumns(self.id, self.vector_column, self.category, names)
+
+    def check(self) -> None:
+        """Raises ValueError for an option that says something about items that are not given."""
+        about = ("vectors", "vector_column", "category", "attributes")
+        if self.items is None and (wrong := next((name for name in about if getattr(self, name) is not None), None)):
+            raise ValueError(f"--{wrong.replace('_', '-')} says something about --items, which are not given")
+
+    def read(self, dataset: Dataset | None, quiet: bool) -> Catalogue | None:
+        """The catalogue of the items, None if they are not given; those of a dataset in the order of its arms."""
+        if self.items is None:
+            return None
+        with _progress(quiet) as progress:
+            found = read_items(self.items, self.columns(), self.vectors, progress)
+        return found if dataset is None or dataset.arm_names is None else _in_order(found, dataset.arm_names)
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[int], None]]:
+    columns = (TextColumn("{task.completed:>9,} items read"), TimeElapsedColumn())
+    with Progress(*columns, console=errors, disable=quiet, transient=True) as bars:
+        task = bars.add_task("items", total=None)
+        yield lambda done: bars.update(task, completed=done)
+
+
+def _in_order(found: Catalogue, names: Any) -> Catalogue:
+    """The items that a dataset's arms are called by, in their order."""
+    ids = found.ids or ()
+    place = {str(arm): i for i, arm in enumerate(ids)}
+    if missing := next((name for name in names if str(name) not in place), None):
+        raise ValueError(f"the data has an arm {missing!r}, which is not among the {len(ids):,} items")
+    if len(ids) != len(names):
+        raise ValueError(f"{len(ids):,} items for the {len(names):,} arms of the data")
+    at = [place[str(name)] for name in names]
+    vectors: Any = found.vectors
+    return replace(
+        found,
+        ids=[ids[i] for i in at],
+        vectors=None if vectors is None else vectors.csr()[at],
+        categories=None if found.categories is None else [found.categories[i] for i in at],
+        attributes={name: [values[i] for i in at] for name, values in (found.attributes or {}).items()},
+    )
+
+
+def first_knowledge(bandit: Bandit, catalogue: Catalogue, labelled: int) -> list[str]:
+    """What a new bandit knows when it decides for the first time, in sentences."""
+    snapshot = bandit.snapshot
+    model, table, tree = snapshot.model, snapshot.attributes, snapshot.model.tree
+    leaves = tree.n_nodes - len(np.unique(tree.parents[1:]))
+    how = "the order of the items"
+    if table.categories is not None:
+        without = int((table.categories.code == 0).sum())
+        how = f"{len(table.categories.paths) - 1:,} categories"
+        how += f" ({without:,} items have none)" if without else ""
+    elif catalogue.vectors is not None:
+        how = "the items' vectors"
+    elif labelled:
+        how = "the labels"
+    said = [f"Tree: {leaves:,} leaves of at most {bandit.config.tree.max_leaf} items, by {how}."]
+    names = bandit.vocabulary.names
+    features = f"{model.n_features:,} {'named ' if names else ''}features" if model.n_features else "no features"
+    if labelled:
+        said.append(f"First decision: learned from {labelled:,} labelled rows; contexts have {features}.")
+    elif model.geometric:
+        said.append(f"First decision: items whose vectors are near the context's {model.n_features:,} numbers.")
+    else:
+        first = bandit.config.refit.first
+        said.append(
+            f"First decision: nothing is known of any item, so every one is as good; contexts have {features}. "
+            f"It learns from the first refit on, after {first:,} rewarded decisions, or from a log: treetop import."
+        )
+    if model.n_features == 0:
+        said.append("Without features all contexts are the same: --features names those that requests will carry.")
+    kinds = [f"{name} ({column.kind}, {len(column.order):,})" for name, column in table.columns.items()]
+    if kinds:
+        said.append(f"Requests may filter by {', '.join(kinds)}.")
+    return said

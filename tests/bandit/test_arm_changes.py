@@ -1,0 +1,132 @@
+"""Arms that come, go and return, also while a refit runs, and where they are put."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.problems import topics
+from helpers.running import settings, small_bandit
+
+from treetop.bandit import model_changes, promotion
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.catalogue import Catalogue
+from treetop.bandit.config import Config, TreeConfig
+from treetop.bandit.results import same_decision
+from treetop.errors import FolderInUse, UnknownArm
+
+X, Y = topics()
+REWARDS = Y.toarray()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return small_bandit(tmp_path / "shop", X, Y)
+
+
+def play(bandit: Bandit, rounds: int, tag: str) -> None:
+    for i in range(rounds):
+        shown = bandit.decide(X[i], event_id=f"{tag}{i}")
+        told = {arm: float(REWARDS[i, int(str(arm)[1:])]) for arm in shown.arms if str(arm)[0] == "a"}
+        if told:
+            bandit.reward(f"{tag}{i}", told)
+
+
+def test_a_removed_arm_returns_with_its_past(folder: Path) -> None:
+    with Bandit.open(folder) as bandit:
+        play(bandit, 60, "a")
+        bandit.refit()
+        gone = bandit.decide(X[0], "before").arms[0]
+        old = int(bandit.snapshot.arms.find([gone])[0])
+        model, place = bandit.snapshot.name, bandit.snapshot.model.tree.leaf_of[old]
+        bandit.remove_arms([gone])
+        assert gone not in bandit.decide(X[0], "without", k=60).arms
+        bandit.add_arms([gone])
+        assert bandit.decide(X[0], "after").arms[0] == gone
+        assert bandit.snapshot.arms.find([gone]).tolist() == [old]
+        assert (bandit.snapshot.name, bandit.snapshot.model.tree.leaf_of[old]) == (model, place)
+        for event in ("before", "without", "after"):
+            assert same_decision(*bandit.replay(event))
+        bandit.remove_arms([gone, "a3"])
+        bandit.add_arms(["new", gone], vectors=X[:2])
+        assert len(bandit.snapshot.arms.removed) == 1
+        with pytest.raises(ValueError, match="is in it twice"):
+            bandit.add_arms(["a3", "a3"])
+        with pytest.raises(ValueError, match=f"there is already an arm '{gone}'"):
+            bandit.add_arms(["a3", gone])
+    with Bandit.open(folder) as bandit:
+        assert bandit.snapshot.arms.removed == tuple(bandit.snapshot.arms.find(["a3"]).tolist())
+        assert [entry["kind"] for entry in bandit.folder.history()][-3:] == [
+            "arms removed",
+            "arms added",
+            "arms returned",
+        ]
+
+
+@pytest.mark.parametrize("learner", ["treetop", "paper"])
+def test_arms_are_added_and_removed_while_a_refit_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, learner: str
+) -> None:
+    usual = Config.of(learner)
+    folder = small_bandit(tmp_path / "shop", X, Y, config=settings(learner=usual.learner))
+    fitting, go_on = threading.Event(), threading.Event()
+    original = promotion.next_fit
+
+    def slow(*given: Any) -> Any:
+        fitting.set()
+        assert go_on.wait(60)
+        return original(*given)
+
+    monkeypatch.setattr(model_changes, "next_fit", slow)
+    with Bandit.open(folder) as bandit, Bandit.open(folder) as other:
+        play(bandit, 60, "a")
+        results: list[Any] = []
+        thread = threading.Thread(target=lambda: results.append(bandit.refit()))
+        thread.start()
+        assert fitting.wait(60)
+        for name in ("x", "y"):
+            other.add_arms([f"{name}{i}" for i in range(15)], vectors=X[:15])
+        other.remove_arms(["a0", "x1"])
+        with pytest.raises(FolderInUse):
+            other.refit()
+        assert "x0" in other.decide(X[0], "during", k=90).arms
+        go_on.set()
+        thread.join(60)
+        assert [result.model for result in results] == ["000003"]
+        for seen in (bandit, other):
+            seen.refresh()
+            assert (seen.snapshot.name, seen.snapshot.model.n_arms) == ("000003", 90)
+            assert seen.snapshot.model.n_seen == 60
+            shown = seen.decide(X[0], k=90).arms
+            assert {"x0", "y14"} <= set(shown)
+            assert not {"a0", "x1"} & set(shown)
+        leaves = bandit.snapshot.model.tree.leaf_of
+        assert np.bincount(leaves).max() <= 4
+        assert same_decision(*bandit.replay("during"))
+        assert bandit.folder.state().models["000003"].base == "000002"
+        assert bandit.refit().model == "000004"
+
+
+def test_new_arms_stand_beside_those_of_their_category(tmp_path: Path) -> None:
+    arms = Catalogue([f"s{i}" for i in range(60)], categories=[f"d{i % 2} > c{i % 6}" for i in range(60)])
+    with Bandit.create(tmp_path / "shop", arms, config=Config(tree=TreeConfig(12))) as shop:
+        shop.add_arms(["n0", "n1", "n2", "n3"], categories=["d1 > c3", "d0 > new", None, "d7"])
+        model = shop.snapshot.model
+        categories = shop.snapshot.attributes.categories
+        assert categories is not None
+        beside = [model.tree.arms_below(int(model.tree.leaf_of[arm])) for arm in shop.snapshot.arms.find(["n0", "n1"])]
+        assert categories.common(beside[0]) == ("d1", "c3")
+        assert categories.common(beside[1]) == ("d0",)
+        for i in range(40):
+            shop.add_arms([f"m{i}"], categories=["d1 > c3"])
+        tree = shop.snapshot.model.tree
+        assert np.bincount(tree.leaf_of).max() <= 12
+        members = shop.snapshot.arms.find([f"m{i}" for i in range(40)])
+        categories = shop.snapshot.attributes.categories
+        assert categories is not None
+        assert all(categories.common(tree.arms_below(int(tree.leaf_of[arm]))) == ("d1", "c3") for arm in members)
+        with pytest.raises(UnknownArm):
+            shop.set_arms("sale", ["nobody"])
+        with pytest.raises(ValueError, match="2 vectors for 1 arms"):
+            shop.add_arms(["z"], vectors=np.zeros((2, 0)))

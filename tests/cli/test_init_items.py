@@ -1,0 +1,152 @@
+"""treetop init from the owner's items: CSV, JSON lines and Parquet, any combination of what they may have."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.commands import call, shell
+
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.item_files import ItemColumns, read_items
+
+N = 40
+ROWS: list[dict[str, Any]] = [
+    {
+        "sku": f"s{i}",
+        "shelf": f"dept {i % 2} > shelf {i % 4}" if i else None,
+        "in_stock": i % 3 > 0,
+        "price": i / 2 if i != 7 else None,
+        "brand": f"b{i % 5}",
+        "v": [float(i % 4 == j) for j in range(4)],
+    }
+    for i in range(N)
+]
+
+
+def write(folder: Path, form: str) -> Path:
+    path = folder / f"items.{form}"
+    if form == "parquet":
+        arrow = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(arrow.Table.from_pylist(ROWS), path)
+        return path
+    if form.startswith("jsonl"):
+        text = "".join(json.dumps(row) + "\n" for row in ROWS)
+    else:
+        lines = [",".join("" if v is None else f'"{v}"' for v in row.values()) for row in ROWS]
+        text = "\n".join([",".join(ROWS[0]), *lines]) + "\n"
+    path.write_bytes(gzip.compress(text.encode()) if form.endswith("gz") else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("form", ["csv", "csv.gz", "jsonl", "jsonl.gz", "parquet"])
+def test_every_form_says_the_same(tmp_path: Path, form: str) -> None:
+    path = write(tmp_path, form)
+    words = ["--id", "sku", "--vector-column", "v", "--category", "shelf", "--attributes", "in_stock, price,brand"]
+    found = json.loads(call("init", str(tmp_path / "shop"), "--items", str(path), *words, "--json").stdout)
+    assert (found["arms"], found["features"]) == (N, 4)
+    assert found["attributes"] == {"in_stock": "flag", "price": "number", "brand": "text", "category": "category"}
+    with Bandit.open(tmp_path / "shop") as shop:
+        for i, row in enumerate(ROWS):
+            expected = {name: row[name] for name in ("in_stock", "price", "brand")}
+            assert shop.attributes(f"s{i}") == {**expected, "category": row["shelf"]}
+        served = shop.decide(np.eye(4)[1], where={"in_stock": True, "price": {"<=": 12}})
+        shown = [ROWS[int(str(arm)[1:])] for arm in served.arms]
+        assert all(row["in_stock"] and row["price"] <= 12 for row in shown)
+        view = shop.snapshot
+        assert view.attributes.categories is not None
+        assert view.attributes.categories.path(5) == ("dept 1", "shelf 1")
+
+
+@pytest.mark.parametrize(
+    ("words", "knows"),
+    [
+        ([], "nothing is known of any item"),
+        (["--category", "shelf"], "by 4 categories (1 items have none)"),
+        (["--vectors", "v.npy"], "near the context's 3 numbers"),
+        (["--vectors", "v.npy", "--category", "shelf"], "near the context's 3 numbers"),
+        (["--attributes", "price:text"], "price (text, 39)"),
+        (["--features", "names.txt"], "contexts have 2 named features"),
+    ],
+)
+def test_any_combination_works_and_says_what_is_known(tmp_path: Path, words: list[str], knows: str) -> None:
+    path = write(tmp_path, "csv")
+    np.save(tmp_path / "v.npy", np.random.default_rng(0).normal(size=(N, 3)))
+    (tmp_path / "names.txt").write_text("device\nage\n")
+    given = [str(tmp_path / word) if word.endswith((".npy", ".txt")) else word for word in words]
+    said = call("init", str(tmp_path / "shop"), "--items", str(path), "--id", "sku", *given).output
+    assert knows in " ".join(said.split())
+    with Bandit.open(tmp_path / "shop") as shop:
+        x = np.ones(shop.snapshot.model.n_features)
+        for i in range(30):
+            served = shop.decide(x, f"v{i}")
+            shop.reward(f"v{i}", {served.arms[0]: float(served.arms[0] == "s3")})
+        assert shop.refit().rounds == 30
+        assert len(shop.decide(x).arms) == 5
+
+
+BAD = {
+    "two ids": ("id\na\nb\na\n", [], "items.csv, line 4: the id 'a' is also that of line 2"),
+    "no id": ("id,x\na,1\n,2\n", [], "items.csv, line 3: there is no 'id'"),
+    "no such column": ("sku\na\n", [], "items.csv has no column 'id'; it has sku"),
+    "cells": ("id,x\na,1\nb\n", [], "items.csv, line 3: 1 cells; there are 2 columns"),
+    "empty": ("", [], "items.csv is empty"),
+    "no items": ("id\n", [], "items.csv has no items"),
+    "a vector": ("id,v\na,1 2\nb,1 x\n", ["--vector-column", "v"], "line 3: '1 x' is not a list of finite numbers"),
+    "its size": ("id,v\na,1 2\nb,1\n", ["--vector-column", "v"], "line 3: a vector of 1 numbers; the first has 2"),
+    "a category": ("id,c\na,x > y\nb,x > > y\n", ["--category", "c"], "items.csv, line 3: the category 'x > > y'"),
+    "a number": ("id,p\na,1\nb,x\n", ["--attributes", "p:number"], "'x' in the column 'p' is not a finite number"),
+    "quotes": ('id,p\na,"1\n', [], "items.csv, line 2: unexpected end of data"),
+}
+
+
+@pytest.mark.parametrize("wrong", BAD)
+def test_bad_items_leave_nothing_behind(tmp_path: Path, wrong: str) -> None:
+    text, words, message = BAD[wrong]
+    (tmp_path / "items.csv").write_text(text)
+    result = shell("init", str(tmp_path / "shop"), "--items", str(tmp_path / "items.csv"), *words)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["items.csv"]
+
+
+def test_bad_options(tmp_path: Path) -> None:
+    path = write(tmp_path, "csv")
+    np.save(tmp_path / "few.npy", np.ones((3, 2)))
+    np.save(tmp_path / "words.npy", np.array(["a"]))
+    for words, message in (
+        ([], "give labelled DATA such as debian, or --items"),
+        (["--category", "shelf"], "--category says something about --items, which are not given"),
+        (["--items", str(tmp_path / "items.xls")], "items.xls must end with .csv, .jsonl or .parquet"),
+        (["--items", str(path), "--id", "sku", "--vectors", str(tmp_path / "few.npy")], "3 vectors for the 40 items"),
+        (["--items", str(path), "--id", "sku", "--vectors", str(tmp_path / "words.npy")], "a row of numbers for each"),
+    ):
+        result = shell("init", str(tmp_path / "shop"), *words)
+        assert (result.returncode, message in result.stderr) == (2, True), result.stderr
+    (tmp_path / "items.jsonl").write_text('{"id": "a"}\n[3]\n')
+    with pytest.raises(ValueError, match=r"items.jsonl, line 2: an object with a value for each column is needed"):
+        read_items(tmp_path / "items.jsonl")
+    (tmp_path / "items.jsonl").write_text('{"id": "a"}\n{"id": }\n')
+    with pytest.raises(ValueError, match=r"items.jsonl, line 2: "):
+        read_items(tmp_path / "items.jsonl")
+    (tmp_path / "items.parquet").write_bytes(b"tea")
+    with pytest.raises(ValueError, match=r"items.parquet, after row 0"):
+        read_items(tmp_path / "items.parquet", ItemColumns())
+
+
+def test_items_beside_labelled_data(tmp_path: Path) -> None:
+    """In the order of the data's arms, whatever their order in the file."""
+    path = tmp_path / "data.txt"
+    path.write_text("6 3 4\n" + "".join(f"{i % 4} {i % 3}:1\n" for i in range(6)))
+    (tmp_path / "arms.txt").write_text("a\nb\nc\nd\n")
+    (tmp_path / "items.csv").write_text("id,price\nd,4\nc,3\nb,2\na,1\n")
+    words = ["--items", str(tmp_path / "items.csv"), "--attributes", "price", "--arms", str(tmp_path / "arms.txt")]
+    call("init", str(tmp_path / "shop"), str(path), "--init", "5", *words)
+    with Bandit.open(tmp_path / "shop") as shop:
+        assert shop.snapshot.arms.ids == ("a", "b", "c", "d")
+        assert [shop.attributes(arm)["price"] for arm in "abcd"] == [1, 2, 3, 4]
+    (tmp_path / "items.csv").write_text("id,price\nd,4\nc,3\nb,2\n")
+    result = shell("init", str(tmp_path / "other"), str(path), "--init", "5", *words)
+    assert "the data has an arm 'a', which is not among the 3 items" in result.stderr
