@@ -15,6 +15,7 @@ import treetop
 hypothesis.settings.register_profile("treetop", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("treetop")
 
+collect_ignore_glob = ["helpers/peer_*.py"]  # scripts for the peers' Python: what they import is not here
 EURLEX = Path(__file__).resolve().parents[2] / "shared" / "data" / "eurlex57k"
 
 
