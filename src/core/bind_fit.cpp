@@ -166,8 +166,8 @@ auto fit_groups(In<std::int64_t> start, In<std::int32_t> index, In<float> value,
                                             std::to_string(groups.size()) + " groups");
             check_pointers(known.rows, "known weights");
         }
-        weights = fit(contexts, groups, {static_cast<Loss>(loss), cost, tolerance, passes, exact_up_to}, view(thresholds),
-                      static_cast<std::uint64_t>(seed), known, threads, watch);
+        weights = fit(contexts, groups, {static_cast<Loss>(loss), cost, tolerance, passes, exact_up_to},
+                      view(thresholds), static_cast<std::uint64_t>(seed), known, threads, watch);
     });
     return std::make_tuple(pack1(std::move(weights.start)), pack_grown(std::move(weights.index)),
                            pack_grown(std::move(weights.value)));
