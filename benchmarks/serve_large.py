@@ -33,7 +33,7 @@ from treetop.bench import http_load
 from treetop.bench.shape import CONTEXTS, SHAPES, BenchModel, Shape, cached_model, default_cache, made_up_log
 from treetop.bench.table import markdown
 from treetop.bench.timing import Row, commit, load_average, machine
-from treetop.client import Client
+from treetop.client.blocking import Client
 from treetop.data.synthetic import generate
 from treetop.log.records import Event, Reward
 from treetop.records import Feedback

@@ -25,7 +25,8 @@ from treetop.bandit.config import (
 from treetop.bandit.evaluation import Evaluation, evaluate
 from treetop.bandit.policy_search import PolicySearch, search_policies
 from treetop.bandit.results import RefitResult, ServedDecision, ServedSlot
-from treetop.client import AsyncClient, Client
+from treetop.client.asynchronous import AsyncClient
+from treetop.client.blocking import Client
 from treetop.data.datasets import Dataset, Stream, load
 from treetop.data.presets import Preset
 from treetop.effort import Effort

@@ -1,9 +1,5 @@
-"""How does another program ask the service? Knows requests and answers, and nothing of models, logs or servers.
+"""The other end of the service: how does another program ask it?
 
-May import `bandit.results` and `bandit.arm_index`, what is under everything, and no HTTP library.
+Reading order: messages (requests and answers), blocking (`Client`), asynchronous (`AsyncClient`). Imports what `bandit`
+answers with, and no HTTP library; knows nothing of models, logs or servers.
 """
-
-from treetop.client.asynchronous import AsyncClient
-from treetop.client.blocking import Client
-
-__all__ = ["AsyncClient", "Client"]

@@ -21,7 +21,7 @@ import numpy as np
 from treetop.arrays import check_float
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.config import Config, RefitConfig, TreeConfig
-from treetop.client import Client
+from treetop.client.blocking import Client
 from treetop.data.datasets import Stream, load
 from treetop.errors import ServiceError, ServiceUnreachable
 from treetop.service import logs
