@@ -132,10 +132,13 @@ def _from_vectors(catalogue: Catalogue, config: Config, n_features: int) -> Mode
     """For treetop's learner by the owner's measure, for the paper's with the geometry of Section 4."""
     vectors, tree = as_rows(catalogue.vectors), config.tree
     if config.learner.name == "paper":
-        return Model.from_vectors(Tree.from_vectors(vectors, tree.max_leaf, tree.branching, tree.seed), vectors)
+        return Model.from_vectors(_tree(catalogue, None, None, config), vectors)
     dense = dense_vectors(vectors)
-    branching = None if tree.branching == TreeConfig().branching else tree.branching
-    built = Tree.from_vectors(dense, tree.max_leaf, branching, tree.seed, metric=catalogue.metric)
+    if catalogue.paths is not None:
+        built = _tree(catalogue, None, None, config)
+    else:
+        branching = None if tree.branching == TreeConfig().branching else tree.branching
+        built = Tree.from_vectors(dense, tree.max_leaf, branching, tree.seed, metric=catalogue.metric)
     return Model.from_vectors(built, dense, catalogue.metric, n_features=max(n_features, vectors.columns))
 
 

@@ -100,8 +100,9 @@ def first_knowledge(bandit: Bandit, catalogue: Catalogue, labelled: int) -> list
     features = f"{model.n_features:,} {'named ' if names else ''}features" if model.n_features else "no features"
     if labelled:
         said.append(f"First decision: learned from {labelled:,} labelled rows; contexts have {features}.")
-    elif model.geometric:
-        said.append(f"First decision: items whose vectors are near the context's {model.n_features:,} numbers.")
+    elif catalogue.vectors is not None:
+        numbers = model.n_features if model.measure is None else model.measure.dims
+        said.append(f"First decision: items whose vectors are near the context's {numbers:,} numbers.")
     else:
         first = bandit.config.refit.first
         said.append(

@@ -187,7 +187,16 @@ class AsyncClient(BaseClient):
         return await self._call("POST", "/v1/attributes", attributes_body(arms, attributes))
 
     async def set_arms(self, name: str, arms: Sequence[ArmId] | None) -> dict[str, Any]:
-        """Names a set of arms, as `Client.set_arms`; None deletes it."""
+        """Names a set of arms, as `Client.set_arms`; None deletes it.
+
+        >>> async def dear():
+        ...     async with AsyncClient(url) as client:
+        ...         _ = await client.set_attributes(["mint", "rose"], {"cost": [4.5, 6]})
+        ...         _ = await client.set_arms("flowers", ["rose"])
+        ...         return await client.decide({"dark": 1.0}, where={"sets": "flowers", "cost": {">": 5}})
+        >>> asyncio.run(dear()).arms
+        ['rose']
+        """
         return await self._call("PUT", set_path(name), {"arms": None if arms is None else list(arms)})
 
     async def change_arms(

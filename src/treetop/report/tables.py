@@ -121,7 +121,7 @@ def runs_table(runs: Sequence[Run | RunRecord]) -> rich.table.Table:
     }
     several, set_apart = len({run.seed for run in runs}) > 1, any(setting for _, setting in apart)
     names = ["strategy", *["settings"] * set_apart, *["seed"] * several]
-    rewards = ["whole\nstream", "last\nfifth", "exploration\ncost", "arms\nfound", *["against\ngreedy"] * bool(base)]
+    rewards = ["whole\nstream", "last\nfifth", "exploration\ncost", *["against\ngreedy"] * bool(base)]
     for head in (*names, *rewards, "rounds/s", "seconds"):
         words = head in ("strategy", "settings")
         out.add_column(head, justify="left" if words else "right", no_wrap=words)
@@ -130,8 +130,13 @@ def runs_table(runs: Sequence[Run | RunRecord]) -> rich.table.Table:
         ratio = f"{run.mean_reward / greedy:.2f}x" if greedy else ""
         names = [f"{run.strategy} {own}".strip(), *[setting] * set_apart, *[str(run.seed)] * several]
         cost = f"{run.exploration_cost / run.mean_reward:.2%}" if run.mean_reward else "-"
-        found = f"{run.found_arms:,}"
-        rewards = [f"{run.mean_reward:.3f}", f"{run.late_reward:.3f}", cost, found, *[ratio] * bool(base)]
+        rewards = [f"{run.mean_reward:.3f}", f"{run.late_reward:.3f}", cost, *[ratio] * bool(base)]
         speed = run.rounds / max(run.seconds, 1e-3)
         out.add_row(*names, *rewards, f"{speed:,.0f}", f"{run.seconds:.1f}")
+    if any(run.found_arms for run in runs):
+        found = ", ".join(
+            f"{run.strategy} {run.found_arms:,} ({run.found_reward:,.0f})" for run in runs if run.found_arms
+        )
+        out.caption = f"Arms that exploration found, and what they have earned since: {found}"
+        out.caption_justify = "left"
     return out
