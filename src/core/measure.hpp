@@ -57,6 +57,9 @@ struct Measure {
 
     // What such a measure is expected to bring.
     float reward(double measure) const {
+        if (!std::isfinite(measure))
+            throw std::invalid_argument("the measure of an item is " + std::to_string(measure) +
+                                        ": context or item vector is too large");
         const double place = (measure - low) / (high - low) * static_cast<double>(means.size() - 1);
         const auto last = static_cast<double>(means.size() - 2);
         const auto i = static_cast<std::size_t>(std::clamp(std::floor(place), 0.0, last));

@@ -130,3 +130,28 @@ def test_new_arms_stand_beside_those_of_their_category(tmp_path: Path) -> None:
             shop.set_arms("sale", ["nobody"])
         with pytest.raises(ValueError, match="2 vectors for 1 arms"):
             shop.add_arms(["z"], vectors=np.zeros((2, 0)))
+
+
+def test_vectors_of_arms_that_are_added_while_a_refit_runs_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Models are all that has them."""
+    rng = np.random.default_rng(0)
+    V, new = rng.normal(size=(60, 4)).astype(np.float32), rng.normal(size=(3, 4)).astype(np.float32)
+    original = promotion.next_fit
+    with Bandit.create(tmp_path / "shop", Catalogue([f"s{i}" for i in range(60)], vectors=V)) as bandit:
+        for i in range(20):
+            bandit.reward(f"v{i}", {bandit.decide(V[i], f"v{i}").arms[0]: 1.0})
+
+        def adding(*given: Any) -> Any:
+            with Bandit.open(tmp_path / "shop") as other:
+                other.add_arms(["n0", "n1", "n2"], vectors=new)
+            return original(*given)
+
+        monkeypatch.setattr(model_changes, "next_fit", adding)
+        bandit.refit()
+        stored = bandit.snapshot.model.item_vectors
+        assert stored is not None
+        cosine = (stored[60:] * new).sum(axis=1) / np.linalg.norm(stored[60:], axis=1) / np.linalg.norm(new, axis=1)
+        np.testing.assert_allclose(cosine, 1, rtol=1e-5)
+        assert bandit.decide(new[1], "there").arms[0] == "n1"

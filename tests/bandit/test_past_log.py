@@ -84,8 +84,10 @@ def test_every_form_says_the_same_and_is_learned(tmp_path: Path, form: str) -> N
         assert bandit.refit().rewards == 98
         for i in range(5):
             bandit.reward(f"new{i}", {bandit.decide({"age": i}, f"new{i}").arms[0]: 1.0})
-        judged = treetop.evaluate(bandit, ["strategy=greedy"])
-        assert judged.candidates[0].rounds == 5
+        judged = treetop.evaluate(bandit, ["strategy=greedy", "model=000000"])
+        assert [found.rounds for found in judged.candidates] == [5, 5]
+        assert judged.rounds == 5
+        assert judged.candidates[1].left_out["decided by another system"] == 49  # and one without a reward
 
 
 def test_a_row_is_a_decision_without_events_and_propensities_may_be_unknown(tmp_path: Path) -> None:
@@ -215,3 +217,14 @@ def test_rewards_in_a_range_of_the_settings(tmp_path: Path) -> None:
     with Bandit.open(tmp_path / "money") as bandit, pytest.raises(ValueError, match="the settings say"):
         bandit.refit()
     assert Config().rewards.limits == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("wrong", ["0.9", "inf", "-1", "40"])
+def test_a_context_is_a_row_that_is_there(tmp_path: Path, wrong: str) -> None:
+    np.save(tmp_path / "visitors.npy", np.ones((40, 3), np.float32))
+    path = write(tmp_path / "past.csv", [{"item": "s0", "reward": 1, "who": wrong}])
+    with shop(tmp_path / "shop") as bandit:
+        columns = PastColumns.of("item=item,reward=reward,context=who", "")
+        with pytest.raises(ValueError, match=r"line 2: who is .*; it must be a whole number in \[0, 40\)"):
+            import_past(bandit, path, columns, contexts=tmp_path / "visitors.npy")
+        assert bandit.log.counts().decisions == 0

@@ -296,3 +296,19 @@ def test_conditions_are_written_in_one_way() -> None:
     with pytest.raises(ValueError, match="at most 1024"):
         Column.of(["x" * 1025])
     assert Column.of(["a > b", None], CATEGORY).words == ("a > b",)
+
+
+def test_numbers_of_any_kind_and_size() -> None:
+    columns = {"price": Column.of([1.0, 2.0, 3.0], "number")}
+    assert matching(AttributeTable(columns), {"price": {"<=": np.int64(2)}}, 3).tolist() == [0, 1]
+    for huge in ({"<=": 10**400}, 10**400):
+        with pytest.raises(ValueError, match="price"):
+            matching(AttributeTable(columns), {"price": huge}, 3)
+
+
+def test_a_value_for_every_arm_and_for_none_else(tmp_path: Path) -> None:
+    for count in (3, 10):
+        arms = Catalogue(attributes={"price": list(range(count))})
+        with pytest.raises(ValueError, match=f"attribute 'price': {count} values for 5 arms"):
+            Bandit.create(tmp_path / "shop", arms, np.eye(5), np.eye(5))
+    assert not (tmp_path / "shop").exists()

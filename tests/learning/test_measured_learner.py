@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from treetop import Feedback, Greedy, Measure, Model, Policy, Pooled, Tree
+from treetop import Feedback, Greedy, LabelSamples, Measure, Model, Policy, Pooled, Tree
 from treetop.arrays import Floats
 from treetop.learning.component_weights import component_weights
 from treetop.learning.measured import SPREAD, fitted_curve
@@ -173,3 +173,12 @@ def test_a_refit_from_scratch_is_the_same() -> None:
     assert np.array_equal(step.pooled.measure_means, once.pooled.measure_means)  # type: ignore[arg-type]
     assert step.pooled.weights == once.pooled.weights
     np.testing.assert_allclose(step.rewards.toarray(), once.rewards.toarray(), atol=1e-5)
+
+
+def test_labels_move_no_arm_of_a_model_that_the_measure_routes() -> None:
+    """Routing says where vectors are: an arm elsewhere would not be found."""
+    X, Y = visits(40, seed=3), np.zeros((40, ITEMS), np.float32)
+    Y[np.arange(40), np.arange(40) % 20] = 1.0  # most arms have no label
+    samples = LabelSamples.of(Tree(COLD.tree.parents, COLD.tree.leaf_of), X, Y)
+    learned = Pooled(label_samples=samples).learn(COLD, round_of(COLD, 50, 4, lambda dots, arms: sigmoid(4 * dots)))
+    np.testing.assert_array_equal(learned.tree.leaf_of, COLD.tree.leaf_of)

@@ -102,6 +102,13 @@ class Catalogue:
         >>> Catalogue().index(2).ids
         (0, 1)
         """
+        described = {
+            "categories": self.categories,
+            **{f"attribute {n!r}": v for n, v in (self.attributes or {}).items()},
+        }
+        for name, values in described.items():
+            if values is not None and len(values) != n_arms:
+                raise ValueError(f"{name}: {len(values)} values for {n_arms} arms")
         if self.ids is None:
             return ArmIndex(tuple(range(n_arms)))
         if len(self.ids) != n_arms:

@@ -39,6 +39,7 @@ SILENT = (
     "{:,} visits have no reward though reward_wait is over: estimates hold only if whether a reward comes does not "
     "depend on what was shown; if none means 0, set default_reward = 0 in config.toml"
 )
+ELSEWHERE = "decided by another system"
 UNLISTED, UNFIT = "their list of arms is not in the log any more", "its settings do not fit the visit"
 
 
@@ -198,6 +199,10 @@ class _Reading:
         batch = self._part(batch, seen, UNREWARDED)
         batch = self._listed(batch)
         if len(batch) == 0:
+            return Tally()
+        if not batch.model:
+            for left in self.left_out:
+                left[ELSEWHERE] += len(batch)
             return Tally()
         kept = batch.model in self.kept
         asked: dict[str, list[int]] = {}  # candidates by the model that they decide with

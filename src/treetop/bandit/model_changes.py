@@ -112,4 +112,5 @@ def _with_added(model: Model, grown: Model, max_leaf: int) -> Model:
     for leaf in grown.tree.leaf_of[first:].tolist():
         others = grown.tree.arms_below(leaf)
         beside.append(others[others < first][:BESIDE].tolist())
-    return grow(model, grown.n_arms - first, max_leaf, None, beside)
+    vectors = None if grown.item_vectors is None else grown.item_vectors[first:]  # which are kept nowhere else
+    return grow(model, grown.n_arms - first, max_leaf, vectors, beside)

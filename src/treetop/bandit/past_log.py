@@ -234,10 +234,10 @@ class PastReader:
         given = None if c.context is None else row.values[c.context]
         try:
             if self.vectors is not None:
-                at = int(float(_required(row.values, c.context or "")))
-                if not 0 <= at < len(self.vectors):
-                    raise ValueError(f"{c.context} is {at}; there are {len(self.vectors)} contexts")
-                return self.bandit.row(np.asarray(self.vectors[at], np.float32))
+                at = float(_required(row.values, c.context or ""))
+                if not (at.is_integer() and 0 <= at < len(self.vectors)):
+                    raise ValueError(f"{c.context} is {at:g}; it must be a whole number in [0, {len(self.vectors)})")
+                return self.bandit.row(np.asarray(self.vectors[int(at)], np.float32))
             if given is not None:
                 given = json.loads(given) if isinstance(given, str) else given
                 if not isinstance(given, Mapping):

@@ -9,6 +9,7 @@ named sets an arm must be in all.
 from __future__ import annotations
 
 import bisect
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -24,6 +25,7 @@ from treetop.tree.tree import Tree
 
 Where: TypeAlias = Mapping[str, Any]
 CUTS = 64  # sets kept of a column: memory against the time of a filter
+LARGEST = sys.float_info.max  # that a number may be; integers of any size compare with it
 OPERATORS = ("<", "<=", ">", ">=", "==", "!=")
 
 
@@ -59,7 +61,7 @@ class ColumnIndex:
     def _equal(self, name: str, value: object) -> tuple[int, int]:
         column = self.column
         value = value.item() if isinstance(value, np.generic) else value
-        if column.kind == NUMBER and isinstance(value, int | float) and abs(value) < np.inf:
+        if column.kind == NUMBER and isinstance(value, int | float) and abs(value) <= LARGEST:
             return self._between(float(value), float(value))
         if column.kind == FLAG and isinstance(value, bool):
             return self._between(int(value), int(value))
@@ -87,7 +89,8 @@ class ColumnIndex:
                 equal = self.ranges(name, value if isinstance(value, list | tuple) else [value])
                 found = _both(found, (equal if operator == "==" else _others(equal, len(self.keys))).tolist())
                 continue
-            is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < np.inf
+            value = value.item() if isinstance(value, np.generic) else value
+            is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
             if self.column.kind != NUMBER or not is_number:
                 kind = self.column.kind
                 raise ValueError(f"{name!r} {operator} {value!r}: only numbers have an order; it is a {kind}")

@@ -183,8 +183,11 @@ class Pooled:
         return np.ones(arms, np.bool_) if self.label_samples is None else self.label_samples.labelled_arms(arms)
 
     def _placed(self, model: Model, feedback: Feedback, labelled: Bools, trials: Trials) -> tuple[Model, Ints | None]:
-        """The model with arms without labels where they belong, and the leaves before any moved, if any did."""
-        if self.label_samples is None:
+        """The model with arms without labels where they belong, and the leaves before any moved, if any did.
+
+        Routing by the owner's measure finds arms where their vectors are: none moves.
+        """
+        if self.label_samples is None or (model.measure is not None and model.measure.routes):
             return model, model.pooled.initial_leaf if model.pooled else None
         initial = initial_tree(model).leaf_of
         tree = placed(model, feedback, labelled, trials.value, vote=self.mechanisms.move_arms)
