@@ -4,13 +4,16 @@ VENV ?= .venv
 SANITIZE ?= OFF
 PORTABLE ?= OFF
 
+# Hundreds of processes of the tests load the same modules: compiled once, whatever the environment says of that.
+export PYTHONDONTWRITEBYTECODE :=
+
 BIN := $(VENV)/bin
 BUILT := $(VENV)/.built
 CORE := $(wildcard src/core/*.cpp src/core/*.hpp)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 STUBGEN := $(BIN)/python -m nanobind.stubgen --quiet --module treetop._core --output-file
 
-.PHONY: demo test test-long check docs bench bench-peers bench-all asan portable wheel clean format stubs soak
+.PHONY: demo test test-long test-ray check docs bench bench-peers bench-all asan portable wheel clean format stubs soak
 
 demo: $(BUILT)
 	@$(BIN)/treetop demo
@@ -34,13 +37,17 @@ bench-peers: .venv-peers/.ready
 bench-all: $(BUILT) bench-peers
 	@$(BIN)/python benchmarks/run_all.py $(ARGS)
 
-# A process a core, four at most: each starts services of its own. BLAS would keep idle threads of all of them busy.
+# In as many processes as tests/conftest.py says. BLAS would keep idle threads of all of them busy.
 test: $(BUILT)
 	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
-	$(BIN)/python -m pytest --quiet --numprocesses logical --maxprocesses 4 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest --quiet --numprocesses auto --dist worksteal $(ARGS)
 
 test-long: $(BUILT)
 	@$(BIN)/python -m pytest --quiet -m long $(ARGS)
+
+# Work on many machines: a real Ray cluster of two nodes on loopback, and its faults. A minute or two, in one process.
+test-ray: $(BUILT)
+	@$(BIN)/python -m pytest --quiet -m ray tests/cluster $(ARGS)
 
 # Half an hour of load and faults: SQLite and PostgreSQL, 1 and 2 workers. Findings make it fail.
 soak: $(BUILT)

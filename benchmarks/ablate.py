@@ -1,9 +1,9 @@
 """Every part of treetop's learner switched off, all others on: `python benchmarks/ablate.py DATA ... [--out FILE]`.
 
 Each row of the table is played as `treetop simulate DATA --learner treetop` would, but for one setting, with budgeted
-exploration and greedy; the last row is the paper's, with IGW and greedy. Cells are means over seeds. `--only` and
-`--scenario` choose rows and streams that change; `--first-epoch` and `--factor` say when rows refit that do not say it
-themselves. The file of `--out` keeps every run, and a run that is in it is not played again.
+exploration and, unless `--no-greedy`, greedy; the last row is the paper's, with IGW and greedy. Cells are means over
+seeds. `--only`, `--scenario` and `--order` choose rows and streams; `--first-epoch` and `--factor` say when rows refit
+that do not say it themselves. The file of `--out` keeps every run, and a run that is in it is not played again.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from typing import Any
 from cells import Cells, table
 
 from treetop.data.datasets import Dataset, load
+from treetop.data.orders import ORDERS
 from treetop.experiments.execute import Starter, execute
 from treetop.experiments.records import RunRecord
 from treetop.experiments.settings import Plan, Settings
 from treetop.simulation.scenario import SCENARIOS
 
-STREAM = ("data", "scenario", "rounds", "first_epoch", "factor")  # what tells streams apart
+STREAM = ("data", "scenario", "order", "rounds", "first_epoch", "factor")  # what tells streams apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,6 @@ ROWS = (
     Row("both", "labels not learned, and each arm from 0", {"label_samples": False, "mechanisms": {"pool": False}}),
     Row("separate", "arms without labels among the others", {"separate_unlabelled": False}),
     off("means", "pooled means of labels and rounds", pool_rounds=True),
-    off("leaves", "10 leaves instead of 14", leaf_factor=1.0),
     Row("seldom", "refits at every factor of 1.2 from 1,024, as the service", {"first_epoch": 1024, "factor": 1.2}),
     off("steps", "every sample counts at once", growth=1.0),
     Row("doubling", "refits at every doubling from 4,096", {"first_epoch": 4096, "factor": 2.0}),
@@ -79,6 +79,7 @@ class Ground:
     scenario: str = "stationary"
     first_epoch: int | None = None  # None: as the learner has it
     factor: float | None = None
+    order: str = ORDERS[0]
 
     @cached_property
     def starter(self) -> Starter:
@@ -86,28 +87,32 @@ class Ground:
 
     @property
     def rounds(self) -> int:
-        return self.dataset.sizes(None, self.horizon, None)[1]
+        return self.dataset.sizes(None, self.horizon, None, self.order)[1]
 
     def play(self, row: Row, strategy: str, seed: int) -> RunRecord:
         """One run as `simulate` has it, but for what the row switches off."""
         common = {"learner": "treetop", "first_epoch": self.first_epoch, "factor": self.factor}
-        settings = Settings(strategy, horizon=self.horizon, scenario=self.scenario, **{**common, **row.settings})
+        stream = {"horizon": self.horizon, "scenario": self.scenario, "order": self.order}
+        settings = Settings(strategy, **{**stream, **common, **row.settings})
         plan = Plan(self.dataset.name, (settings,), (seed,))
         return execute(None, plan, dataset=self.dataset, starter=self.starter)[0]
 
 
-def play_all(cells: Cells, grounds: Sequence[Ground], seeds: Sequence[int], rows: Sequence[Row]) -> None:
-    """Seed by seed over all grounds, so that the table is whole early."""
+def play_all(
+    cells: Cells, grounds: Sequence[Ground], seeds: Sequence[int], rows: Sequence[Row], strategies: int
+) -> None:
+    """Seed by seed over all grounds, so that the table is whole early; the first strategy of each row, or both."""
     for seed, ground in product(seeds, grounds):
         where = {
             "data": ground.dataset.name,
             "scenario": ground.scenario,
+            "order": ground.order,
             "rounds": ground.rounds,
             "first_epoch": ground.first_epoch,
             "factor": ground.factor,
         }
         for row in (row for row in rows if ground.scenario in row.scenarios):
-            for strategy in row.strategies:
+            for strategy in row.strategies[:strategies]:
                 facts = {**where, "off": row.name, "strategy": strategy, "seed": seed}
                 cells.play(facts, lambda: _measured(ground.play(row, strategy, seed)))  # noqa: B023
 
@@ -124,15 +129,18 @@ def report(cells: Cells) -> str:
     streams = list(dict.fromkeys(tuple(cell.get(name) for name in STREAM) for cell in cells.cells))
     heads, lines = ["off"], {row: [row.words] for row in ROWS if cells.found(off=row.name)}
     for stream in streams:
-        heads += [" ".join([stream[0], *([] if stream[1] == "stationary" else stream[1:2])]), "against the first row"]
-        everything = _by_seed(cells, stream, ROWS[0], 0)
+        words = [word for word in stream[1:3] if word not in (SCENARIOS[0], ORDERS[0], None)]
+        heads += [" ".join([stream[0], *words]), "against the first row"]
+        first = [_by_seed(cells, stream, ROWS[0], place) for place in range(2)]
+        everything = first[0]
         for row, line in lines.items():
             played = [_by_seed(cells, stream, row, place) for place in range(2)]
-            means = " / ".join(_mean(found, everything) for found in played)
+            means = " / ".join(_mean(found, everything) for found, on in zip(played, first, strict=True) if on)
             line += [means, _against(played[0], everything) if row is not ROWS[0] else ""]
     about = (
-        f"{data} {scenario}: {rounds:,} rounds" + (f", refits every {factor}-fold from {first:,}" if first else "")
-        for data, scenario, rounds, first, factor in streams
+        f"{data} {scenario} {order or ORDERS[0]}: {rounds:,} rounds"
+        + (f", refits every {factor}-fold from {first:,}" if first else "")
+        for data, scenario, order, rounds, first, factor in streams
     )
     return f"{table(heads, list(lines.values()))}\n\n{'; '.join(about)}."
 
@@ -165,16 +173,17 @@ def main() -> None:
     )
     parser.add_argument("--factor", type=float, help="from one refit to the next")
     parser.add_argument("--scenario", choices=SCENARIOS, default=SCENARIOS[0])
+    parser.add_argument("--order", choices=ORDERS, default=ORDERS[0])
+    parser.add_argument("--no-greedy", action="store_true", help="the first strategy of each row alone")
     parser.add_argument("--only", choices=[row.name for row in ROWS], action="append", help="beside `none`; repeatable")
     parser.add_argument("--seed", type=int, action="append", help="repeatable; 0, 1 and 2 if not given")
     parser.add_argument("--out", type=Path, default=Path("docs/results/ablation.json"))
     asked = parser.parse_args()
     cells = Cells.opened(asked.out, sys.argv)
-    grounds = [
-        Ground(load(name), asked.horizon, asked.scenario, asked.first_epoch, asked.factor) for name in asked.data
-    ]
+    when = asked.first_epoch, asked.factor
+    grounds = [Ground(load(name), asked.horizon, asked.scenario, *when, asked.order) for name in asked.data]
     rows = [row for row in ROWS if row.name in (asked.only or [row.name]) + ["none"]]
-    play_all(cells, grounds, asked.seed or [0, 1, 2], rows)
+    play_all(cells, grounds, asked.seed or [0, 1, 2], rows, 1 if asked.no_greedy else 2)
     print(f"{report(cells)}\n\n{cells.about()}")
 
 

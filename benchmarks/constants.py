@@ -49,7 +49,6 @@ CONSTANTS = (
     Constant("learning.component_weights", "HALF_LIFE", (2500, 10_000)),
     Constant("learning.pooled_means", "KNOTS", (33, 129)),
     Constant("mechanisms", "growth", (1.05, 1.2)),
-    Constant("mechanisms", "leaf_factor", (1.0, 2.0)),
     Constant("strategy", "budget", (0.0025, 0.01)),
     Constant("strategy", "paying_budget", (0.05, 0.2), unlabelled=True),
     Constant("learning.trials", "ALIKE", (0.15, 0.6), unlabelled=True),

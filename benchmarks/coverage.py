@@ -1,13 +1,16 @@
 """How often intervals of `treetop.evaluate` hold the truth, how wide they are, and how far estimators err.
 
-    python benchmarks/coverage.py [--cells flat,synthetic,debian,shop] [--reps 1000] [--shop ../shared/worlds/shop.py]
-        [--out benchmarks/results/coverage.json]
+    python benchmarks/coverage.py [--cells flat,synthetic,debian,670k,shop] [--reps 1000] [--rounds 2000]
+        [--shop ../shared/worlds/shop.py] [--out benchmarks/results/coverage.json]
 
 Every cell plays the same log `--reps` times over and knows what the candidate earns: by the chances of clicks that the
 rewards are drawn with, averaged over the contexts and, where the candidate draws, over 200 draws. `anytime` is the
-share of repetitions in which the betting interval was wrong at any of four looks along the way. Flat cells are bandits
-of one slot whose weights have a bound; the others are decisions of three slots over a tree. The file keeps every cell,
-and one that is in it is not played again.
+share of repetitions in which the betting interval was wrong at any of four looks along the way. Coverage of betting is
+computed for many repetitions at once (coverage_batch.py); the first hundred are judged one by one, too, as the package
+does it, for widths, for the other intervals and for errors of estimators. Flat cells are bandits
+of one slot; the others are decisions of three slots over a tree. Every repetition draws rounds anew; those over a tree
+draw from a pool of contexts and of decisions for them, whose chances are computed once. The file keeps every cell, and
+one that is in it is not played again.
 """
 
 from __future__ import annotations
@@ -16,11 +19,12 @@ import argparse
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import coverage_batch
 import numpy as np
 from cells import Cell, Cells, table
 
@@ -31,11 +35,13 @@ from treetop.evaluation.bernstein import BernsteinSums
 from treetop.evaluation.ips import slate_terms, slot_terms
 from treetop.evaluation.judged import Judged
 from treetop.evaluation.tally import SLATE, SLOTS, Tally
-from treetop.evaluation.verdict import chosen_way
+from treetop.evaluation.verdict import chosen_way, confidence_of_each
 from treetop.policy.eligibility import EVERY_ARM
-from treetop.policy.probability import slot_chances
+from treetop.policy.probability import shared_chances
 
-CONFIDENCE, LOOKS, POOL, DRAWS = 0.95, 4, 2_000, 200
+CONFIDENCE, LOOKS, POOL, DRAWS, LOGGED = 0.95, 4, 2_000, 200, 100_000
+BLOCK, SINGLE = 50, 100  # repetitions at once; those that widths and errors are measured by
+SHOP_ITEMS = 35_000
 CLICK, MISS = 0.7, 0.02  # chances of a click on a right arm and on any other
 
 
@@ -67,10 +73,6 @@ class Flat:
     def truth(self) -> float:
         return float((self.target * self.good).sum(axis=1).mean())
 
-    @property
-    def bound(self) -> float | None:
-        return float((self.target / self.logged).max())
-
     def play(self, n: int, seed: int) -> Judged:
         rng = np.random.default_rng([seed, self.arms])
         x = rng.integers(0, 5, n)
@@ -79,9 +81,11 @@ class Flat:
         same = self.group[None, :] == self.group[arm][:, None]
         ratio = (self.target[x] * same).sum(axis=1) / (self.logged[x] * same).sum(axis=1)
         expected = (self.target * self.scores).sum(axis=1)[x]
-        columns = self.logged[x, arm], self.target[x, arm], reward, self.scores[x, arm], expected
-        logged, target, rewards, score, expect = (column[:, None] for column in columns)
-        return Judged(logged, target, rewards, reward, score, expect, ratio[:, None, None], rewards > -1)
+        largest = (self.target / self.logged).max(axis=1)[x]
+        columns = self.logged[x, arm], self.target[x, arm], reward, self.scores[x, arm], expected, largest
+        logged, target, rewards, score, expect, most = (column[:, None] for column in columns)
+        known = {"covered": np.ones_like(most), "largest": most}
+        return Judged(logged, target, rewards, reward, score, expect, ratio[:, None, None], rewards > -1, **known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,39 +102,35 @@ class Slates:
     def slots(self) -> int:
         return self.served.k
 
-    @property
-    def bound(self) -> float | None:
-        return None
-
     @cached_property
     def truth(self) -> float:
         """Over the contexts; a candidate that draws is drawn many times."""
         rows, total = np.arange(self.X.shape[0]), 0.0
-        draws = 1 if isinstance(self.candidate.strategy, treetop.Greedy) else DRAWS
+        draws = 1 if self.candidate.explore == 0 else DRAWS
         for seed in range(draws):
             shown = self.candidate.decide_batch(self.model, self.X, seed=10**6 + seed)
             total += float(self.click(rows, shown.arms).sum(axis=1).mean())
         return total / draws
 
     @cached_property
-    def groups(self) -> Any:
-        return cuts(self.model.tree)
+    def pool(self) -> tuple[Judged, Floats]:
+        """Many decisions for contexts drawn at random, as the candidate sees them; and chances of clicks on them."""
+        rows = np.random.default_rng(5).integers(0, self.X.shape[0], LOGGED)
+        x = as_rows(self.X[rows])
+        shown = self.served.decide_batch(self.model, x, seed=5)
+        policies, groups = [self.candidate, self.served], cuts(self.model.tree)
+        beside = self.served, self.model
+        mine, theirs = shared_chances(policies, self.model, x, shown.arms, EVERY_ARM, groups, beside)
+        ratio, nothing = mine.grouped / theirs.grouped, np.zeros(shown.arms.shape)
+        slots = shown.propensities, mine.probability, nothing, nothing.sum(axis=1), mine.score, mine.expected, ratio
+        judged = Judged(*slots, shown.arms >= 0, covered=mine.covered, largest=mine.largest)
+        return judged, self.click(rows, shown.arms)
 
     def play(self, n: int, seed: int) -> Judged:
-        rng = np.random.default_rng([seed, 7])
-        rows = rng.integers(0, self.X.shape[0], n)
-        x = as_rows(self.X[rows])
-        shown = self.served.decide_batch(self.model, x, seed=seed)
-        rewards = (rng.random(shown.arms.shape) < self.click(rows, shown.arms)).astype(float)
-        mine, theirs = (
-            slot_chances(policy, self.model, x, shown.arms, EVERY_ARM, self.groups)
-            for policy in (self.candidate, self.served)
-        )
-        ratio = mine.grouped / theirs.grouped
-        scores = np.clip(mine.score, 0, 1), np.clip(mine.expected, 0, 1)
-        return Judged(
-            shown.propensities, mine.probability, rewards, rewards.sum(axis=1), *scores, ratio, shown.arms >= 0
-        )
+        rng, (pool, chance) = np.random.default_rng([seed, 7]), self.pool
+        rows = rng.integers(0, len(pool), n)
+        rewards = (rng.random((n, self.slots)) < chance[rows]).astype(float)
+        return replace(pool.part(rows), rewards=rewards, served=rewards.sum(axis=1))
 
 
 def measure(world: Any, n: int, reps: int) -> Cell:
@@ -140,59 +140,54 @@ def measure(world: Any, n: int, reps: int) -> Cell:
     width: dict[str, list[float]] = {}
     error: dict[str, list[float]] = {}
     ways: list[str] = []
-    wrong = 0
+    along: list[Any] = []
 
     def note(name: str, low: float, high: float) -> None:
         held.setdefault(name, []).append(low <= truth <= high)
         width.setdefault(name, []).append(high - low)
 
-    for seed in range(reps):
-        judged, tally, missed = world.play(n, seed), Tally(), False
-        alpha = np.log(2 / (1 - CONFIDENCE))
+    for first in range(0, reps, BLOCK):
+        plays = [world.play(n, seed) for seed in range(first, min(reps, first + BLOCK))]
+        along.append(coverage_batch.held(plays, truth, most, CONFIDENCE, LOOKS))
+    for seed in range(min(reps, SINGLE)):
+        judged, tally = world.play(n, seed), Tally()
         for look in range(LOOKS):
-            part = np.zeros(n, np.bool_)
-            part[look * n // LOOKS : (look + 1) * n // LOOKS] = True
-            tally += Tally.of(judged.part(part), tally.baseline())
-            way = tally.ways[SLOTS]
-            missed |= way.value.log_capital(truth, 0, most) > alpha
-            missed |= way.complement.log_capital(most - truth, 0, most) > alpha
-        wrong += missed
+            tally = tally.after(judged.part(slice(look * n // LOOKS, (look + 1) * n // LOOKS)))
         name, _ = chosen_way(tally)
         ways.append(name)
         weights = judged.prefix_weights()
-        found = tally.ways[name].interval(most, most, CONFIDENCE)
-        note("betting, rule", found.low, found.high)
+        found = tally.ways[name].interval(most, most, confidence_of_each(CONFIDENCE, tally))
+        note("betting, one by one", found.low, found.high)
         for key in (key for key in tally.ways if key.startswith("nodes")):
-            found = tally.ways[key].interval(most, most, CONFIDENCE)
-            note(f"betting, {key}", found.low, found.high)
-        if world.bound is not None:
-            found = tally.ways[SLOTS].interval(most, most, CONFIDENCE, world.bound)
-            note("betting, bounded weights", found.low, found.high)
+            held.setdefault(f"betting, {key}", []).append(tally.ways[key].holds(truth, most, most, CONFIDENCE))
         terms, complements = slot_terms(judged, weights)
         sums = [BernsteinSums(0.0, float(most)).after(each) for each in (terms, complements)]
         low, high = sums[0].lower_bound(0.025), most - sums[1].lower_bound(0.025)
         note("Bernstein, slots", low, high)
-        for label, moments in (("slots", tally.ways[SLOTS].terms), ("slate", tally.ways[SLATE].terms)):
-            found = moments.interval(CONFIDENCE)
-            note(f"normal, {label}", found.low, found.high)
-        found = tally.model_based["dr"].interval(CONFIDENCE)
-        note("normal, doubly robust", found.low, found.high)
+        for label in (SLOTS, SLATE):
+            for kind, moments in (("", tally.ways[label].terms), (" controlled", tally.ways[label].controlled)):
+                found = moments.interval(CONFIDENCE)
+                note(f"normal, {label}{kind}", found.low, found.high)
         estimates = {
             "ips, slate": slate_terms(judged, weights)[0].mean(),
             "ips, slots": terms.mean(),
             "snips, slate": tally.ways[SLATE].sums.value,
             "snips, slots": tally.ways[SLOTS].sums.value,
+            "controlled, slate": tally.ways[SLATE].controlled.mean,
+            "controlled, slots": tally.ways[SLOTS].controlled.mean,
             **{label: moments.mean for label, moments in tally.model_based.items()},
             **{f"mips, {key}": tally.ways[key].terms.mean for key in tally.ways if key.startswith("nodes")},
         }
         for label, value in estimates.items():
             error.setdefault(label, []).append(float(value) - truth)
+    holds = np.concatenate(along)
     return {
         "mean_reward": truth,
         "reps": reps,
-        "coverage": {name: float(np.mean(each)) for name, each in held.items()},
+        "coverage": {"betting, rule": float(holds[:, -1].mean())}
+        | {name: float(np.mean(each)) for name, each in held.items()},
         "width": {name: float(np.mean(each)) for name, each in width.items()},
-        "anytime": wrong / reps,
+        "anytime": float(1 - holds.all(axis=1).mean()),
         "bias": {name: float(np.mean(each)) for name, each in error.items()},
         "rmse": {name: float(np.sqrt(np.mean(np.square(each)))) for name, each in error.items()},
         "ways": {name: ways.count(name) for name in sorted(set(ways))},
@@ -229,7 +224,7 @@ def shop_world(path: Path) -> tuple[treetop.Model, Any, Callable[[Any, Any], Flo
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    shop = module.Shop()
+    shop = module.Shop(items=SHOP_ITEMS)
     teaching, visitors = shop.visitors(4_000, seed=1), shop.visitors(POOL, seed=2)
     tree = treetop.Tree.from_vectors(shop.vectors, max_leaf=100)
     import scipy.sparse as sp
@@ -266,11 +261,12 @@ PAIRS = {
 WORLDS: dict[str, Callable[[Path], tuple[treetop.Model, Any, Callable[[Any, Any], Floats]]]] = {
     "synthetic": lambda _: labelled_world("synthetic:arms=1000,features=500,rows=6000,init=1000", 3_000, 10),
     "debian": lambda _: labelled_world("debian", 3_000, 10),
+    "670k": lambda _: labelled_world("synthetic:like=amazon-670k,rows=6000,init=1000", 3_000, 100),
     "shop": shop_world,
 }
 
 
-def worlds(name: str, shop: Path) -> Iterator[tuple[Cell, Any]]:
+def worlds(name: str, shop: Path, rounds: int) -> Iterator[tuple[Cell, Any]]:
     """The cells of one kind, with what tells them apart."""
     if name == "flat":
         for arms in (10, 100):
@@ -280,33 +276,21 @@ def worlds(name: str, shop: Path) -> Iterator[tuple[Cell, Any]]:
         return
     model, X, click = WORLDS[name](shop)
     for pair, (served, candidate) in PAIRS.items():
-        facts = {"cell": name, "arms": model.n_arms, "pair": pair, "n": 2_000}
+        facts = {"cell": name, "arms": model.n_arms, "pair": pair, "n": rounds}
         yield facts, Slates(model, X, click, served, candidate)
 
 
 def printed(cells: Sequence[Cell]) -> str:
-    """Coverage of betting by the rule, at the end and at all looks, and of the normal approximation; widths of betting,
-    of betting with bounded weights and of Bernstein's, each divided by that of the normal approximation."""
-    heads = [
-        "cell",
-        "arms",
-        "served, candidate",
-        "rounds",
-        "covered",
-        "always",
-        "normal",
-        "width",
-        "bounded",
-        "Bernstein",
-    ]
+    """Coverage of betting by the rule, at the end and at all looks, and of the normal approximation; widths of betting
+    divided by the normal approximation's of the same weights and of the same weights with control variates."""
+    heads = ["cell", "arms", "served, candidate", "rounds", "covered", "always", "normal", "width", "controlled"]
     rows = []
     for cell in cells:
-        base = "normal, slate" if cell["ways"].get(SLATE, 0) > cell["reps"] / 2 else "normal, slots"
+        base = "normal, slate" if cell["ways"].get(SLATE, 0) > cell["ways"].get(SLOTS, 0) else "normal, slots"
         c, w = cell["coverage"], cell["width"]
         shares = c["betting, rule"], 1 - cell["anytime"], c[base]
-        widths = (w.get(name, float("nan")) / w[base] for name in ("betting, rule", "betting, bounded weights"))
-        numbers = [*(f"{share:.1%}" for share in shares), *(f"{width:.2f}".replace("nan", "") for width in widths)]
-        numbers.append(f"{w['Bernstein, slots'] / w['normal, slots']:.2f}")
+        widths = (w["betting, one by one"] / w[name] for name in (base, f"{base} controlled"))
+        numbers = [*(f"{share:.1%}" for share in shares), *(f"{width:.2f}" for width in widths)]
         rows.append([cell["cell"], f"{cell['arms']:,}", cell["pair"], f"{cell['n']:,}", *numbers])
     return table(heads, rows)
 
@@ -315,13 +299,15 @@ def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", default="flat,synthetic,debian")
     parser.add_argument("--reps", type=int, default=1_000)
+    parser.add_argument("--rounds", type=int, default=2_000, help="of each log over a tree")
     parser.add_argument("--shop", type=Path, default=Path("../shared/worlds/shop.py"))
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args(argv[1:])
     cells = Cells.opened(asked.out, argv)
     for name in asked.cells.split(","):
-        for facts, world in worlds(name, asked.shop):
-            cells.play(facts, lambda world=world, n=facts["n"]: measure(world, n, asked.reps))
+        for facts, world in worlds(name, asked.shop, asked.rounds):
+            known = {**facts, "reps": asked.reps}
+            cells.play(known, lambda world=world, n=facts["n"]: measure(world, n, asked.reps))
     print(printed(cells.cells))
     print(cells.about())
 

@@ -1,12 +1,17 @@
 """What the tests share: small made-up problems, places for logs, and the real set where it lies beside the checkout."""
 
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import hypothesis
 import pytest
 from helpers.postgres import Server, binaries, new_schema
 from helpers.problems import Problem, topics
+from helpers.ray_cluster import TwoNodes, two_nodes
 from helpers.running import Running, running, small_bandit
 
 import treetop
@@ -15,8 +20,21 @@ import treetop
 hypothesis.settings.register_profile("treetop", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("treetop")
 
+# Temporary folders lie in memory where there is room: a bandit waits for the disk at every decision and reward, which
+# takes minutes of a run and tests nothing, since processes are killed here, not machines.
+MEMORY, ROOM = Path("/dev/shm"), 4e9  # bytes; a run writes 1.1 GB, and most of it does not stay
+if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+
 collect_ignore_glob = ["helpers/peer_*.py"]  # scripts for the peers' Python: what they import is not here
 EURLEX = Path(__file__).resolve().parents[2] / "shared" / "data" / "eurlex57k"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores, since most of a service's test is waiting; four at most, since each process starts
+    services and a database of its own."""
+    return min(4, 1 + (os.cpu_count() or 1))
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +67,13 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield service
 
 
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """A folder that is not in memory, for tests of what only a disk has."""
+    with tempfile.TemporaryDirectory(prefix="treetop-", dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """A PostgreSQL server of the tests' own; skipped where Debian's package `postgresql` or psycopg is not there."""
@@ -60,6 +85,22 @@ def server() -> Iterator[Server]:
     own = Server(bin, "fsync=off")
     yield own
     own.close()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[TwoNodes]:
+    """A Ray cluster of two nodes; `make test-ray` runs all tests that use it in one process."""
+    if find_spec("ray") is None:
+        pytest.skip("Ray is not installed (pip install 'treetop-bandits[ray]')")
+    with two_nodes() as own:
+        yield own
+
+
+@pytest.fixture
+def nodes(cluster: TwoNodes) -> TwoNodes:
+    """The cluster with both of its nodes, whatever an earlier test did to them."""
+    cluster.mend()
+    return cluster
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

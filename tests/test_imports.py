@@ -18,6 +18,7 @@ ORDER = [
     "arrays",
     "effort",
     "files",
+    "parallel",
     "display",
     "records",
     "tree",
@@ -43,7 +44,7 @@ ORDER = [
 NEVER = {"bandit": {"experiments", "report", "paper", "demo"}, "service": {"experiments", "report", "paper", "demo"}}
 LAST = {"__init__", "__main__"}  # the front doors
 FILES = sorted(PACKAGE.rglob("*.py"))
-HEAVY = ["typer", "rich", "msgspec", "matplotlib", "sklearn", "psycopg", "pyarrow", "pandas"]
+HEAVY = ["typer", "rich", "msgspec", "matplotlib", "sklearn", "psycopg", "pyarrow", "pandas", "ray"]
 
 
 def module(file: Path) -> str:

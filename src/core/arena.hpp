@@ -7,12 +7,18 @@
 #include <cstring>
 #include <new>
 #include <span>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "machine.hpp"
 
 #ifdef TREETOP_LINUX
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
 #endif
 
 namespace treetop {
@@ -72,6 +78,33 @@ public:
         }
         arena.bytes_ = {first, bytes};
         return arena;
+    }
+
+    // All zeros, in a new file, which the system may write out whenever memory is short. Its room on the disk is taken
+    // beforehand: a full disk is an error here, not a fault when a page is written. Elsewhere than on Linux: in memory.
+    static Arena make([[maybe_unused]] const std::string& file, std::size_t bytes) {
+#ifdef TREETOP_LINUX
+        if (!file.empty() && bytes > 0) {
+            const int handle = open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+            if (handle < 0) throw std::system_error(errno, std::generic_category(), file);
+            int problem = posix_fallocate(handle, 0, static_cast<off_t>(bytes));
+            Arena arena;
+            if (problem == 0) {
+                void* raw = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, handle, 0);
+                if (raw == MAP_FAILED) {
+                    problem = errno;
+                } else {
+                    arena.raw_ = raw;
+                    arena.raw_bytes_ = bytes;
+                    arena.bytes_ = {static_cast<std::byte*>(raw), bytes};
+                }
+            }
+            close(handle);
+            if (problem != 0) throw std::system_error(problem, std::generic_category(), file);
+            return arena;
+        }
+#endif
+        return make(bytes);
     }
 
     // Somebody else's memory, which must outlive this.

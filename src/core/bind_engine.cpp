@@ -57,8 +57,8 @@ private:
 // One decision, for a context that is right as it is; None for any other.
 nb::object decide_one(const Engine& engine, nb::handle start, nb::handle index, nb::handle value, std::int64_t columns,
                       std::int64_t key, std::int64_t k, std::int64_t explore, std::int64_t beam, double beta,
-                      std::int32_t strategy, const Rate& rate, const Mask* mask) {
-    One one(key, k, explore, beam, beta, strategy, rate, mask);
+                      std::int32_t strategy, const Rate& rate, const Mask* mask, double diversity) {
+    One one(key, k, explore, beam, beta, strategy, rate, mask, diversity);
     if (!engine.prepare(one, start, index, value, columns)) return nb::none();
     {
         const BriefRelease release;
@@ -70,8 +70,8 @@ nb::object decide_one(const Engine& engine, nb::handle start, nb::handle index, 
 // The same, begun by another thread.
 nb::object begin_one(const Engine& engine, Ahead& ahead, nb::handle start, nb::handle index, nb::handle value,
                      std::int64_t columns, std::int64_t key, std::int64_t k, std::int64_t explore, std::int64_t beam,
-                     double beta, std::int32_t strategy, const Rate& rate, const Mask* mask) {
-    auto one = std::make_unique<One>(key, k, explore, beam, beta, strategy, rate, mask);
+                     double beta, std::int32_t strategy, const Rate& rate, const Mask* mask, double diversity) {
+    auto one = std::make_unique<One>(key, k, explore, beam, beta, strategy, rate, mask, diversity);
     if (!engine.prepare(*one, start, index, value, columns)) return nb::none();
     return nb::cast(new Begun(ahead, engine, mask, std::move(one)), nb::rv_policy::take_ownership);
 }
@@ -88,10 +88,11 @@ void treetop::bind_engine(nb::module_& m) {
         .def("take", &Begun::take, nb::sig("def take(self) -> " ONE), "As `decide_one` gives it; once.");
     nb::class_<Engine>(m, "Engine")
         .def(nb::init<In<std::int32_t>, In<std::int32_t>, In<std::int64_t>, In<std::int32_t>, In<float>,
-                      In<std::int64_t>, In<std::int32_t>, In<float>, std::int64_t, bool, int>(),
+                      In<std::int64_t>, In<std::int32_t>, In<float>, std::int64_t, bool, int, const std::string&>(),
              "parents"_a.noconvert(), "leaf_of"_a.noconvert(), "route_start"_a.noconvert(), "route_index"_a.noconvert(),
              "route_value"_a.noconvert(), "reward_start"_a.noconvert(), "reward_index"_a.noconvert(),
-             "reward_value"_a.noconvert(), "columns"_a, "geometric"_a, "threads"_a)
+             "reward_value"_a.noconvert(), "columns"_a, "geometric"_a, "threads"_a, "file"_a = "",
+             "With `file`, a new one, the layout is made there instead of in memory.")
         .def(nb::init<In<std::int32_t>, In<std::int32_t>, In<std::int64_t>, In<std::int32_t>, In<float>, std::int64_t,
                       bool, In<std::uint8_t>>(),
              "parents"_a.noconvert(), "leaf_of"_a.noconvert(), "route_start"_a.noconvert(), "route_index"_a.noconvert(),
@@ -103,12 +104,14 @@ void treetop::bind_engine(nb::module_& m) {
                 return Out<const std::uint8_t>(bytes.data(), {bytes.size()}, self.h);
             },
             "The serving layout as it is written to a file; memory of the engine.")
-        .def("set_pooled", &Engine::set_pooled, "means"_a.noconvert(), "node_mean"_a, "leaf_factor"_a,
-             "sample_count"_a.noconvert(), "trial_value"_a.noconvert(), "new_trials"_a.noconvert(), "exploration_net"_a,
-             "weights"_a, "What scores start from; to be called before the engine is shared.")
+        .def("set_pooled", &Engine::set_pooled, "means"_a.noconvert(), "node_mean"_a, "sample_count"_a.noconvert(),
+             "trial_value"_a.noconvert(), "new_trials"_a.noconvert(), "exploration_net"_a, "weights"_a,
+             "What scores start from; to be called before the engine is shared.")
         .def("set_measure", &Engine::set_measure, "kind"_a, "first"_a, "dims"_a, "scale"_a, "routes"_a,
-             "vectors"_a.noconvert(), "means"_a.noconvert(), "range"_a,
+             "vectors"_a.noconvert(), "means"_a.noconvert(), "range"_a, "context_dims"_a, "map"_a.noconvert(),
              "How contexts and items are compared; to be called before the engine is shared.")
+        .def("set_coverage", &Engine::set_coverage, "start"_a.noconvert(), "group"_a.noconvert(), "share"_a.noconvert(),
+             "groups"_a, "Which groups each arm covers; to be called before the engine is shared.")
         .def_prop_ro("n_components", &Engine::n_components,
                      "How many terms a score is the sum of; 0 where the model gives none.")
         .def("routes", &Engine::routes, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
@@ -116,27 +119,28 @@ void treetop::bind_engine(nb::module_& m) {
         .def("decide", &Engine::decide, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
              "keys"_a.noconvert(), "k"_a, "explore"_a, "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "eligible_kind"_a,
              "positions"_a.noconvert(), "position_start"_a.noconvert(), "threads"_a, "mask"_a = nb::none(),
+             "diversity"_a = 0.0,
              "Decisions for rows of contexts: arms, propensities, scores, explored, nodes, components.")
         .def("decide_one", &decide_one, "start"_a, "index"_a, "value"_a, "columns"_a, "key"_a, "k"_a, "explore"_a,
-             "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "mask"_a = nb::none(),
+             "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "mask"_a = nb::none(), "diversity"_a = 0.0,
              nb::sig("def decide_one(self, start: object, index: object, value: object, columns: int, key: int, "
                      "k: int, explore: int, beam: int, beta: float, strategy: int, rate: float | Sequence[float], "
-                     "mask: Mask | None = None) -> " ONE " | None"),
+                     "mask: Mask | None = None, diversity: float = 0.0) -> " ONE " | None"),
              "One decision for a context that is right as it is: arms, propensities, scores, explored, nodes, "
              "components; else None.")
         .def(
             "begin_one", &begin_one, "ahead"_a, "start"_a, "index"_a, "value"_a, "columns"_a, "key"_a, "k"_a,
-            "explore"_a, "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "mask"_a = nb::none(),
+            "explore"_a, "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "mask"_a = nb::none(), "diversity"_a = 0.0,
             nb::sig(
                 "def begin_one(self, ahead: Ahead, start: object, index: object, value: object, columns: int, "
                 "key: int, k: int, explore: int, beam: int, beta: float, strategy: int, rate: float | Sequence[float], "
-                "mask: Mask | None = None) -> Begun | None"),
+                "mask: Mask | None = None, diversity: float = 0.0) -> Begun | None"),
             "`decide_one` begun by another thread.")
         .def("search", &Engine::search, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "wanted"_a,
              "beam"_a, "beta"_a, "eligible_kind"_a, "positions"_a.noconvert(), "mask"_a = nb::none(), "threads"_a = 1,
              "new_arm_trials"_a = 0.0,
              "Effective arms of contexts: where each row begins; is_node, id, log route, score, exploration value, "
-             "components, new share.")
+             "components, new share, prior.")
         .def("lines", &Engine::lines, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "wanted"_a,
              "beam"_a, "The numbers of the layout's cache lines that a beam search for one context reads, each once.")
         .def("touch", &Engine::touch, "numbers"_a.noconvert(),

@@ -1,6 +1,7 @@
 // Python's way to whatever takes long: trees and fits. An onlooker in Python sees how far they are and may stop them.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <chrono>
@@ -17,6 +18,7 @@
 #include <thread>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "cluster.hpp"
 #include "fit.hpp"
@@ -129,6 +131,40 @@ auto build_dense_tree(In<float> vectors, std::int64_t columns, std::int64_t bran
     return std::make_tuple(pack1(std::move(tree.parents)), pack1(std::move(tree.leaf_of)));
 }
 
+// What every fit refuses.
+void check_fit(const Rows& contexts, const Groups& groups, const Solver& solver, std::span<const float> thresholds,
+               const Known& known) {
+    validate(contexts, "context");
+    check_groups(groups, contexts.size());
+    within("cost", solver.cost, 1e-12, 1e12);
+    within("tolerance", solver.tolerance, 0.0, 1e12);
+    within<std::int64_t>("passes", solver.passes, 0, std::numeric_limits<std::int64_t>::max());
+    within<std::int64_t>("exact_up_to", solver.exact_up_to, 0, 16384);  // the matrix has its square
+    if (!thresholds.empty() && thresholds.size() != static_cast<std::size_t>(contexts.columns) + 1)
+        throw std::invalid_argument(std::to_string(thresholds.size()) + " thresholds for " +
+                                    std::to_string(contexts.columns) + " features and the bias");
+    for (const float threshold : thresholds) within("threshold", threshold, 0.0f, std::numeric_limits<float>::max());
+    for (const float y : groups.target)
+        if (solver.loss == Loss::squared_hinge && y != 1 && y != -1)
+            throw std::invalid_argument("a target of the squared hinge is " + std::to_string(y) + ", not 1 or -1");
+    for (const Rows& rows : known.rows) {
+        if (known.keep.size() != groups.size() || rows.size() != groups.size())
+            throw std::invalid_argument(std::to_string(known.keep.size()) + " marks and " +
+                                        std::to_string(rows.size()) + " known rows for " +
+                                        std::to_string(groups.size()) + " groups");
+        check_pointers(rows, "known weights");
+    }
+}
+
+std::span<const std::uint8_t> marks(const In<bool>& keep) {
+    return {reinterpret_cast<const std::uint8_t*>(keep.data()), keep.size()};
+}
+
+auto pack_weights(Weights&& weights) {
+    return std::make_tuple(pack1(std::move(weights.start)), pack_grown(std::move(weights.index)),
+                           pack_grown(std::move(weights.value)));
+}
+
 auto fit_groups(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns,
                 In<std::int64_t> group_start, In<std::int32_t> group_rows, In<float> target, std::int32_t loss,
                 double cost, double tolerance, std::int64_t passes, std::int64_t exact_up_to, In<float> thresholds,
@@ -138,39 +174,52 @@ auto fit_groups(In<std::int64_t> start, In<std::int32_t> index, In<float> value,
     const Rows contexts = rows(start, index, value, columns);
     const Groups groups{view(group_start), view(group_rows), view(target)};
     Known known;
+    known.rows.resize(keep ? 1 : 0);  // refused below unless all four are given
     if (keep && known_start && known_index && known_value)
-        known = {{reinterpret_cast<const std::uint8_t*>(keep->data()), keep->size()},
-                 rows(*known_start, *known_index, *known_value, columns + 1)};
-    Weights weights;
+        known = {marks(*keep), {rows(*known_start, *known_index, *known_value, columns + 1)}};
+    std::vector<Weights> weights;
     Watch watch;
     watched(progress, watch, [&] {
-        validate(contexts, "context");
-        check_groups(groups, contexts.size());
         within("loss", loss, 0, 2);
-        within("cost", cost, 1e-12, 1e12);
-        within("tolerance", tolerance, 0.0, 1e12);
-        within<std::int64_t>("passes", passes, 0, std::numeric_limits<std::int64_t>::max());
-        within<std::int64_t>("exact_up_to", exact_up_to, 0, 16384);  // the matrix has its square
-        if (thresholds.size() != 0 && thresholds.size() != static_cast<std::size_t>(columns) + 1)
-            throw std::invalid_argument(std::to_string(thresholds.size()) + " thresholds for " +
-                                        std::to_string(columns) + " features and the bias");
-        for (const float threshold : view(thresholds))
-            within("threshold", threshold, 0.0f, std::numeric_limits<float>::max());
-        for (const float y : groups.target)
-            if (static_cast<Loss>(loss) == Loss::squared_hinge && y != 1 && y != -1)
-                throw std::invalid_argument("a target of the squared hinge is " + std::to_string(y) + ", not 1 or -1");
-        if (keep) {
-            if (known.keep.size() != groups.size() || known.rows.size() != groups.size())
-                throw std::invalid_argument(std::to_string(known.keep.size()) + " marks and " +
-                                            std::to_string(known.rows.size()) + " known rows for " +
-                                            std::to_string(groups.size()) + " groups");
-            check_pointers(known.rows, "known weights");
-        }
-        weights = fit(contexts, groups, {static_cast<Loss>(loss), cost, tolerance, passes, exact_up_to},
-                      view(thresholds), static_cast<std::uint64_t>(seed), known, threads, watch);
+        const Solver solver{static_cast<Loss>(loss), cost, tolerance, passes, exact_up_to};
+        check_fit(contexts, groups, solver, view(thresholds), known);
+        weights = fit(contexts, groups, {{}, 0, 1}, solver, view(thresholds), static_cast<std::uint64_t>(seed), known,
+                      threads, watch);
     });
-    return std::make_tuple(pack1(std::move(weights.start)), pack_grown(std::move(weights.index)),
-                           pack_grown(std::move(weights.value)));
+    return pack_weights(std::move(weights.front()));
+}
+
+using Packed = std::tuple<In<std::int64_t>, In<std::int32_t>, In<float>>;  // start, index, value
+
+auto fit_held_out(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns,
+                  In<std::int64_t> group_start, In<std::int32_t> group_rows, In<float> target, In<bool> fold,
+                  double cost, double tolerance, double held_out_tolerance, std::int64_t passes, In<float> thresholds,
+                  std::int64_t seed, int threads, const Maybe<bool>& keep, const std::vector<Packed>& known_rows) {
+    const Rows contexts = rows(start, index, value, columns);
+    const Groups groups{view(group_start), view(group_rows), view(target)};
+    const Folds folds{marks(fold), held_out_tolerance};
+    Known known;
+    if (keep) {
+        known.keep = marks(*keep);
+        for (const auto& [s, i, v] : known_rows) known.rows.push_back(rows(s, i, v, columns + 1));
+    }
+    std::vector<Weights> weights;
+    Watch watch;
+    watched({}, watch, [&] {
+        const Solver solver{Loss::squared_hinge, cost, tolerance, passes, 0, true};
+        check_fit(contexts, groups, solver, view(thresholds), known);
+        within("held_out_tolerance", held_out_tolerance, 0.0, 1e12);
+        if (folds.of.size() != contexts.size())
+            throw std::invalid_argument(std::to_string(folds.of.size()) + " folds of " +
+                                        std::to_string(contexts.size()) + " contexts");
+        if (keep && known.rows.size() != folds.parts)
+            throw std::invalid_argument("known rows of " + std::to_string(known.rows.size()) + " parts; there are " +
+                                        std::to_string(folds.parts));
+        weights = fit(contexts, groups, folds, solver, view(thresholds), static_cast<std::uint64_t>(seed), known,
+                      threads, watch);
+    });
+    return std::make_tuple(pack_weights(std::move(weights[0])), pack_weights(std::move(weights[1])),
+                           pack_weights(std::move(weights[2])));
 }
 
 Out<std::int64_t> print_groups(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns,
@@ -223,13 +272,20 @@ Out2<double> sparse_means(In<std::int64_t> start, In<std::int32_t> index, In<flo
     {
         const nb::gil_scoped_release release;
         validate(contexts, "context");
-        validate(weights, "weights");
+        check_pointers(weights, "weights");
         if (arms.size() != n * k)
             throw std::invalid_argument(std::to_string(arms.size()) + " arms for " + std::to_string(n) + " rows");
         for (const std::int64_t row : view(chosen))
             within<std::int64_t>("row", row, 0, static_cast<std::int64_t>(contexts.size()) - 1);
-        for (const std::int32_t arm : view(arms))
+        // Rows that are asked for are looked at, not all: there may be far more of them, in a mapped file.
+        std::vector<bool> known(weights.size());
+        for (const std::int32_t arm : view(arms)) {
             within<std::int64_t>("arm", arm, -1, static_cast<std::int64_t>(weights.size()) - 1);
+            if (arm < 0 || known[arm]) continue;
+            known[arm] = true;
+            for (const std::int32_t feature : weights[arm].index)
+                within<std::int64_t>("index of weights", feature, 0, weights.columns - 1);
+        }
         found = means(contexts, weights, view(chosen), view(arms), threads);
     }
     return pack<Out2<double>>(std::move(found), n, k);
@@ -250,6 +306,11 @@ void bind_fit(nb::module_& m) {
           "keep"_a.noconvert() = nb::none(), "known_start"_a.noconvert() = nb::none(),
           "known_index"_a.noconvert() = nb::none(), "known_value"_a.noconvert() = nb::none(),
           "Sparse weights on [x; 1], one row per group of samples; the known row where keep says so.");
+    m.def("fit_held_out", &fit_held_out, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
+          "columns"_a, "group_start"_a.noconvert(), "group_rows"_a.noconvert(), "target"_a.noconvert(),
+          "fold"_a.noconvert(), "cost"_a, "tolerance"_a, "held_out_tolerance"_a, "passes"_a, "thresholds"_a, "seed"_a,
+          "threads"_a, "keep"_a.noconvert() = nb::none(), "known"_a = nb::list(),
+          "The squared hinge thrice: without the contexts of fold 0, without those of fold 1, and on all.");
     m.def("fingerprints", &print_groups, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
           "columns"_a, "group_start"_a.noconvert(), "group_rows"_a.noconvert(), "target"_a.noconvert(), "key"_a,
           "threads"_a, "64 bits per group that tell its samples, their order and `key` apart; 0 without samples.");

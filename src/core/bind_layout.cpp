@@ -80,7 +80,7 @@ Mask make_filtered(std::int64_t arms, std::int64_t nodes,
             within<std::int64_t>("end of a range", end, last, static_cast<std::int64_t>(sorted->size()));
             last = end;
         }
-        checked.push_back({sorted, view(ranges)});
+        checked.emplace_back(*sorted, view(ranges));
     }
     if (base && base->arms() != all)
         throw std::invalid_argument("the mask is for " + std::to_string(base->arms()) + " arms, not " +
@@ -89,7 +89,8 @@ Mask make_filtered(std::int64_t arms, std::int64_t nodes,
     check_positions(wanted, all);
     check_positions(view(banned), all);
     const BriefRelease released;
-    return filtered(all, static_cast<std::size_t>(nodes), checked, base, only ? &wanted : nullptr, view(banned));
+    return filtered(all, static_cast<std::size_t>(nodes), std::move(checked), base, only ? &wanted : nullptr,
+                    view(banned));
 }
 
 std::int32_t below(const Mask& mask, std::int32_t node, std::int32_t begin, std::int32_t end) {
@@ -120,7 +121,7 @@ void treetop::bind_layout(nb::module_& m) {
         .def("__init__", &make_mask, "begin"_a.noconvert(), "end"_a.noconvert(), "positions"_a.noconvert(), "arms"_a,
              "listed"_a)
         .def_static("filtered", &make_filtered, "arms"_a, "nodes"_a, "conditions"_a, "base"_a.none(),
-                    "only"_a.noconvert().none(), "banned"_a.noconvert(),
+                    "only"_a.noconvert().none(), "banned"_a.noconvert(), nb::keep_alive<0, 3>(), nb::keep_alive<0, 4>(),
                     "What meets every condition, for one decision: ranges in the order of attributes, of a mask, of "
                     "listed positions, without the banned ones.")
         .def("below", &below, "node"_a, "begin"_a, "end"_a,

@@ -16,6 +16,7 @@ struct Candidate {
     float value = 0;              // of exploring it: what showing it brings later, by what it teaches
     double route = 0;             // log of the product of routing scores down to the leaf or node
     float own = 0, measured = 0;  // terms of the score: of its regressor, of its vector
+    std::int32_t position = -1;   // of an arm, in tree order
 };
 
 // The terms of a score, as many as the model's scores have; the pooled mean follows from the route.
@@ -25,6 +26,11 @@ inline void put_components(const Model& model, const Candidate& candidate, float
     out[0] = candidate.node ? model.pooled.node_mean : model.pooled.mean(candidate.route);
     out[1] = candidate.own;
     if (n > 2) out[2] = candidate.measured;
+}
+
+// The score without what the rewards of the arm itself say.
+inline float prior_score(const Model& model, const Candidate& candidate) {
+    return candidate.score - model.pooled.weights[1] * candidate.own;
 }
 
 // Better: a higher score; on a tie single arms before nodes, then the lower id.

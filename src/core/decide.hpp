@@ -22,6 +22,7 @@ struct Ask {
     std::int64_t k = 5, explore = 3;
     Width width;
     Strategy strategy;
+    double diversity = 0;  // what covering one more group is worth
 };
 
 // One row of each array per decision, k slots wide; unused slots hold -1 (arms, nodes), 0 or false.
@@ -56,9 +57,9 @@ public:
         return {index_, value_};
     }
 
-    const std::vector<Candidate>& search(const Row& x, const Width& width, std::size_t wanted,
-                                         const Eligible& eligible) {
-        return search_(with_bias(x), width, wanted, eligible);
+    const std::vector<Candidate>& search(const Row& x, const Width& width, std::size_t wanted, const Eligible& eligible,
+                                         Reuse reuse = Reuse::none) {
+        return search_(with_bias(x), width, wanted, eligible, reuse);
     }
 
     std::int32_t neighbourhood(const Row& x) { return search_.neighbourhood(with_bias(x)); }
@@ -86,7 +87,7 @@ public:
         const auto& candidates = search(x, ask.width, static_cast<std::size_t>(ask.k), eligible);
         search_.time(nullptr);
         if (reached) (*reached)[1] = std::chrono::steady_clock::now();
-        const auto& chosen = explore(candidates, ask, eligible, key);
+        const auto& chosen = explore(candidates, ask, key);
         for (std::size_t s = 0; s < chosen.size(); ++s) {
             const Candidate& candidate = candidates[chosen[s].candidate];
             const std::size_t at = row * static_cast<std::size_t>(ask.k) + s;
@@ -103,21 +104,24 @@ public:
         }
     }
 
-    // Which part of the eligible arms of each candidate are new: added, and shown fewer than `trials` times. Empty if
-    // no arm is.
-    const std::vector<float>& new_share(std::span<const Candidate> candidates, double trials,
-                                        const Eligible& eligible) {
-        const auto& added = model_.pooled.added;
-        new_share_.clear();
-        if (trials_ != trials) {
-            fresh_.clear();
-            for (const Added& arm : added)
-                if (arm.trials < trials) fresh_.push_back(arm.position);
-            trials_ = trials;
+    // Which part of its trials each candidate misses: of an arm that was added and shown n times 1 - n / trials, of any
+    // other arm and of nodes 0, as the context does not lead to their arms. With it, scores without the arms' own
+    // regressors. Empty if none misses any.
+    Newness newness(std::span<const Candidate> candidates, double trials) {
+        const auto& shown = model_.pooled.new_trials;
+        if (shown.empty() || trials <= 0) return {};
+        new_share_.assign(candidates.size(), 0.0f);
+        bool any = false;
+        for (std::size_t i = 0; i < candidates.size(); ++i) {
+            const std::int32_t p = candidates[i].position;
+            if (p < 0 || shown[p] < 0 || shown[p] >= trials) continue;
+            new_share_[i] = static_cast<float>(1 - shown[p] / trials);
+            any = true;
         }
-        if (fresh_.empty()) return new_share_;
-        for (const Candidate& candidate : candidates) new_share_.push_back(new_share(candidate, eligible));
-        return new_share_;
+        if (!any) return {};
+        prior_.clear();
+        for (const Candidate& candidate : candidates) prior_.push_back(prior_score(model_, candidate));
+        return {new_share_, prior_};
     }
 
     // How many eligible arms are below a node.
@@ -133,33 +137,20 @@ public:
     }
 
 private:
-    const std::vector<Choice>& explore(std::span<const Candidate> candidates, const Ask& ask, const Eligible& eligible,
-                                       std::uint64_t key) {
-        if (ask.strategy.kind != Kind::budgeted) return explore_(candidates, ask.k, ask.explore, ask.strategy, key);
+    const std::vector<Choice>& explore(std::span<const Candidate> candidates, const Ask& ask, std::uint64_t key) {
+        const Coverage* coverage = &model_.coverage;
+        if (ask.strategy.kind != Kind::budgeted)
+            return explore_(candidates, ask.k, ask.explore, ask.strategy, key, {}, coverage, ask.diversity);
         Strategy strategy = ask.strategy;
         const Budget& budget = strategy.budget = ask.strategy.budget.after(model_.pooled.exploration_net);
-        const auto& fresh = new_share(candidates, budget.new_arms > 0 ? budget.new_arm_trials : 0, eligible);
-        return explore_(candidates, ask.k, ask.explore, strategy, key, fresh);
-    }
-
-    float new_share(const Candidate& candidate, const Eligible& eligible) const {
-        const auto first = [&](std::int32_t p) { return std::lower_bound(fresh_.begin(), fresh_.end(), p); };
-        if (!candidate.node) {
-            const std::int32_t position = model_.tree.position_of[candidate.id];
-            const auto found = first(position);
-            return found != fresh_.end() && *found == position ? 1.0f : 0.0f;
-        }
-        const auto begin = first(model_.tree.begin[candidate.id]), end = first(model_.tree.end[candidate.id]);
-        const auto n = std::count_if(begin, end, [&](std::int32_t p) { return eligible.count(p, p + 1) > 0; });
-        return n == 0 ? 0.0f : static_cast<float>(n) / static_cast<float>(arms_below(candidate.id, eligible));
+        const Newness fresh = newness(candidates, budget.new_arms > 0 ? budget.new_arm_trials : 0);
+        return explore_(candidates, ask.k, ask.explore, strategy, key, fresh, coverage, ask.diversity);
     }
 
     const Model& model_;
     Searcher search_;
     Explorer explore_;
-    double trials_ = -1;
-    std::vector<std::int32_t> fresh_;  // positions of new arms, with fewer than `trials_` trials
-    std::vector<float> new_share_;
+    std::vector<float> new_share_, prior_;
     std::vector<std::int32_t> index_;
     std::vector<float> value_;
 };

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -34,6 +37,47 @@ inline std::uint32_t count_bits(std::span<const std::uint64_t> words) {
     return sum;
 }
 
+// Bits that are computed when they are asked for.
+class BitSource {
+public:
+    virtual ~BitSource() = default;
+    virtual std::uint64_t word(std::size_t w) const = 0;
+    virtual bool bit(std::size_t position) const = 0;
+    virtual void ask(std::size_t w) const = 0;  // for the memory of a word that will be computed
+    virtual std::vector<std::uint64_t> words() const = 0;
+};
+
+// A search asks for few words of many: these are computed one by one, until so many were asked for that all of them
+// cost less. Threads may share it: whoever comes first computes all, and a word is the same either way.
+class LazyBits {
+public:
+    LazyBits(std::size_t size, std::unique_ptr<const BitSource> source) : size_(size), source_(std::move(source)) {}
+
+    std::uint64_t word(std::size_t w) {
+        if (ready_.load(std::memory_order_acquire)) return bits_[w];
+        if (asked_.fetch_add(1, std::memory_order_relaxed) * share < size_) return source_->word(w);
+        return all()[w];
+    }
+    bool ready() const { return ready_.load(std::memory_order_acquire); }
+    const BitSource& source() const { return *source_; }
+    std::span<const std::uint64_t> all() {
+        std::call_once(once_, [&] {
+            bits_ = source_->words();
+            ready_.store(true, std::memory_order_release);
+        });
+        return bits_;
+    }
+
+private:
+    static constexpr std::size_t share = 32;  // all words cost about as much as one of so many, asked for singly
+    std::size_t size_;
+    std::unique_ptr<const BitSource> source_;
+    std::vector<std::uint64_t> bits_;
+    std::atomic<std::size_t> asked_ = 0;
+    std::atomic<bool> ready_ = false;
+    std::once_flag once_;
+};
+
 // One bit per position. Prepared for many decisions it has counts per word and per node. For a single decision nothing
 // is counted but what is asked for: the search asks whether there is any arm below a node, and finds one soon.
 class Mask {
@@ -53,6 +97,9 @@ public:
     // From bits, of which those from `arms` on are not set.
     Mask(std::size_t arms, std::size_t nodes, std::vector<std::uint64_t> bits)
         : arms_(arms), nodes_(nodes), bits_(std::move(bits)) {}
+    // From bits that are computed when they are asked for.
+    Mask(std::size_t arms, std::size_t nodes, std::unique_ptr<const BitSource> source)
+        : arms_(arms), nodes_(nodes), lazy_(std::make_unique<LazyBits>(arms / 64 + 1, std::move(source))) {}
 
     std::size_t arms() const { return arms_; }
     std::size_t nodes() const { return nodes_; }
@@ -62,45 +109,63 @@ public:
     std::int32_t below(std::int32_t node, std::int32_t begin, std::int32_t end) const {
         return below_.empty() ? count(begin, end) : below_[node];
     }
-    std::uint64_t word(std::size_t w) const { return bits_[w]; }
+    std::uint64_t word(std::size_t w) const { return lazy_ ? lazy_->word(w) : bits_[w]; }
     // Whether there is an eligible position in [begin, end).
     bool any(std::int32_t begin, std::int32_t end) const {
         if (begin >= end) return false;
+        if (lazy_ && !lazy_->ready()) {  // the first few by themselves: one of them is likely to do
+            constexpr std::int32_t few = 8;
+            for (std::int32_t p = begin; p < std::min(end, begin + few); ++p)
+                if (lazy_->source().bit(static_cast<std::size_t>(p))) return true;
+            if (end - begin <= few) return false;
+        }
         const std::size_t first = static_cast<std::size_t>(begin) / 64, last = static_cast<std::size_t>(end - 1) / 64;
-        if (first == last) return (bits_[first] & from(begin) & up_to(end)) != 0;
-        if ((bits_[first] & from(begin)) != 0) return true;
+        if (first == last) return (word(first) & from(begin) & up_to(end)) != 0;
+        if ((word(first) & from(begin)) != 0) return true;
         for (std::size_t w = first + 1; w < last; ++w)
-            if (bits_[w] != 0) return true;
-        return (bits_[last] & up_to(end)) != 0;
+            if (word(w) != 0) return true;
+        return (word(last) & up_to(end)) != 0;
+    }
+    // Asks for the memory of [begin, end), which will be looked at.
+    void ask(std::int32_t begin, std::int32_t end) const {
+        if (lazy_ && !lazy_->ready())
+            for (std::int32_t p = begin; p < end; p = (p / 64 + 1) * 64)
+                lazy_->source().ask(static_cast<std::size_t>(p) / 64);
     }
     std::int32_t count(std::int32_t begin, std::int32_t end) const {
         if (begin >= end) return 0;
         if (!before_.empty()) return static_cast<std::int32_t>(rank(end) - rank(begin));
         const std::size_t first = static_cast<std::size_t>(begin) / 64, last = static_cast<std::size_t>(end - 1) / 64;
-        if (first == last) return std::popcount(bits_[first] & from(begin) & up_to(end));
-        const auto between = std::span(bits_).subspan(first + 1, last - first - 1);
-        return static_cast<std::int32_t>(count_bits(between)) + std::popcount(bits_[first] & from(begin)) +
-               std::popcount(bits_[last] & up_to(end));
+        if (first == last) return std::popcount(word(first) & from(begin) & up_to(end));
+        constexpr std::size_t few = 8;  // words that are not worth all others
+        const std::int32_t ends = std::popcount(word(first) & from(begin)) + std::popcount(word(last) & up_to(end));
+        std::uint32_t between = 0;
+        if (lazy_ && last - first <= few)
+            for (std::size_t w = first + 1; w < last; ++w) between += std::popcount(word(w));
+        else
+            between = count_bits(every_word().subspan(first + 1, last - first - 1));
+        return ends + static_cast<std::int32_t>(between);
     }
     // The j-th eligible position at or after `begin`; there must be one.
     std::int32_t pick(std::int32_t begin, std::int32_t j) const {
         auto wanted = static_cast<std::uint32_t>(j);
         std::size_t w = static_cast<std::size_t>(begin) / 64;
-        std::uint64_t word = bits_[w] & from(begin);
-        if (!before_.empty() && wanted >= static_cast<std::uint32_t>(std::popcount(word))) {
+        std::uint64_t bits = word(w) & from(begin);
+        if (!before_.empty() && wanted >= static_cast<std::uint32_t>(std::popcount(bits))) {
             wanted += rank(begin);
             w = static_cast<std::size_t>(std::upper_bound(before_.begin(), before_.end(), wanted) - before_.begin()) -
                 1;
             wanted -= before_[w];
-            word = bits_[w];
+            bits = word(w);
         }
-        for (std::uint32_t here; wanted >= (here = static_cast<std::uint32_t>(std::popcount(word))); word = bits_[++w])
+        for (std::uint32_t here; wanted >= (here = static_cast<std::uint32_t>(std::popcount(bits))); bits = word(++w))
             wanted -= here;
-        for (; wanted > 0; --wanted) word &= word - 1;
-        return static_cast<std::int32_t>(w * 64) + std::countr_zero(word);
+        for (; wanted > 0; --wanted) bits &= bits - 1;
+        return static_cast<std::int32_t>(w * 64) + std::countr_zero(bits);
     }
 
 private:
+    std::span<const std::uint64_t> every_word() const { return lazy_ ? lazy_->all() : bits_; }
     // The bits of a word at and after a position; those before one that is the end of a range.
     static std::uint64_t from(std::int32_t begin) { return ~std::uint64_t{0} << (begin % 64); }
     static std::uint64_t up_to(std::int32_t end) { return ~std::uint64_t{0} >> (63 - (end - 1) % 64); }
@@ -116,6 +181,7 @@ private:
     std::vector<std::uint64_t> bits_;
     std::vector<std::uint32_t> before_;  // eligible positions before every word, and all of them; empty: not counted
     std::vector<std::int32_t> below_;    // eligible arms below every node; empty: not counted
+    std::unique_ptr<LazyBits> lazy_;     // instead of bits_, which are then empty
 };
 
 // The lists are sorted, so that counting and picking below a node cost a binary search and nothing is prepared per
@@ -139,6 +205,9 @@ struct Eligible {
     bool any_below(std::int32_t node, std::int32_t begin, std::int32_t end) const {
         if (kind == Kind::mask) return mask->counted() ? mask->below(node, begin, end) > 0 : mask->any(begin, end);
         return count(begin, end) > 0;
+    }
+    void ask(std::int32_t begin, std::int32_t end) const {
+        if (kind == Kind::mask) mask->ask(begin, end);
     }
     // How many.
     std::int32_t below(std::int32_t node, std::int32_t begin, std::int32_t end) const {

@@ -9,11 +9,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <string>
+#include <system_error>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -38,8 +41,8 @@ struct One {
     std::unique_ptr<Slots> slots;
 
     One(std::int64_t key_, std::int64_t k, std::int64_t explore, std::int64_t beam, double beta, std::int32_t strategy,
-        const Rate& rate, const Mask* mask)
-        : ask{k, explore, width_of(beam, beta), strategy_of(strategy, rate)},
+        const Rate& rate, const Mask* mask, double diversity)
+        : ask{k, explore, width_of(beam, beta), strategy_of(strategy, rate), diversity},
           allowed{0, {}, {}, mask},
           key(static_cast<std::uint64_t>(key_)) {}
 
@@ -63,12 +66,19 @@ class Engine {
 public:
     Engine(In<std::int32_t> parents, In<std::int32_t> leaf_of, In<std::int64_t> route_start,
            In<std::int32_t> route_index, In<float> route_value, In<std::int64_t> reward_start,
-           In<std::int32_t> reward_index, In<float> reward_value, std::int64_t columns, bool geometric, int threads) {
+           In<std::int32_t> reward_index, In<float> reward_value, std::int64_t columns, bool geometric, int threads,
+           const std::string& file) {
         const Rows routing = rows(route_start, route_index, route_value, columns);
         const Rows rewards = rows(reward_start, reward_index, reward_value, columns);
         const auto up = view(parents), leaves = view(leaf_of);
-        const nb::gil_scoped_release release;
-        model_ = make_model(up, leaves, routing, rewards, geometric, threads);
+        try {
+            const nb::gil_scoped_release release;
+            model_ = make_model(up, leaves, routing, rewards, geometric, threads, file);
+        } catch (const std::system_error& error) {  // such as a full disk
+            errno = error.code().value();
+            PyErr_SetFromErrnoWithFilename(PyExc_OSError, file.c_str());
+            throw nb::python_error();
+        }
     }
 
     Engine(In<std::int32_t> parents, In<std::int32_t> leaf_of, In<std::int64_t> route_start,
@@ -83,11 +93,10 @@ public:
     }
 
     // To be called before the engine is shared: what treetop's learner adds to scores.
-    void set_pooled(In<float> means, double node_mean, double leaf_factor, In<std::int32_t> sample_count,
-                    In<float> trial_value, In<std::int32_t> new_trials, double exploration_net,
-                    const std::vector<double>& weights) {
-        model_.pooled = make_pooled_state(model_.tree, view(means), node_mean, leaf_factor, view(sample_count),
-                                          view(trial_value), view(new_trials));
+    void set_pooled(In<float> means, double node_mean, In<std::int32_t> sample_count, In<float> trial_value,
+                    In<std::int32_t> new_trials, double exploration_net, const std::vector<double>& weights) {
+        model_.pooled = make_pooled_state(model_.tree, view(means), node_mean, view(sample_count), view(trial_value),
+                                          view(new_trials));
         model_.pooled.exploration_net = exploration_net;
         within<std::size_t>("how many weights there are", weights.size(), 2, model_.pooled.weights.size());
         for (std::size_t c = 0; c < weights.size(); ++c) {
@@ -101,9 +110,11 @@ public:
     // To be called before the engine is shared: how contexts and items are compared, and, unless `vectors` is empty,
     // what that says of rewards.
     void set_measure(std::int32_t kind, std::int32_t first, std::int64_t dims, double scale, bool routes,
-                     In<float> vectors, In<float> means, const std::array<double, 2>& range) {
+                     In<float> vectors, In<float> means, const std::array<double, 2>& range, std::int64_t context_dims,
+                     In<float> map) {
         within("kind", kind, 0, 2);
         within<std::int64_t>("dims", dims, 1, max_int);
+        within<std::int64_t>("context_dims", context_dims, 1, max_int);
         const auto all = view(means);
         Measure measure{static_cast<Measure::Kind>(kind),
                         first,
@@ -113,12 +124,21 @@ public:
                         view(vectors),
                         {all.begin(), all.end()},
                         range[0],
-                        range[1]};
+                        range[1],
+                        static_cast<std::size_t>(context_dims),
+                        view(map)};
         check_measure(measure, model_.columns, model_.tree.arms());
         if (routes && (model_.geometric || model_.index.arm_routes))
             throw std::invalid_argument("routing is by the owner's measure, by geometry or down to arms: one of them");
         vectors_ = vectors;
+        map_ = map;
         model_.measure = std::move(measure);
+    }
+
+    // To be called before the engine is shared: which groups each arm covers, and how much of each.
+    void set_coverage(In<std::int64_t> start, In<std::int32_t> group, In<float> share, std::int64_t groups) {
+        within<std::int64_t>("groups", groups, 1, max_int);
+        model_.coverage = make_coverage(model_.tree, view(start), view(group), view(share), groups);
     }
 
     // How many terms a score is the sum of; 0 where the model gives none.
@@ -157,11 +177,11 @@ public:
     auto decide(In<std::int64_t> start, In<std::int32_t> index, In<float> value, In<std::int64_t> keys, std::int64_t k,
                 std::int64_t explore, std::int64_t beam, double beta, std::int32_t strategy, const Rate& rate,
                 std::int32_t eligible_kind, In<std::int32_t> positions, In<std::int64_t> position_start, int threads,
-                const Mask* mask) const {
+                const Mask* mask, double diversity) const {
         const Rows contexts = rows(start, index, value, model_.columns - 1);
         const auto key = view(keys);
         check_slots(k, explore);
-        const Ask ask{k, explore, width_of(beam, beta), strategy_of(strategy, rate)};
+        const Ask ask{k, explore, width_of(beam, beta), strategy_of(strategy, rate), diversity};
         const Allowed allowed{eligible_kind, view(positions), view(position_start), mask};
         const std::size_t n = contexts.size();
         Slots slots(n, static_cast<std::size_t>(k), n_components());
@@ -225,7 +245,7 @@ public:
         std::vector<std::uint8_t> is_node;
         std::vector<std::int32_t> id;
         std::vector<double> route;
-        std::vector<float> score, exploration_value, components, new_share;
+        std::vector<float> score, exploration_value, components, new_share, prior;
         const std::size_t C = n_components();
         {
             const nb::gil_scoped_release release;
@@ -237,7 +257,8 @@ public:
             parallel_for(n, threads, 16, [&](int worker, std::size_t i) {
                 found[i] = deciders[worker]->search(contexts[i], width, static_cast<std::size_t>(wanted), allowed[i]);
                 std::ranges::sort(found[i], {}, [](const Candidate& c) { return std::pair(c.node, c.id); });
-                fresh[i] = deciders[worker]->new_share(found[i], new_arm_trials, allowed[i]);
+                const auto share = deciders[worker]->newness(found[i], new_arm_trials).share;
+                fresh[i].assign(share.begin(), share.end());
                 fresh[i].resize(found[i].size());
             });
             for (auto& decider : deciders) give_back(std::move(decider));
@@ -249,6 +270,7 @@ public:
                     route.push_back(c.route);
                     score.push_back(c.score);
                     exploration_value.push_back(c.value);
+                    prior.push_back(prior_score(model_, c));
                     components.resize(components.size() + C);
                     put_components(model_, c, components.data() + components.size() - C);
                 }
@@ -259,7 +281,7 @@ public:
         return std::make_tuple(pack1(std::move(ends)), pack_bool<Out<bool>>(std::move(is_node), size),
                                pack1(std::move(id)), pack1(std::move(route)), pack1(std::move(score)),
                                pack1(std::move(exploration_value)), pack<Out2<float>>(std::move(components), size, C),
-                               pack1(std::move(new_share)));
+                               pack1(std::move(new_share)), pack1(std::move(prior)));
     }
 
     // A uniform eligible arm below `node`, and how many there are.
@@ -300,7 +322,7 @@ public:
     auto stages(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t key, std::int64_t k,
                 std::int64_t explore, std::int64_t beam, std::int32_t strategy, const Rate& rate) const {
         const Rows contexts = rows(start, index, value, model_.columns - 1);
-        const Ask ask{k, explore, width_of(beam, -1), strategy_of(strategy, rate)};
+        const Ask ask{k, explore, width_of(beam, -1), strategy_of(strategy, rate), 0.0};
         check_slots(k, explore);
         check(contexts, 1, {});
         auto decider = borrow();
@@ -358,7 +380,7 @@ private:
     }
 
     In<std::uint8_t> mapped_;  // keeps the memory of a borrowed layout
-    In<float> vectors_;        // and that of the items' vectors
+    In<float> vectors_, map_;  // and that of the items' vectors and of the map to their space
     Model model_;
     mutable std::mutex guard_;
     mutable std::vector<std::unique_ptr<Decider>> idle_;

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "coverage.hpp"
+#include "new_draws.hpp"
 #include "rng.hpp"
 #include "search.hpp"
 
@@ -53,27 +55,28 @@ struct Choice {
 
 class Explorer {
 public:
-    // The slots of Algorithms 1 and 3, lines 8 to 14: at most k, fewer if there are fewer candidates. `new_share` says
-    // which part of the arms of each candidate are new; empty if none is.
+    // The slots of Algorithms 1 and 3, lines 8 to 14: at most k, fewer if there are fewer candidates. With `coverage`
+    // and a weight, scores have what each candidate adds to the coverage of the slots before: greedy slots then
+    // maximise a submodular function.
     const std::vector<Choice>& operator()(std::span<const Candidate> all, std::int64_t k, std::int64_t explore,
-                                          const Strategy& strategy, std::uint64_t key,
-                                          std::span<const float> new_share = {}) {
+                                          const Strategy& strategy, std::uint64_t key, const Newness& fresh = {},
+                                          const Coverage* coverage = nullptr, double diversity = 0) {
         const auto n = static_cast<std::int64_t>(all.size());
         const std::int64_t slots = std::min(k, n);
         const std::int64_t greedy = strategy.kind == Kind::greedy ? slots : std::min(k - explore, slots);
         rank(all, slots);
         chosen_.clear();
         if (strategy.kind == Kind::budgeted) {
-            weigh(all, new_share);
+            weigh(all, fresh, slots);
+            diversify(all, slots, coverage, diversity);
             budgeted(slots, greedy, strategy.budget, key);
             return chosen_;
         }
-        for (std::int64_t s = 0; s < greedy; ++s) take(top_[s], 1.0, false);
-        std::int64_t next_best = greedy;
+        diversify(all, slots, coverage, diversity);
+        for (std::int64_t s = 0; s < greedy; ++s) take(leading(), 1.0, false);
         for (std::int64_t s = greedy; s < slots; ++s) {
-            while (taken(top_[next_best])) ++next_best;
             Stream stream(derive(key, static_cast<std::uint64_t>(s)));
-            const auto [candidate, probability] = draw(top_[next_best], strategy, stream);
+            const auto [candidate, probability] = draw(leading(), strategy, stream);
             take(candidate, probability, true);
         }
         return chosen_;
@@ -92,8 +95,10 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
         place_.resize(all.size());
         top_.resize(all.size());
         score_.resize(all.size());
-        new_weight_.clear();
+        new_.begin({}, 0);
         weighed_against_ = -1;
+        next_best_ = 0;
+        bonus_.begin(nullptr, 0);
         for (std::size_t i = 0; i < all.size(); ++i) {
             if (!std::isfinite(all[i].score))
                 throw std::invalid_argument("the score of " + std::string(all[i].node ? "node " : "arm ") +
@@ -103,6 +108,50 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
         }
         std::partial_sort(top_.begin(), top_.begin() + slots, top_.end(),
                           [&](std::int32_t a, std::int32_t b) { return better(all[a], all[b]); });
+    }
+
+    // Scores with what each candidate covers, and the best `slots` by them.
+    void diversify(std::span<const Candidate> all, std::int64_t slots, const Coverage* coverage, double weight) {
+        bonus_.begin(coverage, weight);
+        if (!bonus_.on()) return;
+        all_ = all;
+        base_ = score_;
+        add_bonus();
+        std::partial_sort(top_.begin(), top_.begin() + slots, top_.end(),
+                          [&](std::int32_t a, std::int32_t b) { return ahead(a, b); });
+    }
+
+    void add_bonus() {
+        for (std::size_t i = 0; i < in_play_.size(); ++i) {
+            const Candidate& candidate = all_[in_play_[i]];
+            score_[i] = base_[in_play_[i]] + bonus_.gain(bonus_.row(candidate.node, candidate.id));
+        }
+    }
+
+    // Of two in play, whether the first has the better score now.
+    bool ahead(std::int32_t a, std::int32_t b) const {
+        const double mine = score_[place_[a]], theirs = score_[place_[b]];
+        return mine != theirs ? mine > theirs : better(all_[a], all_[b]);
+    }
+
+    // The best still in play.
+    std::int32_t leading() {
+        if (bonus_.on())
+            return *std::min_element(in_play_.begin(), in_play_.end(), [&](auto a, auto b) { return ahead(a, b); });
+        while (taken(top_[next_best_])) ++next_best_;
+        return top_[next_best_];
+    }
+
+    // The best that fit into so many slots, in order, into best_.
+    void fit(std::size_t slots) {
+        if (bonus_.on()) {
+            best_ = in_play_;
+            const auto last = best_.begin() + static_cast<std::ptrdiff_t>(std::min(slots, best_.size()));
+            std::partial_sort(best_.begin(), last, best_.end(), [&](auto a, auto b) { return ahead(a, b); });
+        } else {
+            std::erase_if(best_, [&](std::int32_t i) { return taken(i); });
+        }
+        best_.resize(std::min(best_.size(), slots));
     }
 
     bool taken(std::int32_t candidate) const { return place_[candidate] < 0; }
@@ -116,10 +165,13 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
         fill(in_play_);
         fill(score_);
         if (weighed_against_ >= 0) fill(weight_);
-        if (!new_weight_.empty()) fill(new_weight_);
+        new_.take(candidate);
         place_[moved] = hole;
         place_[candidate] = -1;
         chosen_.push_back({candidate, probability, explored});
+        if (!bonus_.on()) return;
+        bonus_.cover(bonus_.row(all_[candidate].node, all_[candidate].id));
+        add_bonus();
     }
 
     Drawn draw(std::int32_t best, const Strategy& strategy, Stream& stream) {
@@ -159,18 +211,19 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
 
     // What draws in one slot may be: the best with what the two chances leave, else by exploration or newness weights.
     struct Mixture {
-        double explore = 0, fresh = 0;        // chances
-        double weights = 0, new_weights = 0;  // sums
+        double explore = 0, fresh = 0;  // chances
+        double weights = 0;             // of exploration, their sum
     };
 
     // What a slot that is drawn may cost: by exploration, by exploration that pays, and for new arms.
     struct Spending {
         double explore = 0, paying = 0, fresh = 0;
+        double near = 0;  // what is little for a slot to cost
     };
 
-    // Exploration weights and shares of new arms beside the scores in play; take() keeps them so. Rewards are not
-    // negative: neither are the scores that a cost is measured by. Without any weight, all candidates are alike.
-    void weigh(std::span<const Candidate> all, std::span<const float> new_share) {
+    // Exploration weights beside the scores in play; take() keeps them so. Rewards are not negative: neither are the
+    // scores that a cost is measured by. Without any weight, all candidates are alike.
+    void weigh(std::span<const Candidate> all, const Newness& fresh, std::int64_t slots) {
         constexpr double next_to_nothing = 1e-9;
         weight_.resize(all.size());
         valued_ = std::ranges::any_of(all, [](const Candidate& c) { return c.value > 0; });
@@ -178,7 +231,7 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
             weight_[i] = std::max<double>(all[i].value, next_to_nothing);
             score_[i] = std::max(score_[i], 0.0);
         }
-        new_weight_.assign(new_share.begin(), new_share.end());
+        new_.begin(fresh, static_cast<std::size_t>(slots));
         weighed_against_ = 0;
     }
 
@@ -190,8 +243,7 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
         double evaluation = budget.evaluation_share, ordinary = 1 - evaluation;  // likelihoods of the slots so far
         best_.assign(top_.begin(), top_.begin() + slots);
         for (std::int64_t s = 0; s < slots; ++s) {
-            std::erase_if(best_, [&](std::int32_t i) { return taken(i); });
-            best_.resize(static_cast<std::size_t>(slots - s));  // the best that fit into the slots that are left
+            fit(static_cast<std::size_t>(slots - s));
             const std::size_t best = place_[best_.front()], last = place_[best_.back()];
             Stream stream(derive(key, static_cast<std::uint64_t>(s)));
             Mixture mixture;
@@ -210,6 +262,7 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
     // Of an ordinary event. In one that evaluates, slot s costs at most floor * (s-th best score - mean of those from
     // the s-th best on).
     Spending per_slot(std::int64_t slots, std::int64_t drawn, const Budget& budget) const {
+        constexpr double little = 0.02;
         double left = 0, expected = 0, cost = 0;
         for (const double score : score_) left += score;
         for (std::int64_t s = 0; s < slots; ++s) {
@@ -223,7 +276,7 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
         const double evaluation = budget.evaluation_share * cost;
         const auto each = [&](double may) { return std::max(0.0, may) / ordinary; };
         return {each(budget.share * expected - evaluation), each(budget.paying * expected - evaluation),
-                each(budget.new_arms * expected)};
+                each(budget.new_arms * expected), little * expected / static_cast<double>(slots)};
     }
 
     // The chances with which a slot's draws cost what may be spent, on average, and `most` at most. A draw brings
@@ -231,20 +284,13 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
     // Who fits into the slots that are left is shown anyway, and not drawn.
     Mixture mix_within(const Spending& spending, double last, double most) {
         Mixture mixture;
-        double cost = 0, cost_new = 0, gain = 0;
+        double cost = 0, gain = 0;
         drawable_ = weight_;
-        new_drawable_ = new_weight_;
         for (const std::int32_t i : best_) drawable_[place_[i]] = 0;
-        for (const std::int32_t i : best_)
-            if (!new_weight_.empty()) new_drawable_[place_[i]] = 0;
         for (std::size_t i = 0; i < drawable_.size(); ++i) {
             mixture.weights += drawable_[i];
             cost += drawable_[i] * (last - score_[i]);
             gain += drawable_[i] * drawable_[i];
-        }
-        for (std::size_t i = 0; i < new_drawable_.size(); ++i) {
-            mixture.new_weights += new_drawable_[i];
-            cost_new += new_drawable_[i] * (last - score_[i]);
         }
         if (mixture.weights == 0) return mixture;
         const auto chance_of = [&](double spend, double costs) { return spend >= most * costs ? most : spend / costs; };
@@ -252,8 +298,8 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
                            : gain < cost ? spending.explore * gain / cost
                                          : std::max(spending.explore, spending.paying * (1 - cost / gain));
         mixture.explore = chance_of(may, cost / mixture.weights);
-        if (mixture.new_weights > 0)
-            mixture.fresh = (1 - mixture.explore) * chance_of(spending.fresh, cost_new / mixture.new_weights);
+        new_.weigh(best_, spending.near, [&](std::int32_t candidate) { return last - score_[place_[candidate]]; });
+        if (new_.any()) mixture.fresh = (1 - mixture.explore) * chance_of(spending.fresh, new_.mean_cost());
         return mixture;
     }
 
@@ -264,7 +310,7 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
     std::size_t pick_from(std::size_t best, const Mixture& mixture, Stream& stream) const {
         const double u = stream.uniform();
         if (u < mixture.explore) return pick_by(drawable_, stream.uniform() * mixture.weights);
-        if (u < mixture.explore + mixture.fresh) return pick_by(new_drawable_, stream.uniform() * mixture.new_weights);
+        if (u < mixture.explore + mixture.fresh) return place_[new_.pick(stream.uniform())];
         return best;
     }
 
@@ -283,13 +329,13 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
     double chance(std::size_t place, std::size_t best, const Mixture& mixture) const {
         double p = place == best ? 1 - mixture.explore - mixture.fresh : 0;
         if (mixture.explore > 0) p += mixture.explore * drawable_[place] / mixture.weights;
-        if (mixture.fresh > 0) p += mixture.fresh * new_drawable_[place] / mixture.new_weights;
+        if (mixture.fresh > 0) p += mixture.fresh * new_.chance(in_play_[place]);
         return p;
     }
 
     // Proportional to exp(rate * score) (Section 5), by inversion of the cumulative sum.
     Drawn draw_boltzmann(std::int32_t best, double rate, Stream& stream) {
-        if (weighed_against_ != best) {
+        if (weighed_against_ != best || bonus_.on()) {
             const double top = score_[place_[best]];
             weight_.resize(score_.size());
             for (std::size_t i = 0; i < score_.size(); ++i) weight_[i] = std::exp(rate * (score_[i] - top));
@@ -304,14 +350,18 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
     std::vector<std::int32_t> in_play_;  // unordered; place_ says where each candidate stands, -1 once taken
     std::vector<std::int32_t> place_;
     std::vector<std::int32_t> top_;
-    std::vector<double> score_;                    // of the candidates in play, in their order
-    std::vector<double> weight_;                   // likewise; kept from draw to draw, see weighed_against_
-    std::vector<double> new_weight_;               // likewise, or empty
-    std::vector<double> drawable_, new_drawable_;  // the same of one slot's draws
-    bool valued_ = false;                          // whether any candidate has an exploration value
-    std::vector<std::int32_t> best_;               // the best that fit into the slots that are left, in order
+    std::vector<double> score_;     // of the candidates in play, in their order
+    std::vector<double> weight_;    // likewise; kept from draw to draw, see weighed_against_
+    std::vector<double> drawable_;  // the same of one slot's draws
+    bool valued_ = false;           // whether any candidate has an exploration value
+    NewDraws new_;
+    std::vector<std::int32_t> best_;  // the best that fit into the slots that are left, in order
     // For which best the weights were made: a candidate (Boltzmann), 0 if they hold for any (budgeted), -1 for none.
     std::int32_t weighed_against_ = -1;
+    std::int64_t next_best_ = 0;  // in top_: those before it are taken
+    Bonus bonus_;
+    std::span<const Candidate> all_;  // and their scores without bonus, where there is one
+    std::vector<double> base_;
     std::vector<Choice> chosen_;
 };
 

@@ -131,7 +131,9 @@ inline void add_members(ChunkBuilder& builder, const Walk& walk, const Layout& t
                     static_cast<std::uint32_t>(tree.end[leaf] - 2 * tree.begin[leaf] + p));
 }
 
-inline Index make_index(const Layout& tree, const Rows& routing, const Rows& rewards, bool geometric, int threads) {
+// With `file`, a new one, the arena lies there instead of in memory.
+inline Index make_index(const Layout& tree, const Rows& routing, const Rows& rewards, bool geometric, int threads,
+                        const std::string& file = {}) {
     Index index{make_walk(tree), {}, {}, routing.size() > tree.nodes()};
     const Walk& walk = index.walk;
     std::vector<Entry> entries(walk.blocks.size() + walk.leaves.size());
@@ -158,7 +160,7 @@ inline Index make_index(const Layout& tree, const Rows& routing, const Rows& rew
     header.arm_routes = index.arm_routes;
     header.directory = crc32(std::as_bytes(std::span(entries)));
     header.checksum = header.own_checksum();
-    index.arena = Arena::make(header.bytes);
+    index.arena = Arena::make(file, header.bytes);
     std::byte* out = index.arena.writable();
     std::memcpy(out, &header, sizeof(Header));
     std::memcpy(out + sizeof(Header), entries.data(), entries.size() * sizeof(Entry));

@@ -1,5 +1,6 @@
 // The owner's measure between a context and an item: cosine, inner product or distance of vectors. The context's vector
-// is a stretch of its features. It may rank the nodes of a search, and be a component of the scores of arms.
+// is a stretch of its features, or what a linear map makes of that where contexts lie in a space of their own. It may
+// rank the nodes of a search, and be a component of the scores of arms.
 #pragma once
 
 #include <algorithm>
@@ -25,19 +26,34 @@ struct Measure {
     std::span<const float> vectors;  // of arms by id, `dims` each; none: scores know nothing of the measure
     std::vector<float> means;        // rewards at evenly spaced measures in [low, high], linear in between and beyond
     double low = 0, high = 1;
+    std::size_t context_dims = 0;  // of the context's vector; `dims` unless there is a map
+    std::span<const float> map;    // (context_dims, dims): a context's vector times it lies in the items' space
 
     bool scores() const { return !vectors.empty(); }
 
-    // The vector of a context into `out`, and its squared length.
-    double take(const Row& x, std::vector<float>& out) const {
+    struct Squares {
+        double given = 0;   // the squared length of the context's own vector
+        double mapped = 0;  // of what is compared with items
+    };
+
+    // The vector of a context, in the space of the items, into `out`.
+    Squares take(const Row& x, std::vector<float>& out) const {
         out.assign(dims, 0.0f);
-        double square = 0;
+        Squares square;
         for (std::size_t j = 0; j < x.size(); ++j) {
             const auto at = static_cast<std::uint32_t>(x.index[j] - first);
-            if (at >= dims) continue;
-            out[at] = x.value[j];
-            square += static_cast<double>(x.value[j]) * x.value[j];
+            if (at >= context_dims) continue;
+            const float value = x.value[j];
+            square.given += static_cast<double>(value) * value;
+            if (map.empty()) {
+                out[at] = value;
+                continue;
+            }
+            const float* row = map.data() + at * dims;
+            for (std::size_t i = 0; i < dims; ++i) out[i] += value * row[i];
         }
+        if (map.empty()) return {square.given, square.given};
+        for (const float value : out) square.mapped += static_cast<double>(value) * value;
         return square;
     }
 
@@ -48,7 +64,8 @@ struct Measure {
         return std::max(0.0, 1.0 - (square > 0 ? dot / (std::sqrt(square) * scale) : 0.0));
     }
 
-    // The measure, of what `products` says of two vectors.
+    // The measure, of what `products` says of two vectors; `square` is of the context's own. A map's lengths mean
+    // something: how sure it is.
     double value(float product, double square) const {
         if (kind == Kind::euclidean) return -std::sqrt(static_cast<double>(product));
         if (kind == Kind::inner_product) return product;
@@ -70,8 +87,13 @@ struct Measure {
 
 inline void check_measure(const Measure& measure, std::int64_t columns, std::size_t arms) {
     within<std::int64_t>("the first column of the vector", measure.first, 0, columns - 1);
-    within<std::int64_t>("the dimensions of the vector", static_cast<std::int64_t>(measure.dims), 1,
+    within<std::int64_t>("the dimensions of the vector", static_cast<std::int64_t>(measure.context_dims), 1,
                          columns - 1 - measure.first);
+    if (measure.map.empty() ? measure.context_dims != measure.dims
+                            : measure.map.size() != measure.context_dims * measure.dims)
+        throw std::invalid_argument(std::to_string(measure.map.size()) + " numbers are no map from " +
+                                    std::to_string(measure.context_dims) + " to " + std::to_string(measure.dims) +
+                                    " dimensions");
     if (!(measure.scale > 0 && std::isfinite(measure.scale)))
         throw std::invalid_argument("the scale of the measure is " + std::to_string(measure.scale));
     if (!measure.scores()) return;

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "coverage.hpp"
 #include "index.hpp"
 #include "measure.hpp"
 #include "pooled_state.hpp"
@@ -20,6 +21,7 @@ struct Model {
     Index index;
     PooledState pooled;
     Measure measure;
+    Coverage coverage;
     bool geometric = false;
     Geometry geometry;
     std::int64_t columns = 0;  // features and the bias
@@ -38,7 +40,8 @@ inline void set_geometry(Model& model, const Rows& routing) {
 }
 
 inline Model make_model(std::span<const std::int32_t> parents, std::span<const std::int32_t> leaf_of,
-                        const Rows& routing, const Rows& rewards, bool geometric, int threads) {
+                        const Rows& routing, const Rows& rewards, bool geometric, int threads,
+                        const std::string& file = {}) {
     Model model;
     model.tree = make_layout(parents, leaf_of);
     const Layout& tree = model.tree;
@@ -56,7 +59,7 @@ inline Model make_model(std::span<const std::int32_t> parents, std::span<const s
     model.columns = routing.columns;
     model.geometric = geometric;
     if (geometric) set_geometry(model, routing);
-    model.index = make_index(tree, routing, rewards, geometric, threads);
+    model.index = make_index(tree, routing, rewards, geometric, threads, file);
     return model;
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <system_error>
@@ -38,9 +39,17 @@ private:
     std::atomic<bool> stop_{false};
 };
 
-inline int worker_count(int asked, std::size_t items) {
+// What "all cores" means: those of the machine, or fewer if TREETOP_THREADS says so, as where several processes share
+// it.
+inline int all_cores() {
     const int hardware = std::max(1u, std::thread::hardware_concurrency());
-    const int wanted = asked > 0 ? asked : hardware;
+    const char* most = std::getenv("TREETOP_THREADS");
+    const int given = most ? std::atoi(most) : 0;
+    return given > 0 ? std::min(given, hardware) : hardware;
+}
+
+inline int worker_count(int asked, std::size_t items) {
+    const int wanted = asked > 0 ? asked : all_cores();
     return static_cast<int>(std::max<std::size_t>(1, std::min<std::size_t>(wanted, items)));
 }
 

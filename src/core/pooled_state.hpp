@@ -16,28 +16,19 @@
 
 namespace treetop {
 
-struct Added {
-    std::int32_t position, trials;  // in tree order; how often it was shown
-};
-
 // Scores of an arm start from `means` at its route, those of a pruned node from `node_mean`. Empty: all start from 0.
 struct PooledState {
     std::array<float, 3> weights{1, 1, 1};  // of the components: pooled mean, the arm's regressor, the owner's measure
     std::vector<float> means;               // at evenly spaced values of slack(route) in [0, widest], linear in between
     float node_mean = 0;                    // one mean, whatever the route
-    double leaf_factor = 1;                 // leaves that survive the last level, times the beam
     std::vector<float> inverse_count;       // of each arm, in tree order: 1 / (1 + samples)
     std::vector<float> node_value;          // of each node: the mean trial value of the arms below it
-    std::vector<Added> added;               // arms that were added, in tree order
+    std::vector<std::int32_t> new_trials;   // of each arm, in tree order: how often one that was added was shown,
+                                            // -1 for the others; empty if none was added
     double exploration_net = 0;             // what found arms have earned less what draws cost, per reward of all
     static constexpr double widest = 4;
 
     bool empty() const { return means.empty(); }
-
-    // How many leaves a beam ends with. Nodes have no regressors here: what those cost is spent on arms.
-    std::int64_t leaves(std::int64_t beam) const {
-        return static_cast<std::int64_t>(static_cast<double>(beam) * leaf_factor + 1e-9);
-    }
 
     // The cube root of -log g: for linear routing on one level, 1 - w.[x; 1].
     static double slack(double route) { return std::min(std::cbrt(-route), widest); }
@@ -71,8 +62,8 @@ inline std::vector<float> means_below(const Layout& tree, std::span<const float>
 // Of each arm by id: `sample_count`, `trial_value` (the expected later gain of showing it once) and `new_trials` (how
 // often an arm that was added was shown; -1 for the others).
 inline PooledState make_pooled_state(const Layout& tree, std::span<const float> means, double node_mean,
-                                     double leaf_factor, std::span<const std::int32_t> sample_count,
-                                     std::span<const float> trial_value, std::span<const std::int32_t> new_trials) {
+                                     std::span<const std::int32_t> sample_count, std::span<const float> trial_value,
+                                     std::span<const std::int32_t> new_trials) {
     if (means.size() < 2 || sample_count.size() != tree.arms() || trial_value.size() != tree.arms() ||
         new_trials.size() != tree.arms())
         throw std::invalid_argument(std::to_string(means.size()) + " pooled means, " +
@@ -86,19 +77,18 @@ inline PooledState make_pooled_state(const Layout& tree, std::span<const float> 
     for (const float mean : means) finite("a pooled mean", mean);
     for (const float value : trial_value) finite("a trial value", value);
     finite("the mean of nodes", node_mean);
-    within("leaf_factor", leaf_factor, 1.0, 1000.0);
     for (const std::int32_t n : sample_count)
         if (n < 0) throw std::invalid_argument("an arm has " + std::to_string(n) + " samples");
     PooledState pooled;
     pooled.means.assign(means.begin(), means.end());
     pooled.node_mean = static_cast<float>(node_mean);
-    pooled.leaf_factor = leaf_factor;
     pooled.inverse_count.reserve(tree.arms());
     for (std::size_t p = 0; p < tree.arms(); ++p) {
         const std::int32_t arm = tree.arm_at[p];
         pooled.inverse_count.push_back(1.0f / (1.0f + static_cast<float>(sample_count[arm])));
-        if (new_trials[arm] >= 0) pooled.added.push_back({static_cast<std::int32_t>(p), new_trials[arm]});
     }
+    if (std::ranges::any_of(new_trials, [](std::int32_t n) { return n >= 0; }))
+        for (const std::int32_t arm : tree.arm_at) pooled.new_trials.push_back(new_trials[arm]);
     pooled.node_value = means_below(tree, trial_value);
     return pooled;
 }

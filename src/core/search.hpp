@@ -15,6 +15,7 @@
 #include "candidate.hpp"
 #include "eligible.hpp"
 #include "model.hpp"
+#include "reuse.hpp"
 #include "rows.hpp"
 
 namespace treetop {
@@ -25,8 +26,10 @@ public:
 
     // The effective arms of [x; 1], at least `wanted` of them where there are that many eligible arms: too narrow a
     // search is repeated twice as wide until there are enough or all are single arms.
-    const std::vector<Candidate>& operator()(const Row& x, Width width, std::size_t wanted, const Eligible& eligible) {
-        prepare(x);
+    const std::vector<Candidate>& operator()(const Row& x, Width width, std::size_t wanted, const Eligible& eligible,
+                                             Reuse reuse = Reuse::none) {
+        if (reuse != Reuse::last) prepare(x);
+        memory_.begin(reuse, model_.index.entries.size());
         const auto widest = static_cast<std::int64_t>(model_.tree.nodes());  // beyond it a beam is no wider
         width.beam = std::min(width.beam, widest);
         for (int attempt = 1;; ++attempt) {
@@ -53,7 +56,6 @@ public:
             const auto next = std::lower_bound(places_.begin(), places_.end(), at(visit).begin);
             return next != places_.end() && *next < at(visit).end;
         };
-        used_ = 0;
         frontier_.assign(1, {0, 0, 0.0f, 0.0, 0.0, 0});
         while (!places_.empty() && inner(frontier_)) {
             expand(x, {});
@@ -77,12 +79,11 @@ public:
     // much the same memory.
     std::int32_t neighbourhood(const Row& x) {
         prepare(x);
-        used_ = 0;
         for (frontier_.assign(1, {0, 0, 0.0f, 0.0, 0.0, 0}); at(frontier_[0]).children > 0;) {
             expand(x, {});
             if (children_.empty()) break;  // no arm below any child
             found_.clear();
-            keep_best(1, 1);
+            keep_best(1);
         }
         return at(frontier_[0]).begin;
     }
@@ -110,6 +111,8 @@ private:
     void prepare(const Row& x) {
         x_ = x;
         square_ = 0;
+        used_ = 0;
+        memory_.begin(Reuse::none, 0);
         scattered_.clear();
         for (const std::int32_t f : x.index) scattered_.push_back(scatter_(f));
         if (model_.measure.dims > 0) vector_square_ = model_.measure.take(x, vector_);
@@ -120,20 +123,19 @@ private:
     const Node& at(const Visit& visit) const { return model_.index.walk.nodes[visit.place]; }
 
     bool inner(std::span<const Visit> visits) const {
-        return std::any_of(visits.begin(), visits.end(), [&](const Visit& visit) { return at(visit).children > 0; });
+        return std::ranges::any_of(visits, [&](const Visit& visit) { return at(visit).children > 0; });
     }
 
     // Level by level: Algorithm 2, or the adaptive search of Section 4. A leaf reached before the last level keeps its
-    // place among the nodes that survive. Treetop's learner lets more leaves than the beam survive the last level. Says
-    // whether any node was pruned.
+    // place. Says whether a node was pruned.
     bool search(const Row& x, const Width& width, const Eligible& eligible) {
         found_.clear();
-        used_ = 0;
+        if (!memory_.on()) used_ = 0;
         frontier_.assign(1, {0, 0, 0.0f, 0.0, 0.0, 0});
         while (inner(frontier_)) {
             expand(x, eligible);
             if (width.beta < 0)
-                keep_best(width.beam, model_.pooled.leaves(width.beam));
+                keep_best(width.beam);
             else
                 keep_near(std::log(width.beta));
         }
@@ -184,7 +186,7 @@ private:
                 (node < 0 ? "arm " + std::to_string(-1 - node) : "node " + std::to_string(node)) + " is " +
                 std::to_string(dot) + "; context or weights are too large");
         if (!model_.geometric) {
-            const double slack = model_.measure.routes ? model_.measure.slack(dot, vector_square_)
+            const double slack = model_.measure.routes ? model_.measure.slack(dot, vector_square_.mapped)
                                                        : std::max(0.0, 1.0 - static_cast<double>(dot));
             return -(slack * slack * slack);
         }
@@ -194,38 +196,22 @@ private:
     }
 
     // children_ -> the best `beam` by path score into frontier_ (ties: the lower node id), the others into found_; both
-    // keep the order of children_. If these are leaves, the level is the last: then the best `leaves` leaves survive,
-    // and nodes above leaves do not, which may be there where leaves are not all equally deep.
-    void keep_best(std::int64_t beam, std::int64_t leaves) {
+    // keep the order of children_.
+    void keep_best(std::int64_t beam) {
         frontier_.clear();
         if (static_cast<std::int64_t>(children_.size()) <= beam) {
             frontier_.swap(children_);
             return;
         }
         order_ = children_;
-        bool last = false;
-        if (leaves > beam) {
-            last = !inner(order_);
-            if (!last) {
-                select(beam);
-                last = !inner(std::span(order_).first(static_cast<std::size_t>(beam)));
-            }
-        }
-        if (last) {
-            std::erase_if(order_, [&](const Visit& visit) { return at(visit).children > 0; });
-            beam = std::min(leaves, static_cast<std::int64_t>(order_.size()));
-        }
-        select(beam);
+        std::nth_element(order_.begin(), order_.begin() + (beam - 1), order_.end(), ahead);
         const Visit worst = order_[beam - 1];
-        for (const Visit& visit : children_) keep(visit, !ahead(worst, visit) && !(last && at(visit).children > 0));
+        for (const Visit& visit : children_) keep(visit, !ahead(worst, visit));
     }
 
     static bool ahead(const Visit& a, const Visit& b) {
         return a.route != b.route ? a.route > b.route : a.node < b.node;
     }
-
-    // The best `n` of order_ come first.
-    void select(std::int64_t n) { std::nth_element(order_.begin(), order_.begin() + (n - 1), order_.end(), ahead); }
 
     // Section 4: a node is far from x if its own g(x) <= beta, and then stands for its arms.
     void keep_near(double limit) {
@@ -249,39 +235,49 @@ private:
 
     // The eligible arms of the surviving leaves.
     void add_arms(const Row& x, const Eligible& eligible) {
+        const auto kept = [&](const Visit& leaf) { return memory_.arms(at(leaf).chunk); };
         for (Visit& visit : frontier_) {
+            if (!kept(visit).empty()) continue;
             visit.scored = plan(at(visit).chunk);
             for (std::int32_t p = at(visit).begin; p < at(visit).end; p += 16) prefetch(model_.tree.arm_at.data() + p);
+            eligible.ask(at(visit).begin, at(visit).end);
         }
         score(x);
         for (const Visit& leaf : frontier_) {
-            const std::int32_t begin = at(leaf).begin;
-            const float* scores = slots_.data() + leaf.scored;
-            if (model_.pooled.empty()) {
-                eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
-                    Candidate& arm = add_arm(p, route_of(leaf, p));
-                    arm.score = scores[p - begin];
-                });
+            if (const auto arms = kept(leaf); !arms.empty()) {
+                found_.insert(found_.end(), arms.begin(), arms.end());
                 continue;
             }
-            if (model_.measure.scores()) {
-                add_measured(leaf, eligible);
-                continue;
-            }
-            const PooledState& pooled = model_.pooled;
-            float mean = pooled.mean(leaf.route);  // of all arms, unless they have routes of their own
-            eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
-                const float residual = scores[p - begin];
-                Candidate& arm = add_arm(p, leaf.route);
-                if (model_.index.arm_routes) {
-                    arm.route = route_of(leaf, p);
-                    mean = pooled.mean(arm.route);
-                }
-                arm.score = pooled.weights[0] * mean + pooled.weights[1] * residual;
-                arm.value = PooledState::exploration_value(arm.score, pooled.inverse_count[p]);
-                arm.own = residual;
-            });
+            const std::size_t first = found_.size();
+            add_leaf(leaf, eligible);
+            memory_.keep(at(leaf).chunk, std::span(found_).subspan(first));
         }
+    }
+
+    void add_leaf(const Visit& leaf, const Eligible& eligible) {
+        const std::int32_t begin = at(leaf).begin;
+        const float* scores = slots_.data() + leaf.scored;
+        if (model_.pooled.empty()) {
+            eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
+                Candidate& arm = add_arm(p, route_of(leaf, p));
+                arm.score = scores[p - begin];
+            });
+            return;
+        }
+        if (model_.measure.scores()) return add_measured(leaf, eligible);
+        const PooledState& pooled = model_.pooled;
+        float mean = pooled.mean(leaf.route);  // of all arms, unless they have routes of their own
+        eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
+            const float residual = scores[p - begin];
+            Candidate& arm = add_arm(p, leaf.route);
+            if (model_.index.arm_routes) {
+                arm.route = route_of(leaf, p);
+                mean = pooled.mean(arm.route);
+            }
+            arm.score = pooled.weights[0] * mean + pooled.weights[1] * residual;
+            arm.value = PooledState::exploration_value(arm.score, pooled.inverse_count[p]);
+            arm.own = residual;
+        });
     }
 
     // The eligible arms of one leaf, whose vectors have a say in their scores.
@@ -301,7 +297,7 @@ private:
         for (std::size_t i = 0; i < arms_.size(); ++i) {
             Candidate& arm = found_[first + i];
             arm.own = slots_[leaf.scored + static_cast<std::size_t>(places_[i] - at(leaf).begin)];
-            arm.measured = measure.reward(measure.value(products_[i], vector_square_));
+            arm.measured = measure.reward(measure.value(products_[i], vector_square_.given));
             arm.score = pooled.weights[0] * pooled.mean(arm.route) + pooled.weights[1] * arm.own +
                         pooled.weights[2] * arm.measured;
             arm.value = PooledState::exploration_value(arm.score, pooled.inverse_count[places_[i]]);
@@ -322,14 +318,17 @@ private:
     Candidate& add_arm(std::int32_t position, double route) {
         Candidate& arm = found_.emplace_back();
         arm.id = model_.tree.arm_at[position];
+        arm.position = position;
         arm.route = route;
         return arm;
     }
 
     // Room for a chunk's scores, zeros at first; score() fills in what was planned.
     std::size_t plan(std::int32_t number) {
+        if (memory_.knows(number)) return memory_.scored(number);
         const Chunk chunk = model_.index.chunk(number);
         const std::size_t scored = used_;
+        memory_.note(number, scored);
         used_ += chunk.slots;
         if (slots_.size() < used_ + beyond) slots_.resize(2 * used_ + beyond);
         std::fill(slots_.data() + scored, slots_.data() + used_, 0.0f);
@@ -382,8 +381,9 @@ private:
     const Kernels& kernels_;
     Scatter scatter_;
     Row x_;
-    double square_ = 0, vector_square_ = 0;  // |x|^2, for geometric routing; of the context's vector, for the measure
-    std::vector<float> vector_, products_;   // that vector; its products with those of arms_
+    double square_ = 0;                     // |x|^2, for geometric routing
+    Measure::Squares vector_square_;        // of the context's vector, for the measure
+    std::vector<float> vector_, products_;  // that vector; its products with those of arms_
     std::vector<std::int32_t> arms_;
     std::vector<std::uint32_t> scattered_;
     std::vector<float> slots_;  // scores by slot of all chunks so far, `used_` of them, and room
@@ -393,6 +393,7 @@ private:
     std::vector<Visit> frontier_, children_, order_;
     std::vector<std::int32_t> places_;
     std::vector<Candidate> found_;
+    SearchMemory memory_;
     std::vector<const std::byte*>* trace_ = nullptr;
     std::chrono::steady_clock::time_point* leaves_ = nullptr;
 };

@@ -10,20 +10,24 @@ from treetop.arrays import Fitted, Rows
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.candidates import CandidatePolicy
+from treetop.bandit.caps import CapConfig
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import (
     Config,
     FeatureConfig,
     LearnerConfig,
     LimitConfig,
+    PersonalizerConfig,
     PolicyConfig,
-    RefitConfig,
+    ReplicaConfig,
     RewardConfig,
     SegmentConfig,
     TreeConfig,
 )
 from treetop.bandit.evaluation import Evaluation, evaluate
+from treetop.bandit.experiment_config import Experiment, ExperimentConfig
 from treetop.bandit.policy_search import PolicySearch, search_policies
+from treetop.bandit.refit_config import RefitConfig
 from treetop.bandit.results import RefitResult, ServedDecision, ServedSlot
 from treetop.client.asynchronous import AsyncClient
 from treetop.client.blocking import Client
@@ -61,6 +65,7 @@ from treetop.learning.refit import Learner, refit
 from treetop.learning.routes import RouteCache
 from treetop.learning.schedule import Epochs
 from treetop.log.records import Event, Reward, StoredEvent
+from treetop.model.coverage import Coverage
 from treetop.model.learned_routing import LearnedRouting
 from treetop.model.measure import Measure
 from treetop.model.model import Model
@@ -90,9 +95,11 @@ __all__ = [
     "CandidateResult",
     "Candidates",
     "CandidateStrategy",
+    "CapConfig",
     "Catalogue",
     "Client",
     "Config",
+    "Coverage",
     "Dataset",
     "Decision",
     "Decisions",
@@ -106,6 +113,8 @@ __all__ = [
     "Evaluation",
     "Event",
     "EventConflict",
+    "Experiment",
+    "ExperimentConfig",
     "Explanation",
     "FeatureConfig",
     "FeatureOutlier",
@@ -137,6 +146,7 @@ __all__ = [
     "NoEligibleArm",
     "NothingToLearn",
     "Observer",
+    "PersonalizerConfig",
     "Policy",
     "PolicyConfig",
     "PolicySearch",
@@ -145,6 +155,7 @@ __all__ = [
     "Preset",
     "refit",
     "RefitConfig",
+    "ReplicaConfig",
     "RefitResult",
     "Reward",
     "RewardConfig",

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import math
 import operator
+import threading
 from collections.abc import Set
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from treetop import _core
 
 INT32_MAX = 2**31 - 1
+_HEADERS = threading.Lock()
 
 Floats: TypeAlias = NDArray[np.float64]
 Float32s: TypeAlias = NDArray[np.float32]
@@ -24,6 +27,22 @@ Int64s: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 Arms: TypeAlias = ArrayLike | Set[int]  # ids, or a boolean mask over all arms
 Matrix: TypeAlias = Any  # scipy sparse of any kind, or anything numpy.asarray takes
+
+
+def map_array(path: Path) -> np.memmap[Any, Any]:
+    """The array of a `.npy` file, memory-mapped.
+
+    NumPy parses the file's header with `ast`, which is not safe where several threads do so at once (CPython 3.11:
+    "AST constructor recursion depth mismatch"), so that one does at a time.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/a.npy", np.arange(3))
+    ...     map_array(Path(folder, "a.npy")).tolist()
+    [0, 1, 2]
+    """
+    with _HEADERS:
+        return np.lib.format.open_memmap(path, mode="r")
 
 
 def check_int(name: str, value: object, low: int, high: int = INT32_MAX) -> int:
@@ -108,22 +127,33 @@ def as_rows(X: Matrix, columns: int | None = None, what: str = "contexts") -> Ro
     """
     if isinstance(X, Rows):
         rows = X
+    elif sp.issparse(X):
+        rows = _from_csr(_sparse_as_csr(X, what), what)
     else:
-        rows = _from_csr(_as_csr(X, what), what)
+        rows = _from_dense(as_numbers(X, what), what)
     if columns is not None and rows.columns != columns:
         raise ValueError(f"{what} have {rows.columns} features; the model has {columns}")
     return rows
 
 
-def _as_csr(X: Matrix, what: str) -> Any:
-    dense = None if sp.issparse(X) else as_numbers(X, what)
-    if (ndim := X.ndim if dense is None else dense.ndim) not in (1, 2):
-        raise ValueError(f"{what} have {ndim} dimensions; one row or a matrix is needed")
-    return _sparse_as_csr(X, what) if dense is None else sp.csr_matrix(np.atleast_2d(_as_float32(dense, what)))
+def _from_dense(X: NDArray[Any], what: str) -> Rows:
+    if X.ndim not in (1, 2):
+        raise ValueError(f"{what} have {X.ndim} dimensions; one row or a matrix is needed")
+    dense = np.atleast_2d(_as_float32(X, what))
+    n, columns = dense.shape
+    if columns >= INT32_MAX:
+        raise ValueError(f"{what} have {columns} columns; at most {INT32_MAX - 1} are possible")
+    if dense.size == 0:
+        return Rows(np.zeros(n + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), columns)
+    start, index, value = _core.dense_rows(dense)
+    _core.inspect_rows(start, index, value, columns, what)
+    return Rows(start, index, value, columns)
 
 
 def _sparse_as_csr(X: Any, what: str) -> Any:
     """scipy trusts indices when it converts: out of range they would be written to memory that is not its own."""
+    if X.ndim not in (1, 2):
+        raise ValueError(f"{what} have {X.ndim} dimensions; one row or a matrix is needed")
     if X.format == "csr" and X.ndim == 1:
         return sp.csr_array((X.data, X.indices, X.indptr), shape=(1, *X.shape))
     if X.format == "csc":

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from treetop.bandit.config import RefitConfig
+from treetop.bandit.refit_config import RefitConfig
 from treetop.data.datasets import Dataset, Stream, load
 from treetop.experiments.execute import prepare_learner
 from treetop.experiments.settings import Settings

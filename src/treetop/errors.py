@@ -1,11 +1,12 @@
 """One tree of exceptions: everything that treetop raises on purpose, beside ValueError and TypeError for bad arguments.
 
     TreetopError
-      ModelFileError, SegmentError, LogError, ForeignLog, FolderInUse: files, databases and folders
+      ModelFileError, SegmentError, LogError, ForeignLog, FolderInUse, ReplicaConflict: files, databases and folders
       UnknownArm, UnknownFeature, UnknownEvent            names that nothing stands for
       ArmNotShown, NoEligibleArm, FeatureOutlier          requests that cannot be met
       EventConflict, RewardConflict                       something else is stored under that id
       NothingToLearn, InvalidModel, ModelSuperseded, ModelPinned: why a refit published nothing
+      ShardError, ClusterError                            work on many machines that did not end, or did not begin
       ServiceError, ServiceUnreachable                    what a client of the service meets
       Problem, ClientGone                                 inside the service: an answer that is not 200, a closed door
       BenchError: PeerError, Disagreement, ChildError, RequestRefused
@@ -46,6 +47,10 @@ class ForeignLog(TreetopError, ValueError):
 
 class FolderInUse(TreetopError, ValueError):
     """Another process, or another part of this one, holds the lock."""
+
+
+class ReplicaConflict(FolderInUse):
+    """Another replica changed the bandit at the same moment: nothing has changed here, try again."""
 
 
 class UnknownArm(TreetopError, ValueError):
@@ -102,6 +107,18 @@ class ModelSuperseded(TreetopError, ValueError):
 
 class ModelPinned(ModelSuperseded):
     """The current model is pinned: no refit replaces it."""
+
+
+class ShardError(TreetopError, RuntimeError):
+    """A task of `map_shards` failed as often as it may; `details` is where, as the worker printed it."""
+
+    def __init__(self, message: str, details: str = "") -> None:
+        super().__init__(message)
+        self.details = details
+
+
+class ClusterError(TreetopError, ConnectionError):
+    """There is no Ray, or no cluster at that address."""
 
 
 class ServiceError(TreetopError):

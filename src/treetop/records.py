@@ -45,11 +45,14 @@ class Candidates:
     score: Float32s
     exploration_value: Float32s  # how much a draw prefers it: much where samples are few; 0 where no learner says it
     components: Any = field(default=None, kw_only=True)
-    new_share: Float32s | None = field(default=None, kw_only=True)  # which part of its arms are new; None if none is
+    new_share: Float32s | None = field(default=None, kw_only=True)  # part of its arms' trials missing; None if none is
+    prior: Any = field(default=None, kw_only=True)  # the score without what the rewards of the arm itself say
 
     def __post_init__(self) -> None:
         if self.components is None:
             object.__setattr__(self, "components", np.zeros((len(self.id), 0), np.float32))
+        if self.prior is None:
+            object.__setattr__(self, "prior", self.score)
 
     def __len__(self) -> int:
         return len(self.id)
@@ -63,7 +66,7 @@ class Candidates:
         columns = (self.is_node, self.id, self.route, self.score, self.exploration_value)
         new = None if self.new_share is None else self.new_share[places]
         chosen = (column[places] for column in columns)
-        return Candidates(*chosen, components=self.components[places], new_share=new)
+        return Candidates(*chosen, components=self.components[places], new_share=new, prior=self.prior[places])
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,7 +253,8 @@ class Feedback:
     A reward that is NaN was not observed; nodes may be None where no arm came through one; `reward_range=None` lifts
     the limits (for simulated unbounded rewards). `appeared` says before how many of the rounds each arm could not be
     shown yet, None where all could from the first on. `components` (n, k, C) are the terms of the scores as the
-    deciding models gave them, NaN in slots where nobody knows, None if no slot has any. Histories add up: `history +
+    deciding models gave them, NaN in slots where nobody knows, None if no slot has any. `positions` (n, k) say where a
+    slot was on the screen, from 1 on, 0 where nobody knows; None if nothing says it. Histories add up: `history +
     today`.
 
     >>> monday = Feedback([[1.0, 0.0]], arms=[[3, 4]], nodes=[[-1, 2]], rewards=[[1.0, float("nan")]])
@@ -267,6 +271,7 @@ class Feedback:
     reward_range: tuple[float, float] | None = (0.0, 1.0)
     appeared: Any = None
     components: Any = None
+    positions: Any = None
 
     def __post_init__(self) -> None:
         contexts = as_rows(self.contexts)
@@ -287,6 +292,11 @@ class Feedback:
         check_rewards(rewards, arms, self.reward_range)
         if self.components is not None:
             object.__setattr__(self, "components", as_components(self.components, arms))
+        if self.positions is not None:
+            positions = as_indices(self.positions, INT32_MAX, "positions")
+            if positions.shape != arms.shape:
+                raise ValueError(f"positions have shape {positions.shape}; the slots have {arms.shape}")
+            object.__setattr__(self, "positions", positions.copy())
         if self.appeared is not None:
             appeared = as_indices(self.appeared, len(contexts) + 1, "rounds before arms appeared")
             if appeared.ndim != 1:
@@ -335,7 +345,8 @@ class Feedback:
         known = None if self.components is None else self.components[:n]
         appeared = None if self.appeared is None else np.minimum(self.appeared, n)
         slots = self.arms[:n], self.nodes[:n], self.rewards[:n]
-        return Feedback(self.contexts.head(n), *slots, self.reward_range, appeared, known)
+        positions = None if self.positions is None else self.positions[:n]
+        return Feedback(self.contexts.head(n), *slots, self.reward_range, appeared, known, positions)
 
     def __add__(self, later: Feedback) -> Feedback:
         """Both histories, one after the other; the one with fewer slots is padded with slots that show nothing.
@@ -352,7 +363,10 @@ class Feedback:
         contexts = sp.vstack([self.contexts.csr(), later.contexts.csr()], format="csr")
         same = self.reward_range == later.reward_range
         limits = self.reward_range if same else None
-        return Feedback(contexts, arms, nodes, rewards, limits, self._appeared(later), self._components(later, k))
+        given = [np.zeros_like(p.arms) if p.positions is None else p.positions for p in (self, later)]
+        positions = np.vstack([_padded(part, k, 0) for part in given]) if any(map(np.any, given)) else None
+        more = self._appeared(later), self._components(later, k), positions
+        return Feedback(contexts, arms, nodes, rewards, limits, *more)
 
     def _components(self, later: Feedback, k: int) -> Float32s | None:
         """The components of both histories, in k slots; NaN for the one that has none."""

@@ -1,6 +1,7 @@
 """Candidates judged by a bandit's log: against the truth, with lists of arms, added and removed arms, old models."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from helpers.running import settings, small_bandit
 
 import treetop
 from treetop import Bandit, CandidatePolicy, PolicyConfig, RewardConfig, evaluate
-from treetop.bandit.evaluation import GONE, TAUGHT, UNFIT, UNLISTED, UNREWARDED
+from treetop.bandit.evaluation import GONE, TAUGHT, UNFIT, UNLISTED, UNREWARDED, _Reading
 from treetop.bandit.logged_batches import FILTERS, batches
 
 X, Y = topics(n=2000)
@@ -111,6 +112,20 @@ def test_a_folder_a_stretch_and_a_bound(shop: Bandit) -> None:
     )
 
 
+def test_what_a_reward_may_depend_on_can_be_said(shop: Bandit) -> None:
+    """Whole slates or slots, instead of what the rule would choose; both hold the truth."""
+    base = shop.config.policy
+    truth = true_value(shop, CandidatePolicy.of("explore=0").applied(base).make_policy(), 4000)
+    for said, way in (("any", "slate"), ("cascade", "slots")):
+        result = evaluate(shop, ["explore=0"], position_model=said).candidates[0]
+        assert (result.way, result.per_visit.low <= truth <= result.per_visit.high) == (way, True)
+        assert {"dr-slots", "dr-slate", "controlled-slate"} <= result.others.keys()
+        value, error = result.others["dr-slate"]
+        assert abs(value - truth) < 5 * error
+    with pytest.raises(ValueError, match="position_model is 'best'; it must be one of any, cascade"):
+        evaluate(shop, ["explore=0"], position_model="best")
+
+
 def test_progress_is_told(shop: Bandit) -> None:
     told: list[tuple[int, int]] = []
     evaluate(shop, [], effort=treetop.Effort(progress=lambda done, total: told.append((done, total))))
@@ -176,6 +191,7 @@ def test_added_arms_and_models_that_learned(tmp_path: Path) -> None:
 
 def test_models_that_are_not_kept(tmp_path: Path) -> None:
     with make(tmp_path) as bandit:
+        bandit.config = replace(bandit.config, refit=replace(bandit.config.refit, keep_days=0.0))
         for i in range(7):
             visit(bandit, 20, 20 * i)
             bandit.refit()
@@ -196,8 +212,8 @@ def test_rewards_that_are_missing(tmp_path: Path) -> None:
         result = evaluate(bandit, ["strategy=greedy"]).candidates[0]
         assert (result.rounds, result.left_out) == (30, {UNREWARDED: 10})
         assert any("10 visits have no reward though reward_wait is over" in note for note in result.notes)
-        entries = [e for chunk in bandit.log.entries(bandit.log.summary()) for e in chunk]
-        whole = list(batches(entries, X.shape[1], overdue=np.inf, default=0.0))
+        (rounds,) = bandit.log.decided(bandit.log.summary().counts.position, 1000)
+        whole = list(batches(rounds, X.shape[1], overdue=np.inf, default=0.0))
         assert sum(len(batch) for batch in whole) == 40
         assert not any(np.isnan(batch.rewards).any() for batch in whole)
 
@@ -324,3 +340,46 @@ def test_wrong_candidates_are_refused(shop: Bandit, policy: str, says: str) -> N
 def test_wrong_settings_are_refused(shop: Bandit, name: str, value: float) -> None:
     with pytest.raises(ValueError, match=name):
         evaluate(shop, ["beam=30"], **{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (-8.0, 2.0), (-5.0, 0.0)])
+def test_negative_rewards_with_partial_support(tmp_path: Path, low: float, high: float) -> None:
+    """Only the best arm was shown, and always brought the least: nothing says that other arms bring more or less."""
+    policy = PolicyConfig(k=1, explore=1, beam=4, strategy="epsilon", parameters={"epsilon": 0.0})
+    config = settings(policy=policy, rewards=RewardConfig(low=low, high=high))
+    with Bandit.open(small_bandit(tmp_path / "shop", X, Y, config=config)) as bandit:
+        for i in range(300):
+            bandit.reward(f"visit-{i}", dict.fromkeys(bandit.decide(X[i], f"visit-{i}").arms, low))
+        every, half = evaluate(bandit, ["epsilon=1.0", "epsilon=0.5"], weight_bound=2.0).candidates
+        assert every.difference.low <= 0 <= every.difference.high
+        assert every.verdict.startswith("cannot tell yet")
+        assert half.per_visit.low < 0.05, "what was shown brought 0"
+        for result in evaluate(bandit, ["epsilon=1.0"]).candidates:
+            assert result.verdict.startswith("cannot tell yet")
+            assert all(np.isfinite([result.per_visit.low, result.per_visit.high]))
+            assert result.others["controlled-slate"][0] < 0.05
+
+
+def test_rounds_with_wrong_propensities_have_no_control_variates(tmp_path: Path) -> None:
+    """One recorded propensity of a thousandth says a weight that no control variate was made for."""
+    with make(tmp_path, k=1) as bandit:
+        visit(bandit, 300)
+        whole = evaluate(bandit, ["explore=0"]).candidates[0]
+        (rounds,) = bandit.log.decided(bandit.log.summary().counts.position, 1000)
+        (batch,) = batches(rounds, X.shape[1], np.inf, None)
+        reading = _Reading(bandit, [CandidatePolicy.of("explore=0")], np.inf, None, treetop.Effort())
+        best = int(np.argmax(batch.propensities[:, 0]))
+        batch.propensities[best, 0] *= 1e-3
+        reading.judge(batch)
+        result = reading.result(0, 0.95, None, None)
+        assert reading.differing == 1
+        assert result.per_visit.low > whole.per_visit.low - 0.1
+        assert np.isfinite(result.per_visit.high)
+
+
+def test_diversity_as_a_candidate_needs_categories(shop: Bandit) -> None:
+    """As `decide` refuses it: such visits are left out, not judged without it."""
+    with pytest.raises(ValueError, match="diversity needs a model that knows what its arms cover"):
+        evaluate(shop, ["diversity=0.5"])
+    found = evaluate(shop, ["diversity=0.5", "explore=0"]).candidates[0]
+    assert (found.rounds, found.left_out) == (0, {UNFIT: 4000})

@@ -13,7 +13,7 @@ from helpers.problems import topics
 from helpers.running import settings, small_bandit
 
 from treetop import files
-from treetop.bandit import config
+from treetop.bandit import config, state
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.folder import BanditFolder
 from treetop.bandit.results import same_decision
@@ -25,7 +25,9 @@ X, Y = topics()
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return small_bandit(tmp_path / "shop", X, Y, config=settings(refit=config.RefitConfig(first=10**9, keep=3)))
+    return small_bandit(
+        tmp_path / "shop", X, Y, config=settings(refit=config.RefitConfig(first=10**9, keep=3, keep_days=0))
+    )
 
 
 def on_disk(folder: Path) -> list[str]:
@@ -47,6 +49,20 @@ def test_adding_arms_does_not_evict_refits(folder: Path) -> None:
         bandit.refit()
         bandit.refit()
         assert on_disk(folder) == ["000009", "000010", "000011", "000012"]
+
+
+def test_small_models_that_served_lately_do_not_add_up_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{i:06d}" for i in range(300)]
+    models = {name: ModelOrigin(until=float(i + 1)) for i, name in enumerate(names)}
+    lately = FolderState("b1", names[-1], 12, 300, models).needed(0.0, 1e12, dict.fromkeys(names, 1000))
+    assert sorted(lately) == names[-state.NEEDED :]
+    monkeypatch.setattr(state, "NEEDED", 3)
+    with Bandit.open(small_bandit(tmp_path / "shop", X, Y)) as bandit:
+        for i in range(6):
+            bandit.add_arms([f"n{i}"])
+        assert on_disk(tmp_path / "shop") == ["000000", "000003", "000004", "000005", "000006"]  # three, first and now
 
 
 def test_a_rollback_goes_to_what_the_current_model_was_made_from(tmp_path: Path) -> None:

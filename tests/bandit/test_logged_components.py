@@ -10,6 +10,7 @@ import pytest
 from helpers.problems import topics
 
 import treetop
+from treetop.bandit import model_changes, promotion
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.promotion import logged_feedback
 from treetop.bandit.results import same_decision
@@ -61,13 +62,13 @@ def test_the_next_refit_reads_them(bandit: Bandit, monkeypatch: pytest.MonkeyPat
     feedback = logged_feedback(bandit.log, bandit.log.seal("now"), now.model, now.arms, bandit.config)
     assert np.array_equal(feedback.components, [event.components for event in events])
     seen: list[treetop.Feedback] = []
-    learn = treetop.Pooled.learn
+    fit = promotion.streamed_fit
 
-    def noted(self: treetop.Pooled, model: Any, given: treetop.Feedback, *other: Any) -> Any:
-        seen.append(given)
-        return learn(self, model, given, *other)
+    def noted(base: Any, history: Any, *other: Any) -> Any:
+        seen.append(history.recent)
+        return fit(base, history, *other)
 
-    monkeypatch.setattr(treetop.Pooled, "learn", noted)
+    monkeypatch.setattr(model_changes, "streamed_fit", noted)
     bandit.refit()
     assert np.array_equal(seen[0].components, feedback.components)
 

@@ -202,13 +202,15 @@ def test_the_scale_rises_to_what_many_rows_have_reached(seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows = (rng.normal(size=(15_000, 6)) * (rng.random((15_000, 6)) < [0.9, 0.5, 0.01, 0.001, 0.0, 1.0])).astype("f4")
     scale = np.array([0.5, 3.9, 0.1, 0.1, 0.1, 1.0], np.float32)
-    np.testing.assert_array_equal(raised_scale(scale, as_rows(rows)), brute_raised(scale, rows))
+    np.testing.assert_array_equal(
+        raised_scale(scale, [as_rows(rows[:7]), as_rows(rows[7:])]), brute_raised(scale, rows)
+    )
     first = feature_scale(as_rows(rows))
     often = (rows != 0).sum(axis=0) >= 10
     np.testing.assert_array_equal(first, np.where(often, np.abs(rows).max(axis=0), np.abs(rows).max()))
     assert feature_scale(as_rows(np.zeros((20, 3)))) is None
-    assert raised_scale(None, as_rows(np.zeros((20, 3)))) is None
-    assert raised_scale(None, as_rows(np.ones((9, 3)))) is None
+    assert raised_scale(None, [as_rows(np.zeros((20, 3)))]) is None
+    assert raised_scale(None, [as_rows(np.ones((9, 3)))]) is None
 
 
 def clipped(first: Rows, stream: Rows) -> int:

@@ -1,6 +1,7 @@
 """Filters by attributes: against a filter in plain Python, and their propensities, replay and evaluation."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -285,6 +286,18 @@ def test_a_crash_between_attributes_and_current_leaves_the_old_ones(tmp_path: Pa
     file.write_bytes(whole[:-1])
     with pytest.raises(ValueError, match=r"bytes; \d+ were written"):
         Bandit.open(tmp_path / "shop")
+
+
+def test_a_copy_whose_attributes_changed_separately_replays_nothing_wrongly(tmp_path: Path) -> None:
+    with Bandit.create(tmp_path / "tea", Catalogue(["mint", "rose"], attributes={"price": [4, 6]})) as tea:
+        shutil.copytree(tmp_path / "tea", tmp_path / "copy", ignore=shutil.ignore_patterns("log*"))
+        tea.set_attributes(["rose"], {"price": [5]})
+        tea.decide({}, "visit-1", where={"price": 5})
+    with Bandit.open(tmp_path / "copy", tmp_path / "tea" / "log.sqlite") as copy:
+        copy.set_attributes(["mint"], {"price": [5]})
+        copy.set_attributes(["mint"], {"price": [7]})  # beyond what the decision was filtered by
+        with pytest.raises(ValueError, match="the folder is a copy whose attributes changed separately"):
+            copy.replay("visit-1")
 
 
 def test_conditions_are_written_in_one_way() -> None:

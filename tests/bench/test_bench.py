@@ -122,7 +122,7 @@ def test_real_data_instead_of_made_up_ones(tmp_path: Path) -> None:
     ("wrong", "message"),
     [
         (["magic"], "cannot bench 'magic'; it must be one of decide, batch, refit, build, scale, load"),
-        (["decide", "--shape", "magic"], "shape is 'magic'; it must be one of small, amazon-3m, 10m"),
+        (["decide", "--shape", "magic"], "shape is 'magic'; it must be one of small, amazon-3m, 670k, 10m"),
         (["decide", "--arms", "3"], "arms is 3; it must lie in [10, 2147483647]"),
         (["decide", "--contexts", "3"], "contexts is 3; it must lie in [10, 10000]"),
         (["decide", "--beam", "0"], "beam is 0; it must lie in [1, 2147483647]"),

@@ -69,13 +69,16 @@ def test_every_form_says_the_same(tmp_path: Path, form: str) -> None:
         (["--vectors", "v.npy", "--category", "shelf"], "near the context's 3 numbers"),
         (["--attributes", "price:text"], "price (text, 39)"),
         (["--features", "names.txt"], "contexts have 2 named features"),
+        (["--vectors", "v.npy", "--features", "parts.json"], "Contexts have vector (3 numbers) and 3 features more."),
+        (["--vectors", "v.npy", "--other-space"], "a map at random, until one is learned"),
     ],
 )
 def test_any_combination_works_and_says_what_is_known(tmp_path: Path, words: list[str], knows: str) -> None:
     path = write(tmp_path, "csv")
     np.save(tmp_path / "v.npy", np.random.default_rng(0).normal(size=(N, 3)))
     (tmp_path / "names.txt").write_text("device\nage\n")
-    given = [str(tmp_path / word) if word.endswith((".npy", ".txt")) else word for word in words]
+    (tmp_path / "parts.json").write_text('{"device": ["mobile", "desktop"], "age": null}')
+    given = [str(tmp_path / word) if word.endswith((".npy", ".txt", ".json")) else word for word in words]
     said = call("init", str(tmp_path / "shop"), "--items", str(path), "--id", "sku", *given).output
     assert knows in " ".join(said.split())
     with Bandit.open(tmp_path / "shop") as shop:

@@ -54,7 +54,7 @@ def visits(service: Running, acknowledged: list[str]) -> Iterator[None]:
 
     def visit() -> None:
         with service.client() as client:
-            while not ending.is_set():
+            while not ending.wait(0.005):
                 event = f"visit-{len(acknowledged)}"
                 shown = client.decide(named(X, len(acknowledged) % 300), event_id=event)
                 client.reward(event, {shown.arms[0]: 1.0})

@@ -1,5 +1,6 @@
 """Estimators against their slow twins, and against the truth: their exact mean over all that a log can show."""
 
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -12,15 +13,17 @@ from hypothesis import given
 
 import treetop
 from treetop.arrays import as_rows
-from treetop.evaluation.doubly_robust import doubly_robust_terms
-from treetop.evaluation.ips import centred_terms, slate_terms, slot_terms
+from treetop.evaluation.control import Lines, controls
+from treetop.evaluation.doubly_robust import doubly_robust_slate_terms, doubly_robust_terms
+from treetop.evaluation.ips import slate_terms, slot_terms
 from treetop.evaluation.judged import Judged
 from treetop.evaluation.mips import mips_terms, node_weights
 from treetop.evaluation.offcem import offcem_terms
 from treetop.evaluation.snips import WeightSums
 from treetop.evaluation.tally import SLATE, SLOTS, Tally
+from treetop.evaluation.verdict import judge
 from treetop.policy.eligibility import Eligible
-from treetop.policy.probability import slot_chances
+from treetop.policy.probability import shared_chances, slot_chances
 
 
 def random_rounds(seed: int) -> Judged:
@@ -58,6 +61,9 @@ def test_they_are_their_twins(seed: int) -> None:
         assert slate.value == pytest.approx(slow.snips_slate(rounds))
         assert slate.effective == pytest.approx(slow.effective_size([slow.weight(r) for r in rounds]))
     assert doubly_robust_terms(judged, weights).mean() == pytest.approx(slow.doubly_robust(rounds))
+    means = np.linspace(0.1, 0.4, judged.rewards.shape[1])
+    expected = slow.doubly_robust_slate(rounds, means.tolist())
+    assert doubly_robust_slate_terms(judged, weights, means).mean() == pytest.approx(expected)
     for height in (0, 1):
         rounds = as_slots(judged, height)
         assert mips_terms(judged, height)[0].mean() == pytest.approx(slow.ips_slots(rounds, nodes=True))
@@ -74,8 +80,8 @@ def test_parts_of_a_log_add_up(seed: int) -> None:
     assert parts.served == pytest.approx(whole.served)
     for name, way in whole.ways.items():
         other = parts.ways[name]
-        np.testing.assert_allclose(other.value.counts, way.value.counts, atol=1e-9)
-        np.testing.assert_allclose(other.worse.counts, way.worse.counts, atol=1e-9)
+        np.testing.assert_allclose(other.value[0].counts, way.value[0].counts, atol=1e-9)
+        np.testing.assert_allclose(other.worse[0].counts, way.worse[0].counts, atol=1e-9)
         assert other.sums.value == pytest.approx(way.sums.value)
 
 
@@ -86,7 +92,7 @@ class World:
     """All sequences of two of eight arms in one context, with their chances under the log's policy and another."""
 
     def __init__(self, problem: Problem, learned: treetop.Model, logged: Any, other: Any, k: int = 2) -> None:
-        allowed = Eligible.of(problem.tree, [1, 5, 9, 17, 33, 41, 57, 59])
+        allowed = self.allowed = Eligible.of(problem.tree, [1, 5, 9, 17, 33, 41, 57, 59])
         self.arms = np.array(list(permutations([1, 5, 9, 17, 33, 41, 57, 59], k)), np.int32)
         rows = as_rows(problem.X[np.zeros(len(self.arms), int)])
         tree = problem.tree
@@ -127,7 +133,7 @@ def test_they_are_unbiased(problem: Problem, learned: treetop.Model, other: tree
     value, complement = slate_terms(judged, weights)
     assert world.mean(value) == pytest.approx(truth)
     assert world.mean(complement) == pytest.approx(2 - truth)
-    assert world.mean(centred_terms(judged, weights, np.array([0.2, 0.7]), whole=True)) == pytest.approx(truth)
+    assert world.mean(doubly_robust_slate_terms(judged, weights, np.array([0.2, 0.7]))) == pytest.approx(truth)
 
     first = rng.random(60)
     cascade = np.stack([first[world.arms[:, 0]], rng.random((60, 60))[world.arms[:, 0], world.arms[:, 1]]], axis=1)
@@ -135,7 +141,6 @@ def test_they_are_unbiased(problem: Problem, learned: treetop.Model, other: tree
     value, complement = slot_terms(judged, weights)
     assert world.mean(value) == pytest.approx(truth)
     assert world.mean(complement) == pytest.approx(2 - truth)
-    assert world.mean(centred_terms(judged, weights, np.array([0.2, 0.7]), whole=False)) == pytest.approx(truth)
     assert world.mean(doubly_robust_terms(judged, weights)) == pytest.approx(truth)
 
 
@@ -164,6 +169,40 @@ def test_without_support_the_bounds_still_hold(problem: Problem, learned: treeto
     value, complement = slate_terms(judged, judged.prefix_weights())
     truth = float(world.q @ rewards.sum(axis=1))
     assert world.mean(value) < truth < 2 - world.mean(complement)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("cap", [0.3, 3.0])
+def test_control_variates_change_no_mean_and_keep_to_their_cap(
+    problem: Problem, learned: treetop.Model, whole: bool, cap: float
+) -> None:
+    """Whatever the lines are, with all support and with little; terms never fall below the cap."""
+    for logged in (LOGGED, treetop.Policy(2, 1, 1, treetop.EpsilonGreedy(0.6))):
+        world, rng = World(problem, learned, logged, OTHERS[1]), np.random.default_rng(0)
+        rows = as_rows(problem.X[np.zeros(len(world.arms), int)])
+        served = logged, learned
+        beside = shared_chances([OTHERS[1]], learned, rows, world.arms, world.allowed, served=served)[0]
+        known: dict[str, Any] = {"covered": beside.covered, "largest": beside.largest, "expected": beside.expected}
+        judged = replace(world.judged(rng.random(world.arms.shape)), **known)
+        weights, lines = judged.prefix_weights(), Lines(np.array([0.3, 0.1]), np.array([0.2, 0.5]), np.full(2, 0.4))
+        terms = slate_terms(judged, weights) if whole else slot_terms(judged, weights)
+        for term, off in zip(terms, controls(judged, weights, lines, whole, cap), strict=True):
+            assert world.mean(off) == pytest.approx(0, abs=1e-9)
+            assert (term - off)[world.p > 0].min() >= -cap - 1e-9
+            assert np.abs(off).max() > 0
+
+
+def test_huge_weights_are_judged() -> None:
+    """A weight of 1e11, beside lines fitted on earlier rounds: nothing is known, and nothing fails."""
+    n = 300
+    one, hits = np.ones((n, 1)), (np.arange(n) % 2)[:, None].astype(float)
+    logged = np.where(np.arange(n)[:, None] == n - 1, 1e-11, 1.0)
+    rest = 0.5 * one, 0.5 * one, np.zeros((n, 1, 0)), one > 0
+    judged = Judged(logged, one, hits, hits[:, 0], *rest, covered=one, largest=one / logged)
+    for known in (judged, replace(judged, covered=None, largest=None)):
+        found = judge("rare", Tally.of(known), {}, way=SLOTS)
+        assert 0 <= found.per_visit.low <= found.per_visit.high <= 1
+        assert found.effective == pytest.approx(1, abs=0.01)
 
 
 def test_served_as_it_was_weighs_one(problem: Problem, learned: treetop.Model) -> None:

@@ -8,10 +8,12 @@ from hypothesis import given
 
 from treetop.arrays import Floats
 from treetop.evaluation.bernstein import BernsteinSums
-from treetop.evaluation.bets import EDGES, Bets
-from treetop.evaluation.interval import LOG_SHARES, STAKES, Moments
+from treetop.evaluation.bets import EDGES, SMALLEST, Bets
+from treetop.evaluation.interval import EVERY_STAKE, Moments, Stakes
+from treetop.evaluation.tally import PLANS
+from treetop.evaluation.tally import SHARES as CAP_SHARES
 
-SHARES = np.exp(LOG_SHARES).tolist()
+STAKES, SHARES = EVERY_STAKE.stakes, np.exp(EVERY_STAKE.log_shares).tolist()
 
 
 def heavy(rng: np.random.Generator, n: int, p: float = 0.1, mean: float = 0.3) -> Floats:
@@ -19,10 +21,12 @@ def heavy(rng: np.random.Generator, n: int, p: float = 0.1, mean: float = 0.3) -
     return np.asarray((rng.random(n) < p) * (rng.random(n) < mean) / p)
 
 
-def test_the_stakes_share_out_one_capital() -> None:
-    assert sum(SHARES) == pytest.approx(1)
-    assert (STAKES > 0).all()
-    assert STAKES.max() * 1.05 < 1, "an edge may be 5 % below the lowest value"
+@pytest.mark.parametrize("plan", [EVERY_STAKE, *PLANS])
+def test_the_stakes_share_out_one_capital(plan: Stakes) -> None:
+    assert np.exp(plan.log_shares).sum() == pytest.approx(1)
+    assert (plan.stakes > 0).all()
+    assert plan.stakes.max() < 1, "all is never lost"
+    assert sum(CAP_SHARES) == pytest.approx(1)
 
 
 @few
@@ -31,8 +35,9 @@ def test_capital_is_that_of_the_twin_and_never_more(seed: int) -> None:
     rng = np.random.default_rng(seed)
     values = np.concatenate([heavy(rng, 40), rng.exponential(size=20), rng.random(20)])
     for mean in (0.05, 0.3, 0.9):
-        exact = slow.log_capital(values.tolist(), mean, STAKES.tolist(), SHARES)
-        counted = Bets.of(values).log_capital(mean, 0.0, 1.0)
+        lowest = -2 * SMALLEST  # rounding may take a value below 0
+        exact = slow.log_capital(((values - lowest) / (mean - lowest)).tolist(), 1.0, STAKES.tolist(), SHARES)
+        counted = Bets.of(values).log_capital(mean, 0.0)
         assert exact - 0.05 <= counted <= exact + 1e-9
         exact = slow.bernstein_log_capital(values.tolist(), mean, STAKES.tolist(), SHARES)
         assert BernsteinSums(0.0, 1.0).after(values).log_capital(mean) == pytest.approx(exact)
@@ -43,8 +48,10 @@ def test_capital_is_that_of_the_twin_and_never_more(seed: int) -> None:
 def test_negative_values_and_other_scales(seed: int) -> None:
     rng = np.random.default_rng(seed)
     values = 10 * (rng.random(60) - 0.4)
-    exact = slow.log_capital(((values + 4) / 9).tolist(), (0.5 + 4) / 9, STAKES.tolist(), SHARES)
-    assert Bets.of(values).log_capital(0.5, -4.0, 5.0) == pytest.approx(exact, abs=0.05)
+    lowest = -4.0 * 1.05  # an edge may be 5 % below the lowest value
+    scaled = (values - lowest) / (0.5 - lowest)
+    exact = slow.log_capital(scaled.tolist(), 1.0, STAKES.tolist(), SHARES)
+    assert Bets.of(values).log_capital(0.5, -4.0) == pytest.approx(exact, abs=0.05)
     mirrored = Bets.of(-values)
     np.testing.assert_allclose(Bets.of(values).mirrored().counts, mirrored.counts, atol=1e-9)
 
@@ -84,7 +91,7 @@ def test_it_hardly_ever_fails_at_any_time() -> None:
         bets, sums, worst = Bets(), BernsteinSums(0.0, 1.0), {"bets": False, "bernstein": False}
         for part in np.split(values, 30):
             bets, sums = bets + Bets.of(part), sums.after(part)
-            worst["bets"] |= bets.log_capital(0.3, 0.0, 1.0) > np.log(20)
+            worst["bets"] |= bets.log_capital(0.3, 0.0) > np.log(20)
             worst["bernstein"] |= sums.log_capital(0.3) > np.log(20)
         for name in failed:
             failed[name] += worst[name]
@@ -96,7 +103,7 @@ def test_it_holds_for_the_mean_of_means_that_change() -> None:
     rng, failed = np.random.default_rng(2), 0
     for _ in range(300):
         values = np.concatenate([heavy(rng, 500, mean=0.5), heavy(rng, 500, mean=0.1)])
-        failed += Bets.of(values).log_capital(0.3, 0.0, 1.0) > np.log(20)
+        failed += Bets.of(values).log_capital(0.3, 0.0) > np.log(20)
     assert failed <= 26
 
 
@@ -108,3 +115,8 @@ def test_bets_are_narrower_than_bernstein_and_shrink() -> None:
         assert bernstein.lower_bound(0.025) <= bets <= 0.32
         widths.append(0.3 - bets)
     assert widths[0] > widths[1] > widths[2]
+
+
+def test_bets_refuse_values_below_what_they_were_told() -> None:
+    with pytest.raises(ValueError, match="these bets take values from -3 on"):
+        Bets.of(np.array([-9.0, 1.0])).lower_bound(-3.0, 1.0, 0.05)

@@ -30,12 +30,7 @@ def estimate(click: Floats, logged: Floats, target: Floats, bound: float | None 
     judged = Judged(
         logged[:, None], target[:, None], c, click, nothing, nothing, np.zeros((len(c), 1, 0)), nothing == 0
     )
-    tally = Tally()
-    for first in range(0, len(judged), 1000):
-        part = np.zeros(len(judged), np.bool_)
-        part[first : first + 1000] = True
-        tally += Tally.of(judged.part(part), tally.baseline())
-    return judge("other", tally, {}, way=SLATE, weight_bound=bound)
+    return judge("other", Tally.of(judged, bound), {}, way=SLATE, weight_bound=bound)
 
 
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="the Open Bandit sample is not beside this checkout (../shared/data)")

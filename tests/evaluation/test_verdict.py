@@ -69,11 +69,9 @@ def test_a_guess_of_more_visits_shrinks_as_they_come() -> None:
 def test_intervals_shrink_and_a_bound_narrows_them() -> None:
     few, many = (judge("c", Tally.of(rounds(n, 0.7, 0.3)), {}, way=SLOTS).per_visit for n in (500, 5000))
     assert many.high - many.low < 0.5 * (few.high - few.low)
-    tally = Tally()
-    for part in range(10):
-        tally += Tally.of(rounds(500, 0.7, 0.3, seed=part), tally.baseline())
-    bounded = judge("c", tally, {}, way=SLOTS, weight_bound=1 / 0.7**2)
-    plain = judge("c", tally, {}, way=SLOTS)
+    judged, bound = rounds(5000, 0.7, 0.3), 1 / 0.7**2
+    bounded = judge("c", Tally.of(judged, bound), {}, way=SLOTS, weight_bound=bound)
+    plain = judge("c", Tally.of(judged), {}, way=SLOTS)
     width: Any = lambda e: e.high - e.low  # noqa: E731
     assert width(bounded.per_visit) < width(plain.per_visit)
     assert width(bounded.difference) < width(plain.difference)
@@ -87,7 +85,7 @@ def test_a_candidate_with_fewer_slots_than_were_served(bound: float | None) -> N
     one, rewards = np.ones((n, 1)), np.full((n, 1), 0.9)
     rest = 0 * one, 0 * one, np.zeros((n, 1, 0)), one > 0
     judged = Judged(one, one, rewards, np.full(n, 3.6), *rest, served_slots=np.full(n, 4.0))
-    halves = [Tally.of(judged.part(np.arange(n) % 2 == i), np.full(1, 0.9)) for i in range(2)]
+    halves = [Tally.of(judged.part(np.arange(n) % 2 == i), bound) for i in range(2)]
     found = judge("k=1", halves[0] + halves[1], {}, weight_bound=bound)
     assert found.difference.low < -2.7 < found.difference.high
     assert found.difference.high - found.difference.low < 0.5
@@ -125,3 +123,12 @@ def test_a_picture(tmp_path: Path) -> None:
     for name in ("results.png", "results.svg"):
         draw_results([*results, judge("none", Tally(), {})], results[0].served, tmp_path / name)
         assert (tmp_path / name).stat().st_size > 1000
+
+
+def test_a_bound_holds_for_every_slot_of_a_slate() -> None:
+    """The last weight is 1, that of the first slot 4: control variates were made for the bound at both."""
+    one = np.ones((2000, 2))
+    chances = one * [0.25, 1.0], one * [1.0, 0.25]
+    judged = Judged(*chances, 0 * one, np.zeros(2000), 0 * one, 0 * one, np.zeros((2000, 2, 0)), one > 0)
+    with pytest.raises(ValueError, match="weight_bound is 2; c has a weight of 4"):
+        judge("c", Tally.of(judged, 2.0), {}, way=SLATE, weight_bound=2.0)

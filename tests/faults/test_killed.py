@@ -15,6 +15,7 @@ import pytest
 from helpers.playing import Acknowledged, Load, X, Y, goes_on_until_mended, play, processes
 from helpers.postgres import new_schema
 from helpers.running import running, small_bandit
+from helpers.waiting import is_alive
 
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.folder import BanditFolder
@@ -35,7 +36,7 @@ def log(request: pytest.FixtureRequest) -> str | None:
 def kill_all(folder: Path) -> int:
     """The whole service at once: parent, workers, a refit. A worker that sees its parent gone would end by itself."""
     killed = 0
-    while pids := [pid for pid in processes(folder) if running_still(pid)]:
+    while pids := [pid for pid in processes(folder) if is_alive(pid)]:
         random.shuffle(pids)
         for pid in pids:
             with suppress(ProcessLookupError):
@@ -43,13 +44,6 @@ def kill_all(folder: Path) -> int:
                 killed += 1
         time.sleep(0.01)
     return killed
-
-
-def running_still(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def kill_under_load(folder: Path, log: str | None, round: int, wait: float) -> Acknowledged:

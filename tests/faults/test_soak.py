@@ -22,7 +22,7 @@ SMALL = "synthetic:arms=300,features=200,rows=300,init=600,nonzeros=15"
 
 def test_a_soak_of_seconds() -> None:
     faults = ("worker killed", "refit killed")
-    found = Cell(Plan("sqlite", 2, 10.0, faults=faults, data=SMALL, clients=3, own_disk=False)).run()
+    found = Cell(Plan("sqlite", 2, 3.0, faults=faults, data=SMALL, clients=3, own_disk=False)).run()
     assert found["findings"] == []
     assert found["problems"] == {}
     assert {fault["fault"] for fault in found["faults"]} == set(faults)

@@ -133,8 +133,9 @@ def writable(folder: Path, yes: bool) -> bool:
 
 
 @pytest.fixture
-def closable(folder: Path) -> Iterator[Path]:
-    """A folder that can be made read-only, and is not in the end."""
+def closable(disk: Path) -> Iterator[Path]:
+    """A folder that can be made read-only, which few systems can in memory, and is not in the end."""
+    folder = small_bandit(disk / "shop", X, Y)
     if not (writable(folder, False) and writable(folder, True)):
         pytest.skip("root may write anywhere here: chattr +i is not possible")
     yield folder

@@ -27,6 +27,7 @@ class Twin:
     new_arms_budget: float = 0.0
     paying_budget: float = 0.0
     most: float = 0.9
+    prior: Floats | None = None  # scores of which the arms' own rewards know nothing; None: the scores
 
     @property
     def worth(self) -> Floats:
@@ -75,8 +76,20 @@ class Twin:
         if len(taken) < self.k - self.explore:
             return p
         left = self._add(p, taken, np.maximum(self.value, 1e-9), lambda cost: self._may_cost(taken, cost))
-        self._add(p, taken, self.new_share, lambda cost: self.new_arms_budget * self.expected(), left)
+        gaps = [self._gap(taken, i) for i in range(len(self.score))]
+        little = 0.02 * self.expected() / self.slots
+        near = [1.0 if cost == 0 else np.exp(-cost / little) if little > 0 else 0.0 for cost in gaps]
+        weight = np.array([share * part for share, part in zip(self.new_share, near, strict=True)])
+        last = self.worth[self.ranked(taken)[self.slots - len(taken) - 1]]
+        lost = [float(last - worth) for worth in self.worth]  # of others the same as `lost`, not rounded
+        self._add(p, taken, weight, lambda cost: self.new_arms_budget * self.expected(), left, lost)
         return p
+
+    def _gap(self, taken: Sequence, i: int) -> float:
+        """What the last of the best that fit has more than i, if nothing is known of any arm's own rewards."""
+        known = np.maximum(self.score if self.prior is None else self.prior, 0)
+        best = sorted((float(known[j]) for j in self.in_play(taken)), reverse=True)
+        return max(0.0, best[self.slots - len(taken) - 1] - float(known[i]))
 
     def _may_cost(self, taken: Sequence, cost: float) -> float:
         """Of all draws by exploration values, if one costs so much."""
@@ -89,7 +102,13 @@ class Twin:
         return float(usual * brings / cost if brings < cost else max(usual, paying * (1 - cost / brings)))
 
     def _add(
-        self, p: Floats, taken: Sequence, weight: Floats, may: Callable[[float], float], part: float = 1.0
+        self,
+        p: Floats,
+        taken: Sequence,
+        weight: Floats,
+        may: Callable[[float], float],
+        part: float = 1.0,
+        lost: list[float] | None = None,
     ) -> float:
         """Moves chance from the best to draws by weight, so that they cost what they may in all drawn slots, or a part
         of it; and returns the chance that is left."""
@@ -97,10 +116,11 @@ class Twin:
         total = sum(weight[i] for i in others)
         if total == 0:
             return 1.0
-        cost = sum(weight[i] * self.lost(taken, i) for i in others) / total
+        cost = sum(weight[i] * (self.lost(taken, i) if lost is None else lost[i]) for i in others) / total
         drawn_slots = self.slots - min(self.k - self.explore, self.slots)
         each = may(cost) / (1 - self.evaluation_share) / drawn_slots
-        chance = part * (self.most if self.most * cost <= each + 1e-15 else each / cost)
+        rounding = 1e-15 if lost is None else 0.0  # of differences of sums
+        chance = part * (self.most if self.most * cost <= each + rounding else each / cost)
         p[best] -= chance
         for i in others:
             p[i] += chance * weight[i] / total

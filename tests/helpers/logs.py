@@ -101,7 +101,7 @@ class Twin:
 
     events: dict[str, Event] = field(default_factory=dict)
     born: dict[str, int] = field(default_factory=dict)
-    rewards: dict[str, dict[int, tuple[float, int]]] = field(default_factory=dict)
+    rewards: dict[str, dict[int, list[tuple[float, int]]]] = field(default_factory=dict)  # all that was told
     marks: dict[str, int] = field(default_factory=dict)
     clock: int = 0
     late: int = 0
@@ -133,27 +133,32 @@ class Twin:
     def _of_one(self, rewards: Sequence[Reward]) -> list[Outcome]:
         name = rewards[0].event_id
         arms, kept = self.events[name].arms.tolist(), self.rewards[name]
-        values = {slot: value for slot, (value, _) in kept.items()}
-        answers = []
+        told = {slot: [value for value, _ in values] for slot, values in kept.items()}
+        answers, new = [], list[tuple[int, float]]()
         for r in rewards:
             if r.arm not in arms:
                 answers.append(Outcome(Status.NOT_SHOWN))
                 continue
             slot = arms.index(r.arm)
-            status = (
-                Status.STORED if slot not in values else Status.SAME if values[slot] == r.value else Status.CONFLICT
-            )
-            answers.append(Outcome(status, values.setdefault(slot, r.value)))
+            before = told.setdefault(slot, [])
+            if r.value in before:
+                answers.append(Outcome(Status.SAME, before[-1]))
+            elif before and not r.corrects:
+                answers.append(Outcome(Status.CONFLICT, before[-1]))
+            else:
+                answers.append(Outcome(Status.CORRECTED if before else Status.STORED, r.value))
+                before.append(r.value)
+                new.append((slot, r.value))
         if not all(a.ok for a in answers):
-            return [
-                Outcome(Status.WITHHELD) if a.ok and arms.index(r.arm) not in kept else a
+            lost = [
+                a.ok and (arms.index(r.arm) not in kept or a.status is Status.CORRECTED)
                 for r, a in zip(rewards, answers, strict=True)
             ]
-        new = [slot for slot in values if slot not in kept]
-        for slot in new:
+            return [Outcome(Status.WITHHELD) if gone else a for gone, a in zip(lost, answers, strict=True)]
+        for slot, value in new:
             self.clock += 1
-            kept[slot] = (values[slot], self.clock)
-            self.ever["rewards"] += 1
+            self.ever["rewards"] += slot not in kept
+            kept.setdefault(slot, []).append((value, self.clock))
             self.late += self.born[name] <= max(self.marks.values(), default=0)
         return answers
 
@@ -174,7 +179,8 @@ class Twin:
         low, high = self.marks.get(since or "", 0), self.marks[until]
         found = []
         for name in sorted(self.events, key=lambda name: self.born[name]):
-            known = {slot: v for slot, (v, at) in self.rewards[name].items() if low < at <= high}
+            between = {s: [v for v, at in told if low < at <= high] for s, told in self.rewards[name].items()}
+            known = {slot: values[-1] for slot, values in between.items() if values}
             new = low < self.born[name] <= high
             if new or (self.born[name] <= low and known):
                 found.append((name, new, [known.get(s, math.nan) for s in range(len(self.events[name]))]))

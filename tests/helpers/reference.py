@@ -96,7 +96,6 @@ class Model:
     rewards: Floats
     geometric: bool = False
     measure: "Measure | None" = None  # routing rows are centres, compared by it
-    pooled: bool = False  # scores begin with pooled means, and the last level keeps 7 / 5 of the beam
 
 
 # -------------------- routing, rewards, search
@@ -148,8 +147,7 @@ def beam_search(model: Model, x: Floats, eligible: set[int], beam: int) -> tuple
     """Algorithm 2: the surviving leaves (their arms are S_x) and the pruned nodes I_x.
 
     Subtrees without an eligible arm take no place in the beam; a leaf above the last level keeps its place by its
-    path score; of equal scores the lower node id survives. Treetop's learner keeps more leaves once the best of a level
-    are all leaves, whatever nodes are behind them.
+    path score; of equal scores the lower node id survives.
     """
     tree = model.tree
     codes, pruned = [0], []
@@ -158,8 +156,6 @@ def beam_search(model: Model, x: Floats, eligible: set[int], beam: int) -> tuple
         labels += [child for node in codes for child in tree.children(node) if eligible & set(tree.arms_below(child))]
         labels.sort(key=lambda node: (-log_path(model, node, x), node))
         codes = labels[:beam]
-        if model.pooled and all(tree.is_leaf(node) for node in codes):
-            codes = [node for node in labels if tree.is_leaf(node)][: beam * 7 // 5]
         pruned += [node for node in labels if node not in codes]
     return codes, pruned
 

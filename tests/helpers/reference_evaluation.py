@@ -58,6 +58,17 @@ def doubly_robust(rounds: Sequence[Round], nodes: bool = False) -> float:
     return total / len(rounds)
 
 
+def doubly_robust_slate(rounds: Sequence[Round], means: Sequence[float]) -> float:
+    """Of whole slates: slots that were shown count as scored, those to come by their means."""
+    total = 0.0
+    for r in rounds:
+        total += weight(r) * sum(slot.reward for slot in r)
+        for s, slot in enumerate(r):
+            others = sum(before.score for before in r[:s]) + sum(means[s + 1 : len(r)])
+            total -= weight(r[: s + 1]) * (others + slot.score) - weight(r[:s]) * (others + slot.expected)
+    return total / len(rounds)
+
+
 def effective_size(weights: Sequence[float]) -> float:
     return sum(weights) ** 2 / sum(w * w for w in weights)
 

@@ -62,4 +62,4 @@ def scored_search(
         a, b = scored.weights
         return replace(e, route=log_route(scored, e.id, x), score=a * mean + b * own)
 
-    return [judged(e) for e in search(replace(scored.model, pooled=True), x, eligible, wanted, beam, beta)]
+    return [judged(e) for e in search(scored.model, x, eligible, wanted, beam, beta)]

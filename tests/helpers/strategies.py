@@ -4,6 +4,7 @@ Weights and contexts are small multiples of 1/8: float32 sums of their products 
 can be compared exactly with the float64 twins.
 """
 
+import os
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,9 +18,10 @@ from treetop import _core
 
 Csr = tuple[npt.NDArray[np.int64], Ints, npt.NDArray[np.float32]]
 
-# The same examples on every run, and no clock: slow machines and sanitizers are welcome.
+# The same examples on every run, and no clock: slow machines and sanitizers are welcome. More of them by hand.
 slow_checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
-many = settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=slow_checks)
+examples = int(os.environ.get("TREETOP_EXAMPLES", "400"))
+many = settings(max_examples=examples, deadline=None, derandomize=True, suppress_health_check=slow_checks)
 few = settings(many, max_examples=60)
 
 ALL, ONLY, EXCEPT = 0, 1, 2  # the native codes of eligibility

@@ -12,7 +12,7 @@ from helpers.problems import topics
 from treetop.arrays import Bools, Ints, Rows, as_rows
 from treetop.learning.arm_routing import fold_of, rounds_for_routing, with_arm_routes
 from treetop.learning.label_samples import LabelSamples
-from treetop.learning.routing_samples import NEGLIGIBLE, NEVER, RoutingSamples
+from treetop.learning.routing_samples import NEGLIGIBLE, NEVER, RoutingSamples, thresholds
 from treetop.model.model import Model
 from treetop.records import Feedback
 from treetop.tree.tree import Tree
@@ -90,15 +90,12 @@ def slow_problems(tree: Tree, Y: Any, feedback: Feedback, keep: Bools) -> dict[i
     return {member: samples for member, samples in found.items() if any(target > 0 for *_, target in samples)}
 
 
-@pytest.mark.parametrize("kept", ["all", "one fold", "the other"])
-def test_who_learns_from_what(tree: Tree, kept: str) -> None:
+def test_who_learns_from_what(tree: Tree) -> None:
     """The twin of what is fitted, from loops over rows, rounds and paths."""
     feedback = history()
     known = RoutingSamples.of(tree, labels_of(Y[:60]), feedback)
-    fold = fold_of(known.contexts)
-    keep = {"all": fold >= 0, "one fold": fold == 0, "the other": fold == 1}[kept]
-    start, row, target = known.problems(keep)
-    twin = slow_problems(tree, Y[:60], feedback, keep)
+    start, row, target = known.problems()
+    twin = slow_problems(tree, Y[:60], feedback, np.ones(len(known.contexts), np.bool_))
     assert len(start) == tree.n_nodes + tree.n_arms + 1
     for member in range(len(start) - 1):
         mine = slice(*start[member : member + 2])
@@ -106,19 +103,27 @@ def test_who_learns_from_what(tree: Tree, kept: str) -> None:
         assert sorted(zip(row[mine].tolist(), target[mine].tolist(), strict=True)) == wanted
 
 
-def test_weights_are_those_of_the_squared_hinge(tree: Tree) -> None:
-    """Near the minimum that gradient descent finds, as near as the tolerance of 0.1 promises."""
+@pytest.mark.parametrize(("left_out", "part"), [(None, 2), (0, 0), (1, 1)])
+def test_weights_are_those_of_the_squared_hinge(tree: Tree, left_out: int | None, part: int) -> None:
+    """Of all contexts and of those without a fold: near the minimum that gradient descent finds, as near as the
+    tolerances of 0.1 and 0.3 promise. Where a part knows nothing right it has no function of its own."""
     from scipy.optimize import minimize
 
     feedback = history()
-    made = learned(tree, labels_of(Y[:60]), feedback).route_rows.csr().toarray().astype(float)
+    model = learned(tree, labels_of(Y[:60]), feedback)
+    assert model.learned_routing is not None
+    made = (*model.learned_routing.held_out, model.route_rows)[part].csr().toarray().astype(float)
     contexts = np.vstack([X[:60].toarray(), X[list(ROUNDS)].toarray()]).astype(float)
-    twin = slow_problems(tree, Y[:60], feedback, np.ones(len(contexts), np.bool_))
+    keep = fold_of(as_rows(contexts.astype(np.float32))) != left_out
+    twin = slow_problems(tree, Y[:60], feedback, keep)
     for member in list(twin)[::9]:
         rows, targets = np.array([[row, target] for row, _, target in sorted(twin[member])]).T
         given = contexts[rows.astype(int)], targets, 1, 1.0
         least = minimize(reference.objective, np.zeros(41), given).fun
-        assert reference.objective(made[member], *given) <= 1.1 * least
+        assert reference.objective(made[member], *given) <= (1.1 if left_out is None else 1.3) * least
+    unknown = [member for member in range(tree.n_nodes, len(made)) if member not in twin]
+    assert unknown
+    assert (made[unknown] == np.append(np.zeros(40), NEVER)).all()
 
 
 def test_a_node_learns_only_what_was_found_below_it_an_arm_whatever_was_observed(tree: Tree) -> None:
@@ -260,8 +265,11 @@ def test_functions_without_new_samples_are_copied(tree: Tree) -> None:
     assert first.learned_routing.rounds > 0
     rows = first.route_rows
     tampered = replace(first, route_rows=replace(rows, value=rows.value * np.float32(2)))
-    second = learned(tree, labels, feedback, tampered).route_rows
-    scratch = learned(tree, labels, feedback).route_rows
+    second, scratch = learned(tree, labels, feedback, tampered), learned(tree, labels, feedback)
+    assert second.learned_routing is not None
+    assert scratch.learned_routing is not None
+    for one, other in zip(second.learned_routing.held_out, scratch.learned_routing.held_out, strict=True):
+        assert rows_that_differ(one, other) == set()
     known, before = (
         RoutingSamples.of(tree, labels, feedback.head(n))
         for n in (_fitted(labels, feedback), _fitted(labels, feedback.head(32)))
@@ -272,7 +280,7 @@ def test_functions_without_new_samples_are_copied(tree: Tree) -> None:
     fitted = {member for member in range(len(rows)) if _samples(before, member)}
     assert new
     assert fitted - new
-    assert rows_that_differ(second, scratch) == fitted - new
+    assert rows_that_differ(second.route_rows, scratch.route_rows) == fitted - new
 
 
 def _fitted(labels: LabelSamples, feedback: Feedback) -> int:
@@ -280,7 +288,7 @@ def _fitted(labels: LabelSamples, feedback: Feedback) -> int:
 
 
 def _samples(known: RoutingSamples, member: int) -> list[tuple[int, float]]:
-    start, row, target = known.problems(np.ones(len(known.contexts), np.bool_))
+    start, row, target = known.problems()
     mine = slice(*start[member : member + 2])
     return list(zip(row[mine].tolist(), target[mine].tolist(), strict=True))
 
@@ -290,8 +298,9 @@ def test_weights_that_are_dropped_change_products_little_at_any_scale(tree: Tree
     """Of contexts times 1,000 the same features are left as of contexts of norm 1."""
     plain = RoutingSamples.of(tree, labels_of(Y[:60]), history())
     scaled = RoutingSamples.of(tree, labels_of(Y[:60], as_rows(X[:60] * np.float32(scale))), history())
-    np.testing.assert_allclose(scaled.thresholds * scale, plain.thresholds, rtol=1e-5)
+    limits = thresholds(plain.contexts.head(60))
+    np.testing.assert_allclose(thresholds(scaled.contexts.head(60)) * scale, limits, rtol=1e-5)
     contexts, signs = X[:60].toarray(), np.random.default_rng(0).choice([-1.0, 1.0], (1000, X.shape[1]))
-    changes = (contexts @ (signs * plain.thresholds[:-1]).T)[np.abs(contexts).sum(axis=1) > 0]
+    changes = (contexts @ (signs * limits[:-1]).T)[np.abs(contexts).sum(axis=1) > 0]
     assert np.sqrt((changes**2).mean()) == pytest.approx(NEGLIGIBLE, rel=0.2)
-    assert plain.thresholds[-1] == 0  # of the bias
+    assert limits[-1] == 0  # of the bias

@@ -94,14 +94,10 @@ def test_the_exploration_value_of_an_arm_is_by_score_and_trials_that_of_a_node_b
             assert c.exploration_value[c.is_node] == pytest.approx(below, rel=1e-5)
 
 
-def test_the_last_level_keeps_more_leaves(problem: Problem, pooled: Model) -> None:
+def test_the_search_is_the_papers(problem: Problem, pooled: Model) -> None:
     twin = reference.Model(
-        reference.Tree(pooled.tree.parents, pooled.tree.leaf_of),
-        pooled.routing.toarray(),
-        pooled.rewards.toarray(),
-        pooled=True,
+        reference.Tree(pooled.tree.parents, pooled.tree.leaf_of), pooled.routing.toarray(), pooled.rewards.toarray()
     )
-    more = 0
     for i in range(20):
         row = problem.feedback(600).contexts.row(i)
         for beam in (1, 3, 5):
@@ -109,8 +105,6 @@ def test_the_last_level_keeps_more_leaves(problem: Problem, pooled: Model) -> No
             wanted = reference.search(twin, row.csr().toarray()[0], set(range(pooled.n_arms)), 1, beam)
             assert found.id.tolist() == [e.id for e in wanted]
             assert found.is_node.tolist() == [e.is_node for e in wanted]
-            more += len(set(pooled.tree.leaf_of[found.id[~found.is_node]])) > beam
-    assert more > 20
 
 
 def test_labelled_rows_alone_make_the_means() -> None:

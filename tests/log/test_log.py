@@ -125,6 +125,25 @@ def test_what_is_wrong_with_a_reward_is_said_and_its_siblings_are_held_back(log:
     assert log.counts().rewards == 2
 
 
+def test_a_reward_is_corrected_where_that_is_allowed_and_both_stay(log: Log) -> None:
+    a = event("a")
+    log.append([a])
+
+    def tell(value: float, time: float, corrects: bool = True) -> list[str]:
+        return statuses(log.reward([Reward("a", arm(a, 0), value, time, corrects)]))
+
+    assert [tell(0.0, 1.0), tell(1.0, 2.0), tell(0.5, 3.0, corrects=False)] == [["stored"], ["corrected"], ["conflict"]]
+    assert tell(0.0, 4.0) == ["same"]  # told again by who was not answered: it does not undo the correction
+    stored = log.event("a")
+    assert stored is not None
+    assert (stored.rewards[0], stored.times[0]) == (1.0, 2.0)
+    assert [(r.slot, r.value, r.time) for r in stored.replaced] == [(0, 0.0, 1.0)]
+    counts = log.counts()
+    assert (counts.rewards, counts.observed, counts.pending) == (1, 1, 2)
+    assert log.forget(2e9) == 1
+    assert log.counts().pending == 0
+
+
 def test_a_call_that_contradicts_itself_stores_nothing(log: Log) -> None:
     a = event("a")
     log.append([a])

@@ -23,7 +23,8 @@ NAMES = [f"e{i}" for i in range(8)]
 names = st.sampled_from(NAMES)
 appends = st.lists(st.tuples(names, st.sampled_from(["", "", "", "other"])), min_size=1, max_size=4)
 # Slot 9 is an arm that was not shown.
-rewards = st.lists(st.tuples(names, st.sampled_from([0, 1, 2, 9]), st.sampled_from([0.0, 0.5, 0.5])), max_size=5)
+slots, values = st.sampled_from([0, 1, 2, 9]), st.sampled_from([0.0, 0.5, 0.5])
+rewards = st.lists(st.tuples(names, slots, values, st.booleans()), max_size=5)
 steps = st.one_of(
     st.tuples(st.just("append"), appends),
     st.tuples(st.just("reward"), rewards),
@@ -38,10 +39,10 @@ def made(name: str, request: str = "") -> Event:
     return event(name, request, k=2 + NAMES.index(name) % 2, time=1000.0 + NAMES.index(name))
 
 
-def reward(name: str, slot: int, value: float) -> Reward:
+def reward(name: str, slot: int, value: float, corrects: bool) -> Reward:
     arms = made(name).arms
     arm = int(arms[slot]) if slot < len(arms) else next(a for a in range(100) if a not in arms)
-    return Reward(name, arm, value, 5.0)
+    return Reward(name, arm, value, 5.0, corrects)
 
 
 def play(place: str, calls: list[tuple[str, Any]]) -> None:
@@ -94,8 +95,15 @@ def _compare(log: Log, twin: Twin) -> None:
         assert (stored is not None) == (name in twin.events)
         if stored is not None:
             assert same(stored.event, twin.events[name])
-            known = {slot: value for slot, (value, _) in twin.rewards[name].items()}
-            assert {s: v for s, v in enumerate(stored.rewards.tolist()) if not math.isnan(v)} == known
+            told = {slot: [value for value, _ in values] for slot, values in twin.rewards[name].items()}
+            known = {s: v for s, v in enumerate(stored.rewards.tolist()) if not math.isnan(v)}
+            assert known == {slot: values[-1] for slot, values in told.items()}
+            assert [r.value for r in stored.replaced] == [
+                value
+                for value, _ in sorted(
+                    (pair for values in twin.rewards[name].values() for pair in values[:-1]), key=lambda pair: pair[1]
+                )
+            ]
 
 
 def _read(log: Log, twin: Twin, until: str, since: str | None = None) -> list[str]:

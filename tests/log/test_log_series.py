@@ -152,6 +152,25 @@ def test_totals_of_more_than_the_log_holds_are_not_taken(tmp_path: Path) -> None
         assert load_series(log, file).position == 0
 
 
+def test_arms_that_exploration_found_and_what_they_brought(tmp_path: Path) -> None:
+    """An arm is found by the slot that brought its first reward; what it brings later counts, however it is shown."""
+    with open_log(tmp_path / "log.sqlite") as log:
+        shown = [([1, 2], [0, 1]), ([2, 1], [0, 0]), ([3, 4], [0, 1]), ([4, 3], [0, 1]), ([2, 4], [0, 0])]
+        values = [[1.0, 1.0], [0.5, 1.0], [0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]
+        for i, (arms, explored) in enumerate(shown):
+            made = event(i, k=2, time=START + i, model_epoch=0)
+            made.arms[:], made.explored[:], made.propensities[:] = arms, explored, 0.25
+            log.append([made])
+            log.reward([Reward(made.event_id, arm, v, 1.0) for arm, v in zip(arms, values[i], strict=True)])
+        for limit in (2, 1000):
+            made_totals = counted(log, limit)
+            (cell,) = made_totals.total(0, 2 * START).cells()
+            assert (cell.found_arms, cell.found_reward) == (2, 1.0 + 0.5 + 1.0 + 1.0)  # arms 2 and 3
+            assert made_totals.found_by.tolist() == [0, 1, 2, 2, 1]
+        save_series(made_totals, tmp_path / "totals.npz")
+        assert load_series(log, tmp_path / "totals.npz").found_by.tolist() == [0, 1, 2, 2, 1]
+
+
 def test_many_models_and_numbers_of_slots_are_counted_together() -> None:
     totals = VisitTotals()
     row = np.ones(visit_totals.COLUMNS)

@@ -48,6 +48,7 @@ def fill(log: Log, n: int = 40, name: str = "e") -> None:
     log.reward([Reward(e.event_id, int(e.arms[0]), i / n, 5e3 + i) for i, e in enumerate(events) if len(e)])
     log.seal(f"{name} first")
     log.reward([Reward(e.event_id, int(e.arms[-1]), 1 / 3, 6e3) for e in events if len(e) > 3])
+    log.reward([Reward(e.event_id, int(e.arms[-1]), 1.0, 7e3, corrects=True) for e in events[::4] if len(e) > 3])
     log.seal(f"{name} second")
     log.append([event(f"{name}-last")])
     log.forget(1005.0)
@@ -61,6 +62,7 @@ def check_same(one: Log, two: Log) -> None:
         assert same(a.event, b.event)
         assert a.position == b.position
         assert np.array_equal(a.times, b.times, equal_nan=True)
+        assert a.replaced == b.replaced
         assert (a.event.request, a.event.policy, a.event.eligible) == (
             b.event.request,
             b.event.policy,
@@ -220,7 +222,7 @@ def spoiled(change: Callable[[dict[str, Any]], object]) -> Callable[[list[str]],
         (spoiled(lambda r: r["components"][2].pop()), r"slots have \[1, 2\] components; every slot has as many"),
         (spoiled(lambda r: r.update(components=[[1e300]] * 4)), "beyond the limit"),
         (spoiled(lambda r: r.update(components=[])), r"slots have \[\] components"),
-        (lambda lines: [lines[0].replace('"version":4', '"version":2'), *lines[1:]], "treetop-log 2; treetop-log 4 is"),
+        (lambda lines: [lines[0].replace('"version":5', '"version":2'), *lines[1:]], "treetop-log 2; treetop-log 5 is"),
         (lambda lines: [lines[0].replace('"observed":40', '"observed":39'), *lines[1:]], "rewards for 40 of them came"),
     ],
 )

@@ -115,9 +115,9 @@ MANIFESTS: dict[str, tuple[bytes, str]] = {
     "nested": (b"[" * 200_000, "manifest.json cannot be read"),
     "a list": (b"[1, 2]", "manifest.json is not of the format 'treetop-model'"),
     "foreign": (b'{"name": "My web app", "icons": []}', "manifest.json is not of the format 'treetop-model'"),
-    "newer": (b'{"format": "treetop-model", "version": 6}', "format version 6; this software reads 5"),
-    "older": (b'{"format": "treetop-model"}', "format version None; this software reads 5"),
-    "unsigned": (b'{"format": "treetop-model", "version": 5}', "does not have its own checksum; it is corrupt"),
+    "newer": (b'{"format": "treetop-model", "version": 7}', "format version 7; this software reads 6"),
+    "older": (b'{"format": "treetop-model"}', "format version None; this software reads 6"),
+    "unsigned": (b'{"format": "treetop-model", "version": 6}', "does not have its own checksum; it is corrupt"),
 }
 
 

@@ -120,9 +120,9 @@ DECIDE = {
 
 
 def check_found(found: Any, n_arms: int = ARMS) -> None:
-    start, is_node, id, route, score, value, components, new = found
+    start, is_node, id, route, score, value, components, new, prior = found
     assert components.shape == (len(id), 0)
-    assert len(is_node) == len(id) == len(route) == len(score) == len(value) == len(new) == start[-1] > 0
+    assert len(is_node) == len(id) == len(route) == len(score) == len(value) == len(new) == len(prior) == start[-1] > 0
     assert (value >= 0).all()
     assert not new.any()
     assert ((id >= 0) & (id < np.where(is_node, NODES, n_arms))).all()

@@ -89,7 +89,7 @@ def test_a_model_without_vectors_is_saved_as_before(problem: Problem, tmp_path: 
     Pooled().learn(problem.model, problem.feedback(100)).save(tmp_path / "model")
     manifest = json.loads((tmp_path / "model" / MANIFEST).read_text())
     assert "measure" not in manifest
-    assert sorted(manifest["pooled"]) == ["exploration_net", "leaf_factor", "new_arm_value", "node_mean", "weights"]
+    assert sorted(manifest["pooled"]) == ["exploration_net", "new_arm_value", "node_mean", "weights"]
     assert not {"item_vectors", "pooled_measure_means"} & set(manifest["files"])
 
 
@@ -160,7 +160,7 @@ def test_damaged_files_are_refused(damage: Any, message: str, tmp_path: Path) ->
         ({"metric": "dot"}, "metric is 'dot'; it must be one of"),
         ({"metric": "cosine", "n_features": 2}, "the vector is in columns 0 to 2; there are 2 features"),
         ({"metric": "cosine", "first": -1}, "first is -1"),
-        ({"n_features": 5}, "n_features and first are for a metric"),
+        ({"n_features": 5}, "n_features, first and context_dims are for a metric"),
     ],
 )
 def test_from_vectors_refuses_what_cannot_be(settings: dict[str, Any], message: str) -> None:

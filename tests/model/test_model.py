@@ -113,7 +113,7 @@ def test_foreign_and_newer_folders_are_refused(learned: treetop.Model, tmp_path:
     manifest = tmp_path / "m" / "manifest.json"
     facts = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**facts, "version": 2}))
-    with pytest.raises(treetop.ModelFileError, match="version 2; this software reads 5"):
+    with pytest.raises(treetop.ModelFileError, match="version 2; this software reads 6"):
         treetop.Model.load(tmp_path / "m")
     manifest.write_text(json.dumps({**facts, "format": "other"}))
     with pytest.raises(treetop.ModelFileError, match="format"):

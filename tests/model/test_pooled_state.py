@@ -30,7 +30,6 @@ def model(problem: Problem) -> Model:
         ({"sample_count": [3, -1, 0]}, r"sample_count -1 is outside \[0, 2147483647\)"),
         ({"node_mean": np.nan}, "node_mean is nan; it must be finite"),
         ({"new_arm_value": np.inf}, "new_arm_value is inf; it must be finite"),
-        ({"leaf_factor": 0.5}, r"leaf_factor is 0.5; it must be finite and lie in \[1, 1000\]"),
         ({"initial_leaf": [0, -1, 2]}, r"initial_leaf -1 is outside"),
         ({"weights": [1.0]}, "there are 1 weights; a score has 2 components"),
         ({"weights": [1.0, np.nan]}, "a component's weight is nan; it must be finite"),
@@ -93,7 +92,6 @@ def test_models_are_made_by_name(model: Model) -> None:
         ({"sample_count": np.full(60, -1, np.int32)}, "an arm has -1 samples"),
         ({"trial_value": np.full(60, np.inf, np.float32)}, "a trial value is inf"),
         ({"node_mean": np.nan}, "the mean of nodes is nan"),
-        ({"leaf_factor": 0.5}, "leaf_factor"),
         ({"new_trials": np.zeros(61, np.int32)}, "61 counts of trials do not fit 60 arms"),
         ({"weights": (1.0, np.nan)}, "weight of component 1 is nan"),
     ],
@@ -102,7 +100,6 @@ def test_the_core_refuses_what_cannot_be(problem: Problem, change: dict[str, Any
     good: dict[str, Any] = {
         "means": np.array([0.5, 0.1], np.float32),
         "node_mean": 0.0,
-        "leaf_factor": 1.4,
         "sample_count": np.zeros(60, np.int32),
         "trial_value": np.zeros(60, np.float32),
         "new_trials": np.full(60, -1, np.int32),

@@ -1,7 +1,6 @@
 """Section 4's motivating example: few effective arms however many arms, and rewards that hardly differ below a node."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,11 +16,11 @@ from treetop.paper.hierarchy import (
     adaptive,
     effective_arms,
     halving_tree,
-    hierarchy,
     largest_spread,
 )
 from treetop.paper.reproduce import claims, reproduce
 from treetop.paper.run_cache import RunCache
+from treetop.report.sections import Section
 
 
 @pytest.mark.parametrize(("n", "d"), [(1, 1), (7, 1), (100, 2), (1000, 3), (4096, 2)])
@@ -102,8 +101,19 @@ def test_near_contexts_are_told_apart() -> None:
     assert same >= 36  # a centre is rounded to float32, too
 
 
-def test_the_illustrations_partition_the_arms(tmp_path: Path) -> None:
-    search, every, function = hierarchy(RunCache(("debian",), (0,), tmp_path, quick=True)).panels
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> RunCache:
+    return RunCache(("debian",), (0,), tmp_path_factory.mktemp("hierarchy"), quick=True)
+
+
+@pytest.fixture(scope="module")
+def reproduced(cache: RunCache) -> Section:
+    (section,) = reproduce(cache, ["hierarchy"])
+    return section
+
+
+def test_the_illustrations_partition_the_arms(reproduced: Section) -> None:
+    search, every, function = reproduced.panels
     assert [line.name for line in search.lines] == [NEAR, FAR, SINGLE]
     far = search.lines[1]
     covered = sum(b - a for a, b in zip(far.low, far.high, strict=True))
@@ -120,14 +130,13 @@ def test_the_illustrations_partition_the_arms(tmp_path: Path) -> None:
     assert [line.style for line in function.lines] == [f"shade {i}" for i in range(8)]
 
 
-def test_it_is_reproduced_by_name_and_not_with_all(tmp_path: Path) -> None:
-    (section,) = reproduce(RunCache(("debian",), (0,), tmp_path, quick=True), ["hierarchy"])
-    assert (tmp_path / "hierarchy.png").read_bytes().startswith(b"\x89PNG")
-    assert section.tables[0].markdown() in (tmp_path / "hierarchy.md").read_text()
-    assert all(row["spread"] <= row["bound"] for row in section.data["rows"])
-    assert list(json.loads((tmp_path / "reproduce.json").read_text())["sections"]) == ["hierarchy"]
-    assert {row[3] for row in claims(tmp_path).rows} == {"not measured"}
-    call("report", str(tmp_path))
-    assert "The hierarchy and adaptive search" in (tmp_path / "report.html").read_text()
+def test_it_is_reproduced_by_name_and_not_with_all(cache: RunCache, reproduced: Section) -> None:
+    assert (cache.out / "hierarchy.png").read_bytes().startswith(b"\x89PNG")
+    assert reproduced.tables[0].markdown() in (cache.out / "hierarchy.md").read_text()
+    assert all(row["spread"] <= row["bound"] for row in reproduced.data["rows"])
+    assert list(json.loads((cache.out / "reproduce.json").read_text())["sections"]) == ["hierarchy"]
+    assert {row[3] for row in claims(cache.out).rows} == {"not measured"}
+    call("report", str(cache.out))
+    assert "The hierarchy and adaptive search" in (cache.out / "report.html").read_text()
     with pytest.raises(ValueError, match=r"it must be one of tables, .*, hierarchy, all or claims"):
-        reproduce(RunCache(("debian",), (0,), tmp_path, quick=True), ["figure"])
+        reproduce(cache, ["figure"])

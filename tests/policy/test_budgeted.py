@@ -33,7 +33,8 @@ def candidates(rng: np.random.Generator, n: int, new: bool = True) -> Candidates
     score = (rng.integers(-2, 9, size=n) / 8).astype(np.float32)
     value = np.where(rng.random(n) < 0.3, 0, rng.random(n)).astype(np.float32)
     share = np.where(rng.random(n) < 0.5, 0, rng.random(n)).astype(np.float32) if new else None
-    return Candidates(is_node, ids.astype(np.int32), np.ones(n), score, value, new_share=share)
+    prior = np.where(rng.random(n) < 0.5, score, rng.integers(-2, 9, size=n) / 8).astype(np.float32)
+    return Candidates(is_node, ids.astype(np.int32), np.ones(n), score, value, new_share=share, prior=prior)
 
 
 def candidates_of(score: list[float], value: list[float]) -> Candidates:
@@ -57,6 +58,7 @@ def twin_of(strategy: Budgeted, found: Candidates, k: int, explore: int) -> Twin
         strategy.new_arms_budget,
         strategy.paying_budget,
         strategy.largest_chance,
+        found.prior.astype(float),
     )
 
 
@@ -204,19 +206,18 @@ def test_draws_over_a_tree_are_as_explained(problem: Problem, grown: Model) -> N
     check_drawn_as_explained(treetop.Policy(k=1, explore=1, beam=2, strategy=LARGE), grown, row)
 
 
-def test_new_shares_count_arms_that_were_added_and_are_eligible(problem: Problem, grown: Model) -> None:
+def test_new_shares_are_of_trials_that_arms_miss(problem: Problem, grown: Model) -> None:
     row = problem.feedback(600).contexts.row(0)
     assert grown.pooled is not None
     assert grown.pooled.new_trials is not None
-    tried = np.where(np.arange(64) == 61, 20, grown.pooled.new_trials)
+    tried = np.where(np.arange(64) == 61, 20, np.where(np.arange(64) == 63, 5, grown.pooled.new_trials))
     model = replace(grown, pooled=replace(grown.pooled, new_trials=tried))
     allowed = np.arange(64) != 62
-    found = search(model, row, 1, None, 1, Eligible.of(model.tree, allowed), new_arm_trials=20)
+    found = search(model, row, 64, None, 1, Eligible.of(model.tree, allowed), new_arm_trials=20)
     assert found.new_share is not None
     for node, arm, share in zip(found.is_node, found.id, found.new_share, strict=True):
-        below = model.tree.arms_below(int(arm)) if node else np.array([arm])
-        below = below[allowed[below]]
-        assert share == pytest.approx(np.isin(below, [60, 63]).mean())
+        assert share == (0 if node else {60: 1, 63: 0.75}.get(int(arm), 0))
+    assert (found.new_share > 0).any()
     assert search(model, row, 1, None, 1, Eligible.of(model.tree, allowed)).new_share is None
 
 

@@ -91,3 +91,38 @@ def test_the_quick_way_decides_like_the_long_one(problem: Problem, learned: tree
             for other in others:
                 for name in ("arms", "propensities", "scores", "explored", "nodes"):
                     np.testing.assert_array_equal(getattr(first, name), getattr(other, name))
+
+
+@pytest.mark.parametrize("share", [0.5, 0.01, 0.0])
+def test_a_filter_that_is_computed_as_it_is_asked_for(share: float) -> None:
+    """By single bits, by words and from the sets that are kept: always those that meet all conditions."""
+    arms, rng = 20_000, np.random.default_rng(0)
+    order, flags = rng.permutation(arms).astype(np.int32)[:19_000], rng.permutation(arms).astype(np.int32)
+    number = _core.SortedPositions(order, np.linspace(0, len(order), 9).astype(np.int64)[1:], arms)
+    flag = _core.SortedPositions(flags, np.array([5000, arms]), arms)
+    first = 137
+    last = first + int(share * len(order))
+    ranges = np.array([first, last] if share else [], np.int64)
+    base = _core.Mask(
+        np.zeros(1, np.int32), np.full(1, arms, np.int32), np.arange(0, arms, 7, dtype=np.int32), arms, False
+    )
+    for conditions, mask, expected in (
+        ([(number, ranges)], None, {*order[first:last].tolist()}),
+        (
+            [(number, ranges), (flag, np.array([5000, arms]))],
+            None,
+            {*order[first:last].tolist()} & {*flags[5000:].tolist()},
+        ),
+        ([(flag, np.array([0, 5000]))], base, {*flags[:5000].tolist()} - {*range(0, arms, 7)}),
+    ):
+
+        def fresh(conditions: Any = conditions, mask: Any = mask) -> Any:
+            return _core.Mask.filtered(arms, 1, conditions, mask, None, NOBODY)
+
+        assert fresh().empty == (not expected)
+        assert fresh().positions().tolist() == sorted(expected)
+        assert fresh().total == len(expected)
+        asked = fresh()
+        for begin, width in zip(rng.integers(0, arms - 2000, 60).tolist(), [1, 5, 70, 300, 1900] * 12, strict=True):
+            wanted = len(expected & {*range(begin, begin + width)})
+            assert fresh().count(begin, begin + width) == asked.count(begin, begin + width) == wanted

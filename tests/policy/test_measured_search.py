@@ -44,7 +44,7 @@ def native(case: Case, wanted: int, beam: int, beta: float) -> list[Effective]:
     made, measure = engine(case.model), case.model.measure
     assert measure is not None
     facts = METRICS.index(measure.metric), measure.first, measure.dims, measure.scale, True
-    made.set_measure(*facts, NOTHING, NOTHING, (0.0, 1.0))
+    made.set_measure(*facts, NOTHING, NOTHING, (0.0, 1.0), measure.dims, NOTHING)
     positions = case.eligible.positions(case.model.tree)
     _, is_node, id, route, score, *_ = made.search(*csr(case.x), wanted, beam, beta, case.eligible.kind, positions)
     rows = zip(is_node.tolist(), id.tolist(), route.tolist(), score.tolist(), strict=True)
@@ -206,7 +206,9 @@ def test_instruction_sets_give_the_same_bytes(tmp_path: Any) -> None:
     [
         ({"kind": 3}, r"kind is 3, outside \[0, 2\]"),
         ({"first": -1}, "the first column of the vector is -1"),
-        ({"dims": 12}, "the dimensions of the vector is 12"),
+        ({"context_dims": 12}, "the dimensions of the vector is 12"),
+        ({"context_dims": 5}, "0 numbers are no map from 5 to 6 dimensions"),
+        ({"map": np.zeros(7, np.float32)}, "7 numbers are no map from 6 to 6 dimensions"),
         ({"scale": 0.0}, "the scale of the measure is 0"),
         ({"vectors": np.zeros(5, np.float32)}, "5 numbers are not vectors of 6 for 400 arms"),
         ({"means": NOTHING}, "the measure needs at least 2 means"),
@@ -219,8 +221,8 @@ def test_the_core_refuses_what_cannot_be(change: dict[str, Any], message: str) -
     r, w = model.route_rows, model.reward_rows
     tree = model.tree.parents, model.tree.leaf_of
     made = _core.Engine(*tree, r.start, r.index, r.value, w.start, w.index, w.value, r.columns, False, 1)
-    good = {"kind": 0, "first": 2, "dims": 6, "scale": 1.0, "routes": True, "range": (0.0, 1.0)}
-    arrays = {"vectors": vectors().reshape(-1), "means": np.array([0, 1], np.float32)}
+    good = {"kind": 0, "first": 2, "dims": 6, "scale": 1.0, "routes": True, "range": (0.0, 1.0), "context_dims": 6}
+    arrays = {"map": NOTHING, "vectors": vectors().reshape(-1), "means": np.array([0, 1], np.float32)}
     made.set_measure(**{**good, **arrays})
     with pytest.raises(ValueError, match=message):
         made.set_measure(**{**good, **arrays, **change})

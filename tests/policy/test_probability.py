@@ -132,6 +132,31 @@ def test_policies_that_search_alike_share_it(problem: Problem, pooled: treetop.M
             np.testing.assert_array_equal(getattr(found, name), getattr(alone, name))
 
 
+@pytest.mark.parametrize("which", ["all", "few", "less"])
+@pytest.mark.parametrize("served", [treetop.EpsilonGreedy(0.4), treetop.Greedy(), LARGE], ids=str)
+def test_what_the_served_policy_may_show_is_summed_arm_by_arm(
+    problem: Problem, learned: treetop.Model, served: Any, which: str
+) -> None:
+    """Given the same slot before: over all arms that both may show, their chance, scores and largest ratio of chances.
+
+    The two policies search with other beams, so that an arm of one is below a node of the other.
+    """
+    allowed = Eligible.listed(problem.tree, **allowed_sets(1, 60)[which])
+    logged = Policy(2, 2, 1, served)
+    first = int(logged.decide(learned, problem.X[3], "visit", allowed).arms[0])
+    others = [a for a in range(60) if a != first]
+    arms = np.array([[first, a] for a in others], np.int32)
+    x = as_rows(problem.X[np.full(len(arms), 3)])
+    for other in (Policy(2, 2, 4, treetop.IGW(C=0.05)), Policy(2, 0, 1, treetop.Greedy())):
+        found = shared_chances([other], learned, x, arms, allowed, served=(logged, learned))[0]
+        p = slot_chances(logged, learned, x, arms, allowed).probability[:, 1]
+        q, score = found.probability[:, 1], found.score[:, 1]
+        both = (p > 0) & (q > 0)
+        np.testing.assert_allclose(found.covered[:, 1], q[both].sum(), rtol=1e-9, atol=1e-15)
+        np.testing.assert_allclose(found.expected[:, 1], (q * score)[both].sum(), rtol=1e-6, atol=1e-12)
+        np.testing.assert_allclose(found.largest[:, 1], (q[both] / p[both]).max(initial=0), rtol=1e-9)
+
+
 # -------------------- against the enumerated twin
 
 
@@ -141,7 +166,8 @@ def native(case: Case, arms: Any, k: int, explore: int, how: tuple[int, Any], be
     n, width = arms.shape
     rows = np.arange(n + 1, dtype=np.int64) * len(index), np.tile(index, n), np.tile(value, n)
     positions = case.eligible.positions(case.model.tree)
-    ask: Any = k, beam, -1.0, [(explore, *how)], case.eligible.kind, positions, NO_ROWS, 1, None, NO_LIST
+    asked = [(k, explore, beam, -1.0, *how, 0.0)]
+    ask: Any = asked, case.eligible.kind, positions, NO_ROWS, 1, None, NO_LIST, None, []
     return _core.slot_probabilities(engine(case.model), *rows, arms.reshape(-1).astype(np.int32), width, *ask)[0][0]
 
 
@@ -180,7 +206,7 @@ def twin_of(strategy: Budgeted, model: treetop.Model, row: Any, k: int, explore:
     arms_of = [
         model.tree.arms_below(z).tolist() if node else [int(z)] for node, z in zip(found.is_node, found.id, strict=True)
     ]
-    return Twin(*columns, k, explore, *budgets), arms_of
+    return Twin(*columns, k, explore, *budgets, found.prior.astype(float)), arms_of
 
 
 @few
@@ -289,7 +315,7 @@ def test_wrong_arms_are_refused(problem: Problem, learned: treetop.Model, arms: 
 def test_the_core_refuses_what_does_not_fit(problem: Problem, learned: treetop.Model) -> None:
     def ask(arms: Any, groups: Any = NO_LIST) -> None:
         x = as_rows(problem.X[:1])
-        rest: Any = 3, 10, -1.0, [(1, 0, 0.0)], 0, NO_LIST, NO_ROWS, 1, None, groups
+        rest: Any = [(3, 1, 10, -1.0, 0, 0.0, 0.0)], 0, NO_LIST, NO_ROWS, 1, None, groups, None, []
         _core.slot_probabilities(learned.engine, x.start, x.index, x.value, np.array(arms, np.int32), 1, *rest)
 
     with pytest.raises(ValueError, match="2 arms for 1 contexts"):

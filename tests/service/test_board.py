@@ -66,7 +66,7 @@ def made(bandit: Bandit) -> Iterator[Boards]:
 
 def cells(epoch: int, k: int, visits: int, reward: float) -> VisitTotals:
     """Half of the visits have a reward; of k slots one is explored."""
-    row = np.array([visits, visits, visits * (k - 1), visits, visits / 2, visits / 2, reward, 0.0, visits, reward])
+    row = np.array([visits, visits, visits * (k - 1), visits, visits / 2, visits / 2, reward, 0, visits, reward, 0, 0])
     return VisitTotals({(epoch, k): row})
 
 

@@ -1,6 +1,7 @@
 """Filters, sets, attributes and categories over HTTP, with several workers."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 from helpers.running import Running, running, settings
 
 from treetop.bandit.bandit import Bandit
+from treetop.bandit.caps import CapConfig
 from treetop.bandit.catalogue import Catalogue
+from treetop.bandit.config import RewardConfig
 
 N = 120
 
@@ -23,7 +26,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         [f"dept {i % 3} > shelf {i % 12}" for i in range(N)],
         {"price": [float(i) for i in range(N)], "in_stock": [i % 2 == 0 for i in range(N)]},
     )
-    Bandit.create(folder, arms, config=settings()).close()
+    config = replace(settings(), caps=CapConfig(impressions=1), rewards=RewardConfig(corrections=True))
+    Bandit.create(folder, arms, config=config).close()
     with running(folder, "--workers", "2") as service:
         yield service
 
@@ -102,3 +106,37 @@ def test_arms_come_with_categories_and_attributes_and_return(shop: Running) -> N
     assert shop.post("/v1/arms", {"add": ["new"]}).status == 422
     short = shop.post("/v1/arms", {"add": ["x", "y"], "attributes": {"price": [1]}})
     assert "'price' has 1 values for 2 new arms" in short.json["error"]["message"]
+
+
+def test_a_visitor_sees_an_arm_once_whichever_worker_decides(shop: Running) -> None:
+    few = {"eligible": ["s1", "s2", "s3", "s4", "s5", "s6"], "k": 1, "keys": {"visitor": "anna"}}
+    seen = [decide(shop, **few).json["slots"][0]["arm"] for _ in range(3)]
+    request = {"features": {"dense": [1, 0, 0, 0]}, **few}
+    batch = shop.post("/v1/decide/batch", {"requests": [request] * 4}).json["results"]
+    seen += [result["decision"]["slots"][0]["arm"] for result in batch[:3]]
+    assert sorted(seen) == few["eligible"]
+    assert batch[3]["error"]["code"] == decide(shop, **few).code == "no_arms"
+    assert decide(shop, **{**few, "keys": {"visitor": "bert"}}).status == 200
+
+
+def test_a_zero_and_then_the_click(shop: Running) -> None:
+    arm = decide(shop, event_id="corrected").json["slots"][0]["arm"]
+    for value, stored in ((0.0, 1), (1.0, 1), (0.0, 0)):
+        told = shop.post("/v1/reward", {"event_id": "corrected", "rewards": {arm: value}})
+        assert told.json["stored"] == stored
+    event = shop.get("/v1/events/corrected").json
+    assert event["slots"][0]["reward"] == 1.0
+    assert [(r["arm"], r["reward"]) for r in event["replaced"]] == [(arm, 0.0)]
+
+
+def test_new_arms_are_counted_by_cohort(shop: Running) -> None:
+    added = shop.post("/v1/arms", {"add": ["fresh"], "categories": ["dept 0"]})
+    assert added.status == 200
+    for _ in range(3):
+        decide(shop, eligible=["fresh"])
+    found = shop.get("/v1/arms/new").json
+    cohort = found["cohorts"][0]
+    assert found["trials"] == 20
+    assert (cohort["model"], cohort["arms"], cohort["shown"], cohort["enough"]) == (added.json["model"], 1, 1, 0)
+    assert cohort["impressions"] == 3
+    assert "data-cohort=" in shop.get("/").content.decode()

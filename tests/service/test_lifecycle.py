@@ -16,6 +16,7 @@ from helpers.commands import shell
 from helpers.playing import Load, X, Y, goes_on_until_mended, play, processes
 from helpers.postgres import free_port, new_schema
 from helpers.running import named, running, settings, small_bandit
+from helpers.waiting import is_alive, wait_until
 
 import treetop
 from treetop.bandit import config
@@ -29,6 +30,16 @@ from treetop.service.refit_scheduler import CHECK_INTERVAL
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return small_bandit(tmp_path / "shop", X, Y)
+
+
+def log_at_once(folder: Path, rounds: int, tag: str) -> None:
+    """Decisions in one commit and a reward of each in another: a refit that begins finds all of them, or none."""
+    with Bandit.open(folder) as bandit:
+        rows = [bandit.row(X[i]) for i in range(rounds)]
+        shown = bandit.log.append(
+            [bandit.snapshot.decide(x, f"{tag}-{i}", None, None, NO_FILTER) for i, x in enumerate(rows)]
+        )
+        bandit.log.reward([Reward(e.event_id, int(e.arms[0]), 1.0, time.time()) for e in shown if isinstance(e, Event)])
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -77,13 +88,7 @@ def test_a_rollback_while_a_refit_runs_is_not_undone(tmp_path: Path) -> None:
     chosen = settings(refit=config.RefitConfig(first=20, factor=2.0, every=0.1))
     folder = small_bandit(tmp_path / "shop", X, Y, config=chosen)
     with running(folder) as service:
-        with Bandit.open(folder) as bandit:  # one commit, so that there is nothing new when the refit begins
-            shown = bandit.log.append(
-                [bandit.snapshot.decide(bandit.row(X[i]), f"a{i}", None, None, NO_FILTER) for i in range(20)]
-            )
-            bandit.log.reward(
-                [Reward(e.event_id, int(e.arms[0]), 1.0, time.time()) for e in shown if isinstance(e, Event)]
-            )
+        log_at_once(folder, 20, "a")  # so that there is nothing new when the refit begins
         (pid,) = service.wait_for(lambda: processes(folder, "treetop.service.refit_process"))
         os.kill(pid, signal.SIGSTOP)
         assert service.post("/v1/rollback", {"model": "000000"}).status == 200
@@ -101,11 +106,11 @@ def test_a_rollback_while_a_refit_runs_is_not_undone(tmp_path: Path) -> None:
 def test_the_clock_refits_when_there_is_something_new(tmp_path: Path) -> None:
     folder = small_bandit(tmp_path / "shop", X, Y, config=settings(refit=config.RefitConfig(first=10**9, every=0.5)))
     with running(folder) as service:
-        play(service, 3, "a")
+        log_at_once(folder, 3, "a")
         service.wait_for(lambda: service.model_is("000001"))
         time.sleep(0.5 + 2 * CHECK_INTERVAL)
         assert service.model_is("000001")  # nothing new since
-        play(service, 1, "b")
+        log_at_once(folder, 1, "b")
         service.wait_for(lambda: service.model_is("000002"))
 
 
@@ -149,7 +154,9 @@ def test_refits_that_cannot_be(folder: Path) -> None:
 
 
 def test_only_the_last_models_are_kept_and_replay_says_so(tmp_path: Path) -> None:
-    folder = small_bandit(tmp_path / "shop", X, Y, config=settings(refit=config.RefitConfig(first=10**9, keep=2)))
+    folder = small_bandit(
+        tmp_path / "shop", X, Y, config=settings(refit=config.RefitConfig(first=10**9, keep=2, keep_days=0))
+    )
     with Bandit.open(folder) as bandit:
         bandit.decide(X[0], event_id="old")
         for _ in range(3):
@@ -209,11 +216,12 @@ def test_workers_share_everything_and_dead_ones_are_replaced(folder: Path) -> No
         with service.client() as client:
             assert play(service, 30, "a", client) == shown
         assert service.end() == 0
-    assert not alive(service.said("ready")[-1]["pid"])
+    assert not is_alive(service.said("ready")[-1]["pid"])
 
 
-def test_workers_share_the_weights(folder: Path) -> None:
+def test_workers_share_the_weights(disk: Path) -> None:
     """They are mapped from one file, of which no worker has a page of its own."""
+    folder = small_bandit(disk / "shop", X, Y)
     with running(folder, "--workers", "2") as service:
         service.wait_for(lambda: len(service.said("ready")) == 2)
         play(service, 40, "a")
@@ -243,19 +251,9 @@ def test_workers_end_when_their_parent_is_killed(folder: Path) -> None:
         workers = [line["pid"] for line in service.said("ready")]
         service.process.kill()
         service.process.wait()
-        until = time.monotonic() + 30
-        while any(alive(pid) for pid in workers):
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        wait_until(lambda: not any(is_alive(pid) for pid in workers))
     with running(folder, "--port", str(service.port)) as again:
         assert again.port == service.port
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_it_finishes_what_it_accepted(folder: Path) -> None:

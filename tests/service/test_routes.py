@@ -31,7 +31,7 @@ def test_a_decision_has_what_the_contract_says(shop: Running) -> None:
     answer = shop.post("/v1/decide", {"event_id": "first", "features": named(X, 0)})
     assert answer.status == 200
     assert answer.headers["content-type"] == "application/json"
-    assert set(answer.json) == {"event_id", "epoch", "slots"}
+    assert set(answer.json) == {"event_id", "epoch", "slots", "variant"}
     assert (answer.json["event_id"], answer.json["epoch"], len(answer.json["slots"])) == ("first", 0, 4)
     for slot in answer.json["slots"]:
         assert set(slot) == {"arm", "propensity", "score", "explored", "via"}
@@ -253,12 +253,15 @@ def test_the_description_names_every_route(shop: Running) -> None:
         "/v1/rollback",
         "/v1/unpin",
         "/v1/arms",
+        "/v1/arms/new",
         "/healthz",
         "/readyz",
         "/metrics",
         "/v1/attributes",
         "/v1/catalogue",
         "/v1/sets/{name}",
+        "/v1/experiments",
+        "/v1/experiments/change",
     }
     assert set(described["paths"]) == wanted
     assert "ServedDecision" in json.dumps(described["components"])

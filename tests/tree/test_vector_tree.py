@@ -146,7 +146,6 @@ def recall(V: Any, X: Any, metric: str, beam: int = 10) -> float:
     """How many of them are among the arms of the leaves that a beam keeps, and no more leaves than that."""
     tree = Tree.from_vectors(V, 100, metric=metric)
     model = Model.from_vectors(tree, V, metric)
-    object.__setattr__(model.pooled, "leaf_factor", 1.0)
     found = search_batch(model, as_rows(X), beam, None, 5, EVERY_ARM)
     top, hits = exact(V, X, metric), 0
     for i, best in enumerate(top):

@@ -15,13 +15,21 @@ from numpy.typing import NDArray
 
 from treetop.arrays import Ints, Matrix, as_rows
 from treetop.bandit.arm_index import ArmId, ArmIndex, line_added, line_changed
-from treetop.bandit.attributes import CATEGORY_NAME, Attributes, AttributeTable, attribute_records, set_record
+from treetop.bandit.attributes import (
+    CATEGORY_NAME,
+    Attributes,
+    AttributeTable,
+    attribute_records,
+    set_record,
+    vectors_record,
+)
 from treetop.bandit.config import Config
 from treetop.bandit.folder import BanditFolder, model_name
-from treetop.bandit.growth import grow, grown_to
+from treetop.bandit.growth import grow, grown_to, vector_columns, vector_rows
 from treetop.bandit.ownership import claim_log_if_there
 from treetop.bandit.snapshot import Snapshot
 from treetop.log.base import Log
+from treetop.model.model import Model
 from treetop.tree.categories import category_path
 
 NEIGHBOURS = 16  # arms of its category that a new one may stand beside
@@ -36,7 +44,8 @@ class ArmChanges:
         config: Config
         log: Log
         snapshot: Snapshot
-        refresh: Callable[[], bool]
+        _known_arms: Callable[[], tuple[int, ArmIndex]]
+        refresh: Callable[..., bool]
 
     def add_arms(
         self,
@@ -47,9 +56,10 @@ class ArmChanges:
     ) -> None:
         """Adds arms; each has a positive chance of being shown at once. One that was removed returns, with its past.
 
-        An arm with a vector, in the space of the contexts, is put beside similar arms, otherwise one with a category
-        beside those of its category; one without either goes to a leaf with room. One that returns has its old place.
-        Makes a new model, unless all of them return; a running refit goes on, and its model has them too.
+        An arm with a vector, in the space of the contexts or, if they have one of their own, in that of the items, is
+        put beside similar arms, otherwise one with a category beside those of its category; one without either goes to
+        a leaf with room. One that returns has its old place. Makes a new model, unless all of them return; a running
+        refit goes on, and its model has them too.
         """
         listed = list(arms) if not isinstance(arms, str | bytes) else arms
         with self.folder.model_lock(ADD_LOCK_TIMEOUT):
@@ -59,13 +69,17 @@ class ArmChanges:
             new, back = known.split(listed)
             if not new and not back:
                 return
-            grown = known.add(new).give_back(back)
+            grown, made = known.add(new).give_back(back), None
             records = self._records(grown, listed, categories, attributes)
             lines = line_changed(grown.changes[len(known.changes) :])
             if new:
-                base = grown_to(self.snapshot.model, len(known), self.config.tree.max_leaf)
+                base = with_all_arms(self.folder, self.snapshot, self.config.tree.max_leaf)
                 is_new = np.isin(grown.find(listed), np.arange(len(known), len(grown)))
-                rows = None if vectors is None else _rows_of(vectors, is_new)
+                rows = None
+                if vectors is not None:
+                    rows = vector_rows(base, _rows_of(vectors, is_new))
+                    if len(rows) == len(new):
+                        records += vectors_record(np.arange(len(known), len(grown), dtype=np.int32), rows)
                 beside = None
                 if categories is not None:
                     fresh = [categories[i] for i in np.flatnonzero(is_new).tolist()]
@@ -73,13 +87,13 @@ class ArmChanges:
                 model = grow(base, len(new), self.config.tree.max_leaf, rows, beside)
                 model = replace(model, epoch=state.next_epoch)
                 lines = line_added(grown.ids[len(known) :], model.epoch) + lines
-                self.folder.publish(model, state, self.config.refit.keep, None, lines, records)
+                made = self.folder.publish(model, state, self.config.refit, None, lines, records)
                 self.folder.note("arms added", model=model_name(model.epoch), base=state.model, count=len(new))
             else:
                 self.folder.extend_attributes(records, self.snapshot.attributes, lines)
             if back:
                 self.folder.note("arms returned", model=self.folder.state().model, count=len(back))
-        self.refresh()
+        self.refresh(made)
 
     def remove_arms(self, arms: Iterable[ArmId]) -> None:
         """Removes arms: they are not shown until they are added again. Rewards for past decisions are accepted."""
@@ -92,7 +106,7 @@ class ArmChanges:
             return line_changed(removed) if removed else b""
 
         claim_log_if_there(self.folder, self.log)
-        self.folder.extend_catalogue(lines)
+        self.folder.extend_catalogue(lines, self._known_arms())
         if removed:
             self.folder.note("arms removed", model=self.snapshot.name, count=len(removed))
         self.refresh()
@@ -157,6 +171,27 @@ class ArmChanges:
         return attribute_records(found, categories, attributes, self.snapshot.attributes)
 
 
+def with_all_arms(folder: BanditFolder, snapshot: Snapshot, max_leaf: int) -> Model:
+    """The model of a snapshot, with the arms of its catalogue that it does not know, after a rollback to before they
+    were added: by the vectors that they came with, else beside those of their category.
+
+    >>> import tempfile
+    >>> from treetop.bandit.bandit import Bandit
+    >>> from treetop.bandit.catalogue import Catalogue
+    >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", Catalogue(vectors=np.eye(2))) as tea:
+    ...     tea.add_arms([2], vectors=[[3.0, 4.0]])
+    ...     _ = tea.roll_back()
+    ...     with_all_arms(tea.folder, tea.snapshot, 100).item_vectors[2]
+    array([0.6, 0.8], dtype=float32)
+    """
+    model, table, n_arms = snapshot.model, snapshot.attributes, len(snapshot.arms)
+    if model.n_arms >= n_arms:
+        return model
+    rows = folder.added_vectors(table, model.n_arms, n_arms, vector_columns(model))
+    categories = [table.of(arm).get(CATEGORY_NAME) for arm in range(model.n_arms, n_arms)]
+    return grown_to(model, n_arms, max_leaf, rows, neighbours(categories, table, model.n_arms))
+
+
 def neighbours(categories: Sequence[Any], table: AttributeTable, n_arms: int) -> list[list[int]]:
     """For each new arm some of the first `n_arms` arms that are in its category, or in the nearest above that has any.
 
@@ -181,7 +216,12 @@ def neighbours(categories: Sequence[Any], table: AttributeTable, n_arms: int) ->
                 found[path] = some(path[:-1]) if path else []
         return found[path]
 
-    return [some(category_path(category)) for category in categories]
+    given = [category if isinstance(category, str) else None for category in categories]
+    texts = {text: some(category_path(text)) for text in set(given)}  # many arms, few categories
+    return [
+        texts[text] if text is not None else some(category_path(category))
+        for text, category in zip(given, categories, strict=True)
+    ]
 
 
 def _rows_of(vectors: Matrix, wanted: NDArray[np.bool_]) -> Matrix:

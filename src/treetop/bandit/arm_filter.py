@@ -30,8 +30,9 @@ class ArmFilter:
 
     `name` is empty if the request listed none. Otherwise it is + (only the `listed` arms) or - (all but those) and a
     digest of them: whatever is removed later, a list is stored once. With conditions it is ? and then, as JSON, these,
-    how many bytes of attributes.bin say which arms meet them, and the name of the list. `conditions` are those of the
-    request as text, behind the + or - of its list. `removals` is how many arms had been removed or had returned.
+    how many bytes of attributes.bin say which arms meet them, their checksum, and the name of the list. `conditions`
+    are those of the request as text, behind the + or - of its list. `removals` is how many arms had been removed or had
+    returned. `before_caps` is what the request asked for, and its arms, if caps took some of these away.
     """
 
     eligible: Eligible = EVERY_ARM
@@ -39,11 +40,12 @@ class ArmFilter:
     listed: Ints = field(default_factory=lambda: NO_ARMS)
     removals: int = 0
     conditions: str = ""
+    before_caps: tuple[str, Ints] | None = None
 
     @property
-    def asked(self) -> str:
-        """What the request asked for, but for the arms that it listed: + or - or nothing, and its conditions."""
-        return self.conditions or self.name[:1]
+    def asked(self) -> tuple[str, Ints]:
+        """What the request asked for: + or - or nothing, and its conditions; and the arms that it listed."""
+        return self.before_caps or (self.conditions or self.name[:1], self.listed)
 
     def sets(self) -> dict[str, Ints]:
         """The listed arms by their name, which the log stores with an event of this filter."""
@@ -105,14 +107,15 @@ def conditional_filter(
     >>> filters = Filters(AttributeTable({"price": Column.of([9.5, 20, 30])}), tree)
     >>> made = conditional_filter(filters, {"price": {"<=": 20}}, NO_FILTER, EXCEPT, np.zeros(1, np.int32))
     >>> made.eligible.count(3), made.name
-    (1, '?{"at":0,"listed":"-11d2df4e979aa105cf552e9544ebd2b5","where":{"price":{"<=":20}}}')
+    (1, '?{"at":0,"crc":0,"listed":"-11d2df4e979aa105cf552e9544ebd2b5","where":{"price":{"<=":20}}}')
     """
     tree = filters.tree
     conditions = canonical_where(where)
     name = digest_name(kind, listed)
-    named = f'{{"at":{filters.table.size},"listed":"{name}","where":{conditions}}}'
-    known = listed[listed < tree.n_arms]  # the model may be older than the arm index
-    places = np.sort(tree.position_of[known])
+    named = f'{{"at":{filters.table.size},"crc":{filters.table.crc},"listed":"{name}","where":{conditions}}}'
+    places = listed
+    if len(listed):
+        places = np.sort(tree.position_of[listed[listed < tree.n_arms]])  # the model may be older than the arm index
     only, banned = (places, NO_ARMS) if kind == ONLY else (None, places)
     eligible = filters.eligible(where, default.eligible.mask, only, banned)
     return ArmFilter(eligible, f"?{named}", listed, default.removals, name[:1] + conditions)
@@ -145,7 +148,17 @@ class LoggedSets:
         if not name.startswith("?") or listed is None:
             return listed
         said = json.loads(name[1:])
-        found = matching(self.table_at(said["at"]), said["where"], self.n_arms)
+        try:
+            table = self.table_at(said["at"])
+            same = table.crc == said["crc"]
+        except (ValueError, KeyError, TypeError):  # a record does not end there
+            same = False
+        if not same:
+            raise ValueError(
+                f"the first {said['at']} bytes of attributes.bin are not those that a logged decision was filtered by: "
+                "the folder is a copy whose attributes changed separately"
+            )
+        found = matching(table, said["where"], self.n_arms)
         if said["listed"].startswith("+"):
             return np.intersect1d(found, listed)
         return np.setdiff1d(found, listed)
@@ -164,8 +177,19 @@ def logged_filter(event: Event, tree: Tree, arms: ArmIndex, find_set: FindSet) -
     >>> logged_filter(event, tree, arms, made.sets().get).listed.tolist()
     [0, 3]
     """
-    kind = {"": ALL, "+": ONLY, "-": EXCEPT, "?": ONLY}.get(event.eligible[:1])
-    listed = find_set(event.eligible) if event.eligible else NO_ARMS
-    if listed is None or kind is None:
+    found = named_filter(event.eligible, event.removals, tree, arms, find_set)
+    if found is None:
         raise ValueError(f"the set of arms of event {event.event_id!r} is not in the log any more")
-    return make_filter(tree, arms, kind, listed, event.removals)
+    return found
+
+
+def named_filter(name: str, removals: int, tree: Tree, arms: ArmIndex, find_set: FindSet) -> ArmFilter | None:
+    """The filter of a name, after so many removals; None if its arms are not known any more.
+
+    >>> tree, arms = Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), ArmIndex.of(["mint", "rose"])
+    >>> named_filter("+gone", 0, tree, arms, lambda name: None) is None
+    True
+    """
+    kind = {"": ALL, "+": ONLY, "-": EXCEPT, "?": ONLY}.get(name[:1])
+    listed = find_set(name) if name else NO_ARMS
+    return None if listed is None or kind is None else make_filter(tree, arms, kind, listed, removals)

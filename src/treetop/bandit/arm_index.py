@@ -73,19 +73,22 @@ class ArmIndex:
         return cls().add(ids)
 
     @classmethod
-    def read(cls, lines: bytes) -> ArmIndex:
-        """Reads the lines of catalogue.jsonl, which `line_added` and `line_changed` write."""
+    def read(cls, lines: bytes, before: ArmIndex | None = None) -> ArmIndex:
+        """Reads lines of catalogue.jsonl, which `line_added` and `line_changed` write: all, or those after `before`."""
+        known = cls() if before is None else before
         ids: list[ArmId] = []
-        changes: list[int] = []
-        added: list[tuple[int, int]] = []
+        changes, added = list(known.changes), list(known.added)
         for line in lines.splitlines():
             entry = json.loads(line)
             if "epoch" in entry:
-                added.append((len(ids), entry["epoch"]))
+                added.append((len(known) + len(ids), entry["epoch"]))
             ids += entry.get("add", ())
             changes += entry.get("remove", ())
             changes += [~index for index in entry.get("return", ())]
-        return cls(tuple(ids), tuple(changes), tuple(added))
+        found = cls(known.ids + tuple(ids), tuple(changes), tuple(added))
+        if "index" in known.__dict__:
+            found.__dict__["index"] = known.index | dict(zip(ids, range(len(known), len(found)), strict=True))
+        return found
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -155,10 +158,14 @@ class ArmIndex:
         new = tuple(arm if isinstance(arm, str) else int(arm) for arm in arms if arm_text(arm))
         if len(self) + len(new) >= INT32_MAX:
             raise ValueError(f"{len(self) + len(new)} arms; at most {INT32_MAX - 1} are possible")
-        grown = replace(self, ids=self.ids + new)
+        index = dict(self.index)
         for i, arm in enumerate(new, len(self)):
-            if self.position(arm) is not None or grown.index[arm] != i or grown.index.get(_other_spelling(arm), i) != i:
-                raise ValueError(f"there is already an arm {arm!r} in the catalogue; an id is used once, for ever")
+            if arm in index or _other_spelling(arm) in index:
+                known = arm if arm in index else _other_spelling(arm)
+                raise ValueError(f"there is already an arm {known!r} in the catalogue; an id is used once, for ever")
+            index[arm] = i
+        grown = replace(self, ids=self.ids + new)
+        grown.__dict__["index"] = index
         return grown
 
     def remove(self, arms: Iterable[ArmId]) -> ArmIndex:

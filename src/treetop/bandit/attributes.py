@@ -16,14 +16,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from treetop.arrays import Ints
+from treetop.arrays import Ints, Rows
 from treetop.tree.categories import Categories, category_path, category_text
 
 FLAG, NUMBER, TEXT, CATEGORY = "flag", "number", "text", "category"
 KINDS = (FLAG, NUMBER, TEXT, CATEGORY)
 CATEGORY_NAME = "category"  # the attribute that holds categories
 SETS = "sets"  # in a request, the named sets; no attribute is called so
-Attributes: TypeAlias = Mapping[str, Sequence[Any] | NDArray[Any]]  # a list of values for each name
+Values: TypeAlias = Sequence[Any] | NDArray[Any] | Mapping[int, Any]  # one for each arm, or by places in their list
+Attributes: TypeAlias = Mapping[str, Values]
 LONGEST_WORD = 1024  # characters of a value, and of a name
 
 
@@ -185,7 +186,9 @@ def _text(value: Any, kind: str, at: int) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class AttributeTable:
-    """All attributes and named sets of the arms at one moment; `size` bytes of attributes.bin say so.
+    """All attributes and named sets of the arms at one moment; `size` bytes of attributes.bin say so, `crc` is theirs.
+
+    `vectors` says where in the file those of arms stand that were added (first byte, last byte).
 
     >>> lines = record_of("price", np.array([0, 1], np.int32), Column.of([9.5, 20])) + set_record("sale", [1])
     >>> table = AttributeTable().with_records(lines)
@@ -196,6 +199,8 @@ class AttributeTable:
     columns: Mapping[str, Column] = field(default_factory=dict)
     sets: Mapping[str, Column] = field(default_factory=dict)
     size: int = 0
+    crc: int = 0
+    vectors: tuple[tuple[int, int], ...] = ()
 
     def __repr__(self) -> str:
         named = ", ".join(f"{name}: {column.kind}" for name, column in self.columns.items()) or "no attributes"
@@ -227,7 +232,7 @@ class AttributeTable:
 
     def with_records(self, records: bytes) -> AttributeTable:
         """With the changes of more records. Raises ValueError for what is damaged."""
-        columns, sets, at = dict(self.columns), dict(self.sets), 0
+        columns, sets, vectors, at = dict(self.columns), dict(self.sets), list(self.vectors), 0
         while at < len(records):
             end = records.find(b"\n", at) + 1
             head: dict[str, Any] = json.loads(records[at:end])
@@ -235,7 +240,9 @@ class AttributeTable:
             if len(payload) != head["bytes"] or zlib.crc32(payload) != head["crc"]:
                 raise ValueError(f"the record at byte {self.size + at} is damaged")
             arms = np.frombuffer(payload, np.int32, head["arms"])
-            if "set" in head:
+            if "vectors" in head:
+                vectors.append((self.size + at, self.size + end + len(payload)))
+            elif "set" in head:
                 sets.pop(head["set"], None)
                 if not head.get("gone"):
                     sets[head["set"]] = _member_column(arms)
@@ -246,7 +253,8 @@ class AttributeTable:
                 old = columns.get(head["column"], Column(head["kind"], values[:0]))
                 columns[head["column"]] = old.changed(arms, new)
             at = end + len(payload)
-        return AttributeTable(columns, sets, self.size + len(records))
+        crc = zlib.crc32(records, self.crc)
+        return AttributeTable(columns, sets, self.size + len(records), crc, tuple(vectors))
 
 
 def _member_column(arms: Ints) -> Column:
@@ -278,6 +286,36 @@ def set_record(name: str, arms: Sequence[int] | Ints | None) -> bytes:
     return _record({"set": name} | ({"gone": True} if arms is None else {}), len(listed), listed.tobytes())
 
 
+def vectors_record(arms: Ints, rows: Rows) -> bytes:
+    """The record for the vectors that arms were added with.
+
+    >>> from treetop.arrays import as_rows
+    >>> arms, rows = read_vectors(vectors_record(np.array([7], np.int32), as_rows([[0.0, 2.5]])))
+    >>> arms, rows.csr().toarray()
+    (array([7], dtype=int32), array([[0. , 2.5]], dtype=float32))
+    """
+    lengths = np.diff(rows.start).astype(np.int32)
+    payload = b"".join(part.tobytes() for part in (arms.astype(np.int32), lengths, rows.index, rows.value))
+    return _record({"vectors": rows.columns}, len(arms), payload)
+
+
+def read_vectors(record: bytes) -> tuple[Ints, Rows]:
+    """The arms and vectors of a record of `vectors_record`.
+
+    >>> from treetop.arrays import as_rows
+    >>> read_vectors(vectors_record(np.array([7], np.int32), as_rows([[0.0, 2.5]])))[0]
+    array([7], dtype=int32)
+    """
+    line, _, payload = record.partition(b"\n")
+    head = json.loads(line)
+    arms = np.frombuffer(payload, np.int32, head["arms"])
+    lengths = np.frombuffer(payload, np.int32, len(arms), offset=4 * len(arms))
+    start = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+    total, at = int(start[-1]), 8 * len(arms)
+    index = np.frombuffer(payload, np.int32, total, offset=at)
+    return arms, Rows(start, index, np.frombuffer(payload, np.float32, total, offset=at + 4 * total), head["vectors"])
+
+
 def _record(head: dict[str, Any], arms: int, payload: bytes) -> bytes:
     head |= {"arms": arms, "bytes": len(payload), "crc": zlib.crc32(payload)}
     return json.dumps(head).encode() + b"\n" + payload
@@ -287,6 +325,8 @@ def attribute_records(
     arms: Ints, categories: Sequence[Any] | None, attributes: Attributes | None, table: AttributeTable
 ) -> bytes:
     """The records of attributes.bin for values of arms. Raises ValueError for values that do not fit the table.
+
+    Of an attribute with values by place, the other arms get none.
 
     >>> table = AttributeTable({"price": Column.of([9.5])})
     >>> attribute_records(np.zeros(1, np.int32), None, {"price": ["cheap"]}, table)
@@ -300,7 +340,10 @@ def attribute_records(
         given[CATEGORY_NAME] = categories
     records = b""
     for name, values in given.items():
-        if len(values) != len(arms):
+        which = arms
+        if isinstance(values, Mapping):
+            which, values = arms[list(values)], list(values.values())
+        if len(values) != len(which):
             raise ValueError(f"attribute {name!r} has {len(values)} values for {len(arms)} arms")
         kind = CATEGORY if name == CATEGORY_NAME else None
         if name in table.columns:
@@ -309,7 +352,7 @@ def attribute_records(
             column = Column.of(values, kind)
         except (ValueError, TypeError) as error:
             raise ValueError(f"attribute {name!r}: {error}") from None
-        records += record_of(name, arms, column)
+        records += record_of(name, which, column)
     return records
 
 

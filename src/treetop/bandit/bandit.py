@@ -10,32 +10,37 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
-import numpy as np
-
-from treetop.arrays import Matrix, Rows, check_float
+from treetop.arrays import Ints, Matrix, Rows, check_float
 from treetop.bandit.arm_changes import ArmChanges
 from treetop.bandit.arm_filter import FindSet, LoggedSets
 from treetop.bandit.arm_index import ArmId, ArmIndex
 from treetop.bandit.attributes import AttributeTable
+from treetop.bandit.caps import NO_ARMS, capped_arms
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import CONFIG, Config, read_config
 from treetop.bandit.creation import create_folder
-from treetop.bandit.folder import LOG, BanditFolder
+from treetop.bandit.experiment_changes import ExperimentChanges
+from treetop.bandit.folder import LOG, BanditFolder, model_name
 from treetop.bandit.model_changes import ModelChanges
 from treetop.bandit.outliers import OutlierLimits
 from treetop.bandit.ownership import claim_log, claim_log_if_there
+from treetop.bandit.replica import check_log, shared_folder
 from treetop.bandit.results import ServedDecision, check_stored
-from treetop.bandit.snapshot import Snapshot, replayed_decision
+from treetop.bandit.snapshot import Snapshot, logged_variant, replayed_decision
 from treetop.bandit.state import FolderState
-from treetop.bandit.vocabulary import Vocabulary
+from treetop.bandit.unknown_features import UnknownFeatures
+from treetop.bandit.variants import with_variants
+from treetop.bandit.vocabulary import Parts, Vocabulary
 from treetop.bandit.where import Where
-from treetop.errors import EventConflict, UnknownEvent
+from treetop.errors import EventConflict, LogError, UnknownEvent
 from treetop.log.base import Log
-from treetop.log.keys import as_keys
+from treetop.log.keys import Keys, as_keys
 from treetop.log.open import open_log
 from treetop.log.records import Event, Reward, StoredEvent
 from treetop.model.model import Model
@@ -46,10 +51,11 @@ from treetop.records import Decision, Explanation
 TABLES_KEPT = 8  # attributes of past moments, for logged decisions
 
 
-class Bandit(ArmChanges, ModelChanges):
+class Bandit(ArmChanges, ModelChanges, ExperimentChanges):
     """Decides, stores rewards and refits, in a folder that outlives the process. All methods are thread-safe.
 
     >>> import tempfile
+    >>> import numpy as np
     >>> X = Y = np.eye(4, dtype=np.float32)  # contexts, and which tea was right for each
     >>> folder = tempfile.TemporaryDirectory()
     >>> bandit = Bandit.create(f"{folder.name}/tea", ["mint", "rose", "oolong", "sencha"], X, Y)
@@ -81,10 +87,11 @@ class Bandit(ArmChanges, ModelChanges):
         self._signature, self._state = folder.signature(), folder.state()
         name, model, trouble = folder.load_model(self._state)
         self._files = folder.model_signature(name)
-        self.vocabulary = Vocabulary(model.n_features, folder.feature_names(), config.features.strict_features)
+        self.vocabulary, self.unknown = self._vocabulary(model), UnknownFeatures()
         table = folder.attributes(self._state.attributes)
         self._looked, self._tables = self._signature, {table.size: table}
-        self.snapshot = self._snapshot(name, model, folder.arm_index(self._state), table, trouble)
+        found = self._snapshot(name, model, folder.arm_index(self._state), table, trouble)
+        self.snapshot = self._with_variants(found, self._state)
 
     @classmethod
     def create(
@@ -94,25 +101,30 @@ class Bandit(ArmChanges, ModelChanges):
         X: Matrix | None = None,
         Y: Matrix | None = None,
         *,
-        features: Iterable[str] | None = None,
+        features: Iterable[str] | Parts | None = None,
         model: Model | None = None,
         config: Config | None = None,
+        log: str | os.PathLike[str] | None = None,
     ) -> Bandit:
         """Creates a folder and opens it. The bandit starts from labels, from vectors or from a model.
 
         `catalogue` are the arms, or a plain list of their ids. Labels are contexts `X` (n, n_features) and `Y` (n,
         n_arms), sparse or dense; unless the settings say otherwise the first model and every refit learn them. Vectors
         are the catalogue's. `model` may come with the X and Y that its tree was built from. `features` are the names of
-        the columns. Raises FileExistsError if the folder is there and not empty.
+        the columns, or the parts of a context: {"vector": 64, "device": ["mobile", "desktop"], "age": None} for a
+        vector of 64 numbers, two texts and a number. `log` is as for `open`. Raises FileExistsError if the folder is
+        there and not empty.
 
         >>> import tempfile
+        >>> import numpy as np
         >>> arms = Catalogue(["mint", "rose", "oolong"], vectors=np.eye(3))
         >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", arms) as tea:
         ...     len(tea.decide(np.ones(3), k=2).arms)
         2
         """
+        check_log(Path(folder), config or Config(), os.fspath(Path(folder) / LOG if log is None else log))
         create_folder(Path(folder), Catalogue.of(catalogue), X, Y, features, model, config)
-        return cls.open(folder)
+        return cls.open(folder, log)
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], log: str | os.PathLike[str] | None = None) -> Bandit:
@@ -122,6 +134,7 @@ class Bandit(ArmChanges, ModelChanges):
         log belongs to the first bandit that it is opened for; for any other it raises ForeignLog.
 
         >>> import tempfile
+        >>> import numpy as np
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     Bandit.create(f"{folder}/tea", Catalogue(vectors=np.eye(4))).close()
         ...     with Bandit.open(f"{folder}/tea") as tea:
@@ -134,6 +147,7 @@ class Bandit(ArmChanges, ModelChanges):
         found.clear_leftovers()
         opened = open_log(found.path / LOG if log is None else os.fspath(log))
         try:
+            found = shared_folder(found, config, opened)
             claim_log(found, opened)
             return cls(found, config, opened)
         except BaseException:
@@ -148,6 +162,9 @@ class Bandit(ArmChanges, ModelChanges):
 
     def close(self) -> None:
         """Commits what was submitted and closes the log. The folder can be opened again."""
+        if len(self.unknown):
+            with suppress(LogError):
+                self.unknown.store(self.log)
         self.log.close()
 
     def __repr__(self) -> str:
@@ -157,6 +174,7 @@ class Bandit(ArmChanges, ModelChanges):
         """Whether `refresh` has something to do; costs a few system calls.
 
         >>> import tempfile
+        >>> import numpy as np
         >>> with tempfile.TemporaryDirectory() as place:
         ...     here = Bandit.create(f"{place}/tea", Catalogue(vectors=np.eye(4)))
         ...     with here, Bandit.open(f"{place}/tea") as there:
@@ -171,8 +189,9 @@ class Bandit(ArmChanges, ModelChanges):
         but reading what was cut off from one ends the process."""
         return self.folder.model_signature(self.snapshot.name) not in ((), self._files)
 
-    def refresh(self) -> bool:
-        """Loads what another process made current; returns whether anything changed. Decisions go on meanwhile."""
+    def refresh(self, made: Model | None = None) -> bool:
+        """Loads what another process made current; returns whether anything changed. Decisions go on meanwhile. `made`
+        is a model that was just read, which is not read again if it is the current one."""
         with self._loading:
             signature, damaged = self.folder.signature(), self._damaged()
             if signature == self._signature and not self.snapshot.trouble and not damaged:
@@ -180,28 +199,58 @@ class Bandit(ArmChanges, ModelChanges):
             state, old = self.folder.state(), self.snapshot
             if state.catalogue != self._state.catalogue:
                 claim_log_if_there(self.folder, self.log)
-            new = self._load(state, damaged)
+            if state.settings != self._state.settings:
+                self.config = replace(self.config, policy=read_config(self.folder.path / CONFIG).policy)
+            new = self._with_variants(self._load(state, damaged, made), state)
             self.snapshot = new  # one assignment: a decision uses the old one or the new one
             self._signature, self._state, self._files = signature, state, self.folder.model_signature(new.name)
             self._looked = signature
             return new.name != old.name or new.arms is not old.arms
 
-    def _load(self, state: FolderState, damaged: bool) -> Snapshot:
+    def _known_arms(self) -> tuple[int, ArmIndex]:
+        """How many bytes of catalogue.jsonl are known here, and the arms that they say."""
+        with self._loading:
+            return self._state.catalogue, self.snapshot.arms
+
+    def _load(self, state: FolderState, damaged: bool, made: Model | None) -> Snapshot:
         """The snapshot of a state; reads only the parts that have changed."""
         old = self.snapshot
-        arms = old.arms if state.catalogue == self._state.catalogue else self.folder.arm_index(state)
+        arms, size = old.arms, self._state.catalogue
+        if state.catalogue != size:
+            arms = self.folder.arm_index(state, (size, arms))
         table = self.folder.attributes(state.attributes, old.attributes)
-        if old.name == state.model and not old.trouble and not damaged:
+        if old.name == state.model and not old.trouble and not damaged and old.policy_config == self.config.policy:
             same = old.with_attributes(table)
             return same if arms is old.arms else replace(same, arms=arms).prepare()
-        name, model, trouble = self.folder.load_model(state)
+        if made is not None and state.model == model_name(made.epoch):
+            name, model, trouble = state.model, made, ""
+        else:
+            name, model, trouble = self.folder.load_model(state)
         if trouble and name == old.name and not damaged:
             model = old.model
+        if self.vocabulary.room:
+            self.vocabulary = self._vocabulary(model)  # features may have joined it
         return self._snapshot(name, model, arms, table, trouble)
 
     def _snapshot(self, name: str, model: Model, arms: ArmIndex, table: AttributeTable, trouble: str) -> Snapshot:
         limits = OutlierLimits.of(model, self.config.features, self.vocabulary)
         return Snapshot(name, model, arms, self.config.policy, trouble, limits, attributes=table).prepare()
+
+    def _with_variants(self, snapshot: Snapshot, state: FolderState) -> Snapshot:
+        """With what the variants of the experiment that runs decide with."""
+        before = self.__dict__.get("snapshot")
+        known = {} if before is None else {v.name: v.model for v in before.variants.values()}
+
+        def older(name: str) -> Snapshot:
+            model = known.get(name) or Model.load(self.folder.model_path(name))
+            return self._snapshot(name, model, snapshot.arms, snapshot.attributes, "")
+
+        return with_variants(snapshot, state.experiment, older)
+
+    def _vocabulary(self, model: Model) -> Vocabulary:
+        features, names = self.config.features, self.folder.feature_names()
+        vector = model.measure.place if model.measure else None
+        return Vocabulary(model.n_features, names, features.strict_features, features.grow_features, vector)
 
     def attributes_stale(self) -> bool:
         """Whether another process may have changed attributes; costs a system call.
@@ -248,10 +297,11 @@ class Bandit(ArmChanges, ModelChanges):
             return found
         return tables[size]
 
-    def row(self, x: Mapping[str, float] | Matrix) -> Rows:
-        """The row of a context, which is given by feature names or as numbers.
+    def row(self, x: Mapping[str, Any] | Matrix) -> Rows:
+        """The row of a context, which is given by the names of its parts or as numbers.
 
         >>> import tempfile
+        >>> import numpy as np
         >>> arms = Catalogue(vectors=np.eye(2))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with Bandit.create(f"{folder}/tea", arms, features=["fresh", "floral"]) as tea:
@@ -259,13 +309,16 @@ class Bandit(ArmChanges, ModelChanges):
         [[0.0, 2.0]]
         """
         if isinstance(x, Mapping):
-            values = {name: check_float(f"feature {name!r}", v, -np.inf) for name, v in x.items()}
-            return self.vocabulary.named(values)[0]
-        return one_row(x, self.vocabulary.columns)
+            row, unknown = self.vocabulary.named(x)
+            if unknown and self.vocabulary.room:
+                self.unknown.note(self.vocabulary.unknown(x))
+            return row
+        row = one_row(x, self.vocabulary.given)
+        return row if not self.vocabulary.reserved else replace(row, columns=self.vocabulary.columns)
 
     def decide(
         self,
-        x: Mapping[str, float] | Matrix,
+        x: Mapping[str, Any] | Matrix,
         event_id: str | int | None = None,
         k: int | None = None,
         explore: int | None = None,
@@ -276,32 +329,50 @@ class Bandit(ArmChanges, ModelChanges):
     ) -> ServedDecision:
         """Decides and logs; the decision is durable when this returns.
 
-        `x` is a context by feature names or as numbers. `k` and `explore` override the settings; `eligible` and
-        `exclude` are lists of arm ids, `where` conditions on attributes such as {"in_stock": True, "price": {"<=": 20},
-        "brand": ["a", "b"], "sets": "summer-sale"}; `keys` such as {"visitor": 123} find the event if it has to be
-        erased. The same event id with the same request returns the logged decision again, with another it raises
-        EventConflict. Raises NoEligibleArm if no arm is left, FeatureOutlier if the settings refuse values far outside
-        of what was seen.
+        `x` is a context by name, such as {"vector": [0.1, 0.7], "device": "mobile", "age": 35}, or as numbers. `k` and
+        `explore` override the settings; `eligible` and `exclude` are lists of arm ids, `where` conditions on attributes
+        such as {"in_stock": True, "price": {"<=": 20}, "brand": ["a", "b"], "sets": "summer-sale"}; `keys` such as
+        {"visitor": 123} find the event if it has to be erased, and say whom `[caps]` of the settings limit. The same
+        event id with the same request returns the logged decision again, with another it raises EventConflict. Raises
+        NoEligibleArm if no arm is left, FeatureOutlier if the settings refuse values far outside of what was seen.
         """
         if where and self.attributes_stale():
             self.look_up_attributes()
-        snapshot = self.snapshot
+        name, asked = None if event_id is None else event_name(event_id), as_keys(keys)
+        capped = self.capped_arms(asked, name)
+        snapshot, arm_filter = self.snapshot.for_visit(name, asked, eligible, exclude, where, capped)
         row = snapshot.bounded(self.row(x))
-        name = None if event_id is None else event_name(event_id)
-        arm_filter = snapshot.arm_filter(eligible, exclude, where)
-        event = snapshot.decide(row, name, k, explore, arm_filter, as_keys(keys))
+        event = snapshot.decide(row, name, k, explore, arm_filter, asked)
         answer = self.log.append([event], arm_filter.sets())[0]
         if isinstance(answer, EventConflict):
             raise answer
         return self.served(answer)
 
+    def capped_arms(self, keys: Keys, event_id: str | None, also: Ints = NO_ARMS) -> Ints:
+        """The arms that the visitor of a request has seen as often as the settings allow (`caps.py`).
+
+        >>> import tempfile
+        >>> from treetop.bandit.caps import CapConfig
+        >>> config = Config(caps=CapConfig(impressions=1))
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     with Bandit.create(f"{place}/tea", ["mint", "rose"], config=config) as tea:
+        ...         first, second = (tea.decide({}, k=1, keys={"visitor": 7}).arms[0] for _ in range(2))
+        ...         sorted([first, second]), tea.capped_arms((("visitor", "7"),), None)
+        (['mint', 'rose'], array([0, 1], dtype=int32))
+        """
+        visitor = self.config.caps.visitor(keys)
+        if visitor is None:
+            return NO_ARMS
+        return capped_arms(self.log, self.config.caps, visitor, time.time(), event_id or "", also)
+
     def served(self, decision: Decision) -> ServedDecision:
         """A decision, such as one in the log, in the user's ids."""
-        return ServedDecision.of(decision, self.snapshot.arms)
+        found = logged_variant(decision.policy) if isinstance(decision, Event) else None
+        return ServedDecision.of(decision, self.snapshot.arms, None if found is None else found[1])
 
     def explain(
         self,
-        x: Mapping[str, float] | Matrix,
+        x: Mapping[str, Any] | Matrix,
         eligible: Iterable[ArmId] | None = None,
         exclude: Iterable[ArmId] | None = None,
         where: Where | None = None,
@@ -309,6 +380,7 @@ class Bandit(ArmChanges, ModelChanges):
         """Every effective arm of a context, in dense indices: arm i has the id `bandit.snapshot.arms.ids[i]`.
 
         >>> import tempfile
+        >>> import numpy as np
         >>> arms = Catalogue(vectors=np.eye(4))
         >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", arms) as tea:
         ...     round(float(tea.explain(np.ones(4)).probability.sum()), 9)
@@ -323,7 +395,8 @@ class Bandit(ArmChanges, ModelChanges):
         """Stores rewards for arms of an event: all of them or none. Sending the same again changes nothing.
 
         They lie in [0, 1], or in [low, high] of the settings. Raises UnknownEvent, UnknownArm, ArmNotShown, or
-        RewardConflict if another reward is stored.
+        RewardConflict if another reward is stored and the settings do not say `corrections = true`; then it replaces
+        that one, and the log keeps both. A value that was told before changes nothing.
         """
         name = event_name(event_id)
         records = self.reward_records(name, rewards)
@@ -333,6 +406,7 @@ class Bandit(ArmChanges, ModelChanges):
         """Rewards as the log takes them, checked, with the time of now.
 
         >>> import tempfile
+        >>> import numpy as np
         >>> arms = Catalogue(["mint", "rose"], vectors=np.eye(2))
         >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", arms) as tea:
         ...     [(record.arm, record.value) for record in tea.reward_records("visit-1", {"rose": 1})]
@@ -347,7 +421,8 @@ class Bandit(ArmChanges, ModelChanges):
         if len(set(arms)) < len(arms):
             twice = next(arm for i, arm in enumerate(arms) if arm in arms[:i])
             raise ValueError(f"arm {self.snapshot.arms.ids[twice]!r} is in it twice")
-        return [Reward(event_id, arm, value, now) for arm, value in zip(arms, values, strict=True)]
+        corrects = self.config.rewards.corrections
+        return [Reward(event_id, arm, value, now, corrects) for arm, value in zip(arms, values, strict=True)]
 
     def event(self, event_id: str | int) -> StoredEvent:
         """An event as it is in the log, with its rewards so far. Raises UnknownEvent."""

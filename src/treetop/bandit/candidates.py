@@ -9,7 +9,7 @@ from typing import Any
 from treetop.bandit.config import PolicyConfig
 from treetop.policy.policy import MAX_SLOTS
 
-SETTINGS = ("k", "explore", "beam", "beta", "strategy")
+SETTINGS = ("k", "explore", "beam", "beta", "strategy", "diversity")
 
 
 @dataclass(frozen=True)

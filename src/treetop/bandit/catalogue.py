@@ -21,9 +21,11 @@ class Catalogue:
 
     `ids` are text or whole numbers, each used once; without them the arms are called 0, 1, 2, ... `vectors` (n_arms,
     n_features) lie in the space of the contexts: the tree groups arms with similar ones. `metric` is how the owner
-    compares a context with an item: "cosine", "inner_product" or "euclidean"; scores start there. `categories` are
-    paths such as "dept 3 > cat 7" or ["dept 3", "cat 7"], None for an arm without: the tree follows them. `attributes`
-    has a list of values for each name, which requests may ask for: true or false, numbers, or text, None for no value.
+    compares a context with an item: "cosine", "inner_product" or "euclidean"; scores start there. With
+    `same_space=False` contexts have vectors of another space than items: how one leads to the other is learned from
+    rewards. `categories` are paths such as "dept 3 > cat 7" or ["dept 3", "cat 7"], None for an arm without: the tree
+    follows them. `attributes` has a list of values for each name, which requests may ask for: true or false, numbers,
+    or text, None for no value.
 
     >>> import numpy as np
     >>> Catalogue(["mint", "rose"], vectors=np.eye(2))
@@ -40,9 +42,12 @@ class Catalogue:
     categories: Sequence[str | Sequence[str] | None] | None = None
     attributes: Attributes | None = None
     metric: str = "cosine"
+    same_space: bool = True
 
     def __post_init__(self) -> None:
         check_metric(self.metric)
+        if not isinstance(self.same_space, bool):
+            raise TypeError(f"same_space must be True or False, not {self.same_space!r}")
         if self.ids is not None:
             object.__setattr__(self, "ids", ArmIndex.of(self.ids).ids)
         if self.vectors is not None:

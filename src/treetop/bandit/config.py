@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -10,6 +10,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from treetop.arrays import check_float, check_int
+from treetop.bandit.caps import CapConfig
+from treetop.bandit.experiment_config import ExperimentConfig, experiments_text, parse_experiments
+from treetop.bandit.refit_config import YEAR
+from treetop.bandit.refit_config import RefitConfig as RefitConfig
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.learners import DEFAULT_STRATEGY, make_learner
 from treetop.learning.refit import Learner
@@ -23,7 +27,6 @@ else:
     import tomli as tomllib
 
 CONFIG = "config.toml"
-YEAR = 366 * 86400.0  # seconds
 OUTLIERS = ("clip", "refuse", "accept")
 T = TypeVar("T")
 
@@ -32,7 +35,7 @@ T = TypeVar("T")
 class PolicyConfig:
     """How decisions are made. A request may override `k` and `explore`; the rest is the operator's choice.
 
-    `beta` replaces the beam by adaptive search; `parameters` are those of the strategy.
+    `beta` replaces the beam; `parameters` are the strategy's; `diversity`: what covering a category more is worth.
 
     >>> PolicyConfig(k=3, explore=1, strategy="igw", parameters={"C": 0.5}).make_policy().strategy.C
     0.5
@@ -44,6 +47,7 @@ class PolicyConfig:
     beta: float | None = None
     strategy: str = DEFAULT_STRATEGY["treetop"]
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    diversity: float = 0.0
 
     def __post_init__(self) -> None:
         self.make_policy(self.k, self.explore)
@@ -56,7 +60,8 @@ class PolicyConfig:
         """
         slots = self.k if k is None else k
         explored = min(self.explore, slots) if explore is None else explore
-        return Policy(slots, explored, self.beam, make_strategy(self.strategy, self.parameters), self.beta)
+        strategy = make_strategy(self.strategy, self.parameters)
+        return Policy(slots, explored, self.beam, strategy, self.beta, diversity=self.diversity)
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,9 @@ class FeatureConfig:
     """`strict_features`: whether an unknown feature name is refused, or counted and ignored.
 
     `outliers`: what is done with a value beyond `outlier_factor` times what its feature has shown: `clip` takes the
-    limit instead, `refuse` refuses the request, `accept` takes the value as it is.
+    limit instead, `refuse` refuses the request, `accept` takes the value as it is. `grow_features`: so many names that
+    the vocabulary has never seen may join it, those asked for most at each refit; columns are kept for them when the
+    folder is made, so that it cannot be changed later.
 
     >>> Config(features=FeatureConfig(strict_features=True)).features.strict_features
     True
@@ -92,8 +99,12 @@ class FeatureConfig:
     strict_features: bool = False
     outliers: str = "clip"
     outlier_factor: float = 10.0
+    grow_features: int = 0
 
     def __post_init__(self) -> None:
+        check_int("grow_features", self.grow_features, 0, 10_000_000)
+        if self.grow_features and self.strict_features is True:
+            raise ValueError("strict_features refuses unknown names, so that none could join: grow_features must be 0")
         if not isinstance(self.strict_features, bool):
             raise TypeError(f"strict_features must be true or false, not {self.strict_features!r}")
         if self.outliers not in OUTLIERS:
@@ -124,64 +135,36 @@ class LearnerConfig:
         """Whether the learner takes label samples at all, and the settings ask for them."""
         return self.label_samples and self.name == "treetop"
 
-    def make_learner(self, samples: LabelSamples | None = None) -> Learner:
-        """The learner; `samples` are the label samples that it learns beside the feedback.
+    def make_learner(self, samples: LabelSamples | None = None, vectors: tuple[tuple[int, int], ...] = ()) -> Learner:
+        """The learner; `samples` are the label samples that it learns beside the feedback, `vectors` where contexts
+        have theirs.
 
         >>> type(LearnerConfig("paper").make_learner()).__name__
         'Linear'
         """
-        return make_learner(self.name, loss=self.loss, cost=self.cost or None, label_samples=samples)
+        cost = self.cost or None
+        return make_learner(self.name, loss=self.loss, cost=cost, label_samples=samples, vectors=vectors)
 
 
 @dataclass(frozen=True)
-class RefitConfig:
-    """When to refit: after `first` rounds with an observed reward, then at every `factor` times as many; also `every`
-    so many seconds, if there are new rewards (0: never by the clock).
+class ReplicaConfig:
+    """`store` is where the replicas of a bandit share models: a folder that all hosts see, or object storage such as
+    `s3://bucket/shop`. Without it the folder is the only one of its bandit. One replica does the refits; after `lease`
+    seconds without a sign of it another takes over.
 
-    A failed refit is tried again after `retry` seconds, then after twice as many each time, up to `retry_most`. `keep`
-    is the number of fitted models kept on disk.
+    >>> Config(replicas=ReplicaConfig("/mnt/shop")).replicas.store
+    '/mnt/shop'
     """
 
-    first: int = 1024
-    factor: float = 1.2
-    every: float = 0.0
-    retry: float = 10.0
-    retry_most: float = 3600.0
-    keep: int = 5
+    store: str = ""
+    lease: float = 10.0
 
     def __post_init__(self) -> None:
-        check_int("first", self.first, 1, 2**62)
-        check_float("factor", self.factor, 1.01, 1e6)
-        check_float("every", self.every, 0, YEAR)
-        check_float("retry", self.retry, 0.01, YEAR)
-        check_float("retry_most", self.retry_most, self.retry, YEAR)
-        check_int("keep", self.keep, 2, 10_000)
-
-    def due(self, then: int, now: int) -> bool:
-        """Whether a refit is due, if there were `then` observed rounds at the last refit or rollback and `now` with
-        all new ones: those that retention deleted since count, so that a log that stays as large is still learned from.
-
-        >>> schedule = RefitConfig(first=100)
-        >>> schedule.due(0, 99), schedule.due(100, 119), schedule.due(100, 120)
-        (False, False, True)
-        """
-        return now >= self.next_at(then)
-
-    def next_at(self, then: int) -> int:
-        """The `now` at which the next refit is due: `factor` times as many rounds as there were, and `first` at least.
-
-        >>> RefitConfig(first=100, factor=2).next_at(0), RefitConfig(first=100, factor=2).next_at(250)
-        (100, 500)
-        """
-        return max(self.first, math.ceil(then * self.factor), then + 1)
-
-    def pause(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row.
-
-        >>> RefitConfig(retry=10).pause(1), RefitConfig(retry=10).pause(3)
-        (10.0, 40.0)
-        """
-        return min(self.retry_most, self.retry * 2.0 ** min(60, max(0, failures - 1)))
+        if not isinstance(self.store, str):
+            raise TypeError(f"store must be a path or URL, not {self.store!r}")
+        check_float("lease", self.lease, 0.5, 3600)
+        if self.store and "://" not in self.store and not Path(self.store).is_absolute():
+            raise ValueError(f"store is {self.store!r}; it must be an absolute path or a URL, the same on all hosts")
 
 
 @dataclass(frozen=True)
@@ -191,9 +174,12 @@ class RewardConfig:
 
     Rewards lie in [`low`, `high`], such as a revenue; others are refused. The log keeps them as they are, learning and
     evaluation scale them to [0, 1]. Decisions older than `keep_days` are deleted from the log (0: never).
+    `corrections`: whether another reward for the same slot replaces the first (a zero, then the click) or is refused.
+    `positions`: whether the slots of a decision are shown one after the other, so that later ones may be looked at less
+    often; learning then estimates how often, and corrects for it.
 
-    >>> RewardConfig(reward_wait=3600, default_reward=0.0)  # no click within an hour is a reward of 0
-    RewardConfig(reward_wait=3600, default_reward=0.0, keep_days=0.0, low=0.0, high=1.0)
+    >>> RewardConfig(reward_wait=3600, default_reward=0.0).default_reward  # no click within an hour is a reward of 0
+    0.0
     """
 
     reward_wait: float = 0.0
@@ -201,8 +187,13 @@ class RewardConfig:
     keep_days: float = 0.0
     low: float = 0.0
     high: float = 1.0
+    corrections: bool = False
+    positions: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("corrections", "positions"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be true or false, not {getattr(self, name)!r}")
         check_float("reward_wait", self.reward_wait, 0, YEAR)
         check_float("keep_days", self.keep_days, 0, 1e6)
         check_float("low", self.low, -LARGEST_REWARD, LARGEST_REWARD)
@@ -220,6 +211,15 @@ class RewardConfig:
         (-5.0, 20.0)
         """
         return float(self.low), float(self.high)
+
+    @property
+    def nothing(self) -> float:
+        """What a slot brings that brings nothing, as [low, high] is scaled to [0, 1].
+
+        >>> RewardConfig(low=-5, high=20).nothing, RewardConfig(low=1, high=2).nothing
+        (0.2, 0.0)
+        """
+        return (min(max(0.0, self.low), self.high) - self.low) / (self.high - self.low)
 
 
 @dataclass(frozen=True)
@@ -276,6 +276,21 @@ class LimitConfig:
 
 
 @dataclass(frozen=True)
+class PersonalizerConfig:
+    """`enabled`: whether the service also answers as Azure Personalizer does; then callers may add arms by using them.
+
+    >>> PersonalizerConfig().enabled
+    False
+    """
+
+    enabled: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.enabled, bool):
+            raise TypeError(f"enabled must be true or false, not {self.enabled!r}")
+
+
+@dataclass(frozen=True)
 class Config:
     """All settings of a bandit, one group for each table of config.toml.
 
@@ -290,11 +305,19 @@ class Config:
     refit: RefitConfig = field(default_factory=RefitConfig)
     rewards: RewardConfig = field(default_factory=RewardConfig)
     segments: SegmentConfig = field(default_factory=SegmentConfig)
+    caps: CapConfig = field(default_factory=CapConfig)
     limits: LimitConfig = field(default_factory=LimitConfig)
+    replicas: ReplicaConfig = field(default_factory=ReplicaConfig)
+    personalizer: PersonalizerConfig = field(default_factory=PersonalizerConfig)
+    experiments: Mapping[str, ExperimentConfig] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.limits.k < self.policy.k:
             raise ValueError(f"limits.k is {self.limits.k}, below policy.k, {self.policy.k}")
+        if self.replicas.store and (more := self.features.grow_features):
+            raise ValueError(
+                f"grow_features is {more}; replicas share no vocabulary that grows: it must be 0 with a store"
+            )
 
     @classmethod
     def of(cls, learner: str) -> Config:
@@ -319,7 +342,10 @@ TABLES: dict[str, type[Any]] = {
     "refit": RefitConfig,
     "rewards": RewardConfig,
     "segments": SegmentConfig,
+    "caps": CapConfig,
     "limits": LimitConfig,
+    "replicas": ReplicaConfig,
+    "personalizer": PersonalizerConfig,
 }
 
 
@@ -345,9 +371,11 @@ def parse_config(text: str) -> Config:
     3
     """
     tables = tomllib.loads(text)
+    experiments = parse_experiments(tables.pop("experiments", {}))
     if wrong := next((name for name in tables if name not in TABLES), None):
-        raise ValueError(f"there is no table [{wrong}]; the tables are {', '.join(TABLES)}")
-    return Config(**{name: _parse_table(kind, tables.get(name, {}), name) for name, kind in TABLES.items()})
+        raise ValueError(f"there is no table [{wrong}]; the tables are {', '.join(TABLES)}, experiments")
+    parsed = {name: _parse_table(kind, tables.get(name, {}), name) for name, kind in TABLES.items()}
+    return Config(**parsed, experiments=experiments)
 
 
 def _parse_table(kind: type[T], table: object, name: str) -> T:
@@ -376,17 +404,41 @@ def config_text(config: Config) -> str:
         "tree": "arms in a leaf at most; branching and seed are only used when the tree is built",
         "features": 'strict_features refuses unknown names; outliers = "clip", "refuse" or "accept" absurd values',
         "learner": 'name = "treetop" shares strength between arms, "paper" does not; label_samples: learn labels',
-        "refit": "after `first` observed rounds, then at `factor` times as many; `every` seconds; `keep` models",
+        "refit": 'after `first` observed rounds, then at `factor` times as many; gate = "not-worse" judges it first',
         "rewards": "in [low, high]; default_reward = 0.0 counts a slot without one as 0 after `reward_wait` seconds",
         "segments": "rounds older than `wait_seconds` are sealed, `rounds` at a time; arms in a shard",
+        "caps": "a visitor, by the request's key, sees an arm at most `impressions` times in `window` seconds; 0: any",
         "limits": "the largest requests that are accepted",
+        "replicas": "store: where several hosts share the bandit; seconds until another does the refits",
+        "personalizer": "enabled = true answers as Azure Personalizer does too; unknown actions become arms",
     }
     for name in TABLES:
         table = getattr(config, name)
         values = ((f.name, getattr(table, f.name)) for f in fields(table))
         lines = [f"{key} = {_toml(value)}" for key, value in values if value is not None]
         out.append(f"[{name}]  # {about[name]}\n" + "\n".join(lines) + "\n")
-    return "\n".join(out)
+    return "\n".join([*out, *experiments_text(config.experiments)])
+
+
+def with_policy(text: str, policy: PolicyConfig) -> str:
+    """The text of config.toml with another [policy]; the rest stays as it was written.
+
+    >>> before = "# mine\\n[policy]\\nbeam = 10\\n[tree]\\nmax_leaf = 7"
+    >>> with_policy(before, PolicyConfig(k=2, explore=1)).splitlines()[:3]
+    ['# mine', '[policy]', 'k = 2']
+    """
+    lines = text.splitlines()
+    heads = [i for i, line in enumerate(lines) if re.match(r"\s*\[", line)]
+    first = next((i for i in heads if re.match(r"\s*\[\s*policy\s*\]", lines[i])), len(lines))
+    last = next((i for i in heads if i > first), len(lines))
+    while last > first + 1 and (not lines[last - 1].strip() or lines[last - 1].lstrip().startswith("#")):
+        last -= 1  # what stands before the next table belongs to it
+    values = ((f.name, getattr(policy, f.name)) for f in fields(policy))
+    table = [f"{key} = {_toml(value)}" for key, value in values if value is not None]
+    new = "\n".join([*lines[:first], *(lines[first : first + 1] or ["[policy]"]), *table, *lines[last:]]) + "\n"
+    if parse_config(new).policy != policy:
+        raise ValueError("[policy] of config.toml cannot be written: it must stand there as a table of its own")
+    return new
 
 
 def _toml(value: object) -> str:

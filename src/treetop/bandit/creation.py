@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,10 +28,11 @@ from treetop.bandit.folder import (
 )
 from treetop.bandit.growth import constant_rows
 from treetop.bandit.state import FolderState, ModelOrigin
-from treetop.bandit.vocabulary import Vocabulary
+from treetop.bandit.vocabulary import VECTOR, Parts, Vocabulary, part_names
 from treetop.files import locked, put, sync_folder
 from treetop.learning.label_samples import LabelSamples, save_label_samples
 from treetop.learning.refit import initial_fit
+from treetop.model.coverage import Coverage
 from treetop.model.feature_scale import feature_scale
 from treetop.model.model import Model
 from treetop.tree.categories import Categories
@@ -56,7 +58,7 @@ def create_folder(
     catalogue: Catalogue,
     X: Matrix | None = None,
     Y: Matrix | None = None,
-    features: Iterable[str] | None = None,
+    features: Iterable[str] | Parts | None = None,
     model: Model | None = None,
     config: Config | None = None,
 ) -> None:
@@ -69,30 +71,57 @@ def create_folder(
     ['catalogue.jsonl', 'config.toml', 'current', 'history.jsonl', 'models']
     """
     config = config or Config()
-    names = None if features is None else tuple(features)
-    first = _first_model(catalogue, X, Y, model, config, len(names or ()))
+    names, room = _names(features, catalogue), config.features.grow_features
+    if room:
+        if model is not None or (names is None and (X is not None or catalogue.vectors is not None)):
+            raise ValueError("grow_features needs names of the features that there are, and a model made here")
+        names, X = names or (), None if X is None else _widened(X, room)
+    first = _first_model(catalogue, X, Y, model, config, names)
     arms = catalogue.index(first.n_arms)
-    Vocabulary(first.n_features, names)
+    vectors = tuple(Vocabulary(first.n_features, names, reserved=room).vectors.values())
     # Of contexts that are compared with items by a measure nobody knows how large they are.
     if (shown := catalogue.vectors if X is None else X) is not None and first.measure is None:
         first = replace(first, feature_scale=feature_scale(as_rows(shown, first.n_features)))
+    if first.coverage is None:
+        first = replace(first, coverage=_coverage(catalogue, config))
     samples = _label_samples(first, X, Y, config)
     if samples is None and model is None and catalogue.vectors is None and config.learner.uses_label_samples:
         samples = _no_labels(first.n_features)  # with them, rounds teach routing, which is open everywhere
     elif samples is not None and first.n_seen == 0:
-        first = initial_fit(first, config.learner.make_learner(samples))
+        first = initial_fit(first, config.learner.make_learner(samples, vectors))
     config = replace(config, learner=replace(config.learner, label_samples=samples is not None))
     _write(folder, Contents(config, first, arms, names, samples, catalogue.records()))
 
 
+def _coverage(catalogue: Catalogue, config: Config) -> Coverage | None:
+    """What the arms cover: their categories, or directions of their vectors if the settings ask for diversity."""
+    if (paths := catalogue.paths) is not None:
+        return Coverage.of_categories([paths.paths[code] or None for code in paths.code.tolist()])
+    if not config.policy.diversity:
+        return None
+    if catalogue.vectors is None:
+        raise ValueError(f"diversity is {config.policy.diversity:g}; it needs a catalogue with categories or vectors")
+    return Coverage.of_vectors(catalogue.vectors)
+
+
+def _widened(X: Matrix, columns: int) -> Matrix:
+    """Contexts with so many more columns, which are empty."""
+    rows = as_rows(X)
+    return Rows(rows.start, rows.index, rows.value, rows.columns + columns).csr()
+
+
 def _first_model(
-    catalogue: Catalogue, X: Matrix | None, Y: Matrix | None, model: Model | None, config: Config, n_features: int
+    catalogue: Catalogue,
+    X: Matrix | None,
+    Y: Matrix | None,
+    model: Model | None,
+    config: Config,
+    names: tuple[str, ...] | None,
 ) -> Model:
     """The model given, or one built from what there is. A model comes with its tree, and perhaps with its labels.
 
     The tree follows categories, else vectors, else labels; routing is fitted to labels, else follows vectors, and
-    without either is open everywhere, for contexts of `n_features`. With vectors, `n_features` are those that have
-    names, 0 if none has: the first are the vector.
+    without either is open everywhere, for contexts with features of these names.
     """
     vectors, tree = catalogue.vectors, config.tree
     if (X is None) != (Y is None):
@@ -110,9 +139,10 @@ def _first_model(
     if catalogue.n_arms is None:
         raise ValueError("a bandit starts from X and Y, from a catalogue or from a model; there is none of them")
     if vectors is not None:
-        return _from_vectors(catalogue, config, n_features)
+        return _from_vectors(catalogue, config, names)
     built = _tree(catalogue, X, Y, config)
-    return Model.unlearned(built, constant_rows(built.n_nodes, 1.0, n_features + 1))
+    columns = len(names or ()) + config.features.grow_features
+    return Model.unlearned(built, constant_rows(built.n_nodes, 1.0, columns + 1))
 
 
 def _tree(catalogue: Catalogue, X: Matrix | None, Y: Matrix | None, config: Config) -> Tree:
@@ -128,7 +158,7 @@ def _tree(catalogue: Catalogue, X: Matrix | None, Y: Matrix | None, config: Conf
     return build(X, Y, *how)
 
 
-def _from_vectors(catalogue: Catalogue, config: Config, n_features: int) -> Model:
+def _from_vectors(catalogue: Catalogue, config: Config, names: tuple[str, ...] | None) -> Model:
     """For treetop's learner by the owner's measure, for the paper's with the geometry of Section 4."""
     vectors, tree = as_rows(catalogue.vectors), config.tree
     if config.learner.name == "paper":
@@ -139,7 +169,36 @@ def _from_vectors(catalogue: Catalogue, config: Config, n_features: int) -> Mode
     else:
         branching = None if tree.branching == TreeConfig().branching else tree.branching
         built = Tree.from_vectors(dense, tree.max_leaf, branching, tree.seed, metric=catalogue.metric)
-    return Model.from_vectors(built, dense, catalogue.metric, n_features=max(n_features, vectors.columns))
+    first, dims = vector_place(names, vectors.columns)
+    other = dims if dims != vectors.columns or not catalogue.same_space else 0
+    columns = max(len(names or ()), first + dims) + config.features.grow_features
+    return Model.from_vectors(built, dense, catalogue.metric, n_features=columns, first=first, context_dims=other)
+
+
+def _names(features: Iterable[str] | Parts | None, catalogue: Catalogue) -> tuple[str, ...] | None:
+    """The names of the features. Parts without any vector get the one that is compared with the items', in front."""
+    if not isinstance(features, Mapping):
+        return None if features is None else tuple(features)
+    vectors: Any = catalogue.vectors
+    if vectors is not None and not any(isinstance(kind, int) for kind in features.values()):
+        features = {VECTOR: vectors.columns, **features}
+    return part_names(features)
+
+
+def vector_place(names: tuple[str, ...] | None, dims: int) -> tuple[int, int]:
+    """Where contexts have the vector that is compared with items' of `dims`: its first column, and how many it has.
+
+    It is the part called vector, or the only vector that there is; without parts, the first `dims` columns.
+
+    >>> vector_place(("age", "taste[0]", "taste[1]"), 2), vector_place(None, 2)
+    ((1, 2), (0, 2))
+    """
+    parts = {} if names is None else Vocabulary(len(names), names).vectors
+    if not parts:
+        return 0, dims
+    if VECTOR not in parts and len(parts) > 1:
+        raise ValueError(f"which of the vectors {', '.join(parts)} is compared with the items'? Call it {VECTOR!r}")
+    return parts.get(VECTOR) or next(iter(parts.values()))
 
 
 def _check_unused(tree: TreeConfig) -> None:

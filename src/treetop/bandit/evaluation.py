@@ -21,18 +21,21 @@ from treetop.arrays import Bools, Floats, Ints, check_float
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.candidates import CandidatePolicy
 from treetop.bandit.config import PolicyConfig
-from treetop.bandit.logged_batches import CHUNK, ArmSets, LoggedBatch, batches
+from treetop.bandit.logged_batches import CHUNK, ArmSets, LoggedBatch, ahead, batches
 from treetop.bandit.snapshot import tree_id
 from treetop.effort import Effort
 from treetop.evaluation.judged import Judged
-from treetop.evaluation.tally import Tally
+from treetop.evaluation.tally import SLATE, SLOTS, Tally
 from treetop.evaluation.verdict import CandidateResult, Estimate, judge
+from treetop.log.records import score_line
 from treetop.model.model import Model
-from treetop.policy.policy import Policy
+from treetop.policy.policy import Policy, expect
 from treetop.policy.probability import NO_GROUPS, SlotChances, shared_chances
 from treetop.tree.tree import Tree
 
 MODELS = 8  # that are in memory at a time; their files are mapped
+POSITION_MODELS = {"any": SLATE, "cascade": SLOTS}  # by what a slot's reward may depend on
+ANY_WEIGHT = 1e200  # the largest weight of rounds whose propensities say nothing about it: no control variates
 HEIGHTS = 2  # cuts of the tree that are weighed by: leaves, and the nodes above them
 UNREWARDED, GONE, TAUGHT = "without a reward yet", "decided by a model that is not kept", "taught the model"
 SILENT = (
@@ -71,6 +74,7 @@ def evaluate(
     until: float | None = None,
     confidence: float = 0.95,
     weight_bound: float | None = None,
+    position_model: str | None = None,
     effort: Effort = Effort(),  # noqa: B008
 ) -> Evaluation:
     """What other policies would have earned on the visits in the log of a bandit, or of its folder.
@@ -78,9 +82,10 @@ def evaluate(
     A candidate is the settings of each visit with some of them replaced: "strategy=greedy", "beam=30",
     "explore=1,model=000012" or the same as a mapping. Visits before `since` and from `until` on (seconds since 1970)
     are left out, and those without an observed reward; a slot without one counts as 0. `weight_bound` is for logs whose
-    propensities have a floor, see docs/evaluation.md. Intervals hold at all times at once. Visits whose settings a
-    candidate cannot replace, such as a parameter that their strategy has not, are left out; if nothing else is there
-    for any candidate, that is an error.
+    propensities have a floor, see docs/evaluation.md. `position_model` says what a slot's reward may depend on: "any"
+    slot of the decision, or "cascade", itself and the slots above; without it a rule chooses. Intervals hold at all
+    times at once. Visits whose settings a candidate cannot replace, such as a parameter that their strategy has not,
+    are left out; if nothing else is there for any candidate, that is an error.
 
     >>> import tempfile
     >>> rng = np.random.default_rng(0)
@@ -97,9 +102,10 @@ def evaluate(
     """
     if not isinstance(log, Bandit):
         with Bandit.open(log) as bandit:
-            options = {"since": since, "until": until, "weight_bound": weight_bound}
-            return evaluate(bandit, candidates, confidence=confidence, effort=effort, **options)
-    found, unfit = judge_log(log, candidates, (since, until), confidence, weight_bound, effort)
+            options: dict[str, Any] = {"since": since, "until": until, "weight_bound": weight_bound}
+            more: dict[str, Any] = {"confidence": confidence, "position_model": position_model, "effort": effort}
+            return evaluate(bandit, candidates, **options, **more)
+    found, unfit = judge_log(log, candidates, (since, until), confidence, weight_bound, effort, position_model)
     if unfit is not None and not any(result.rounds for result in found.candidates):
         raise ValueError(unfit)
     return found
@@ -112,6 +118,7 @@ def judge_log(
     confidence: float,
     weight_bound: float | None,
     effort: Effort,
+    position_model: str | None = None,
 ) -> tuple[Evaluation, str | None]:
     """As `evaluate`, also if no candidate fits any visit; and why the first visit that did not fit does not.
 
@@ -127,22 +134,24 @@ def judge_log(
     check_float("confidence", confidence, 0.5, 1 - 1e-9)
     if weight_bound is not None:
         check_float("weight_bound", weight_bound, 1)
+    if position_model is not None and position_model not in POSITION_MODELS:
+        raise ValueError(f"position_model is {position_model!r}; it must be one of {', '.join(POSITION_MODELS)}")
+    way = POSITION_MODELS[position_model] if position_model else None
     wanted = [CandidatePolicy.of(candidate) for candidate in candidates]
     rewards = log.config.rewards
     overdue = time.time() - rewards.reward_wait
-    reading = _Reading(log, wanted, overdue, effort)
+    reading = _Reading(log, wanted, overdue, weight_bound, effort)
     since, until = stretch
     served, begin, end = Tally(), -math.inf if since is None else since, math.inf if until is None else until
     summary = log.log.summary()
     total, done = summary.counts.decisions - summary.counts.forgotten, 0
-    for chunk in log.log.entries(summary, CHUNK):
+    for chunk in ahead(log.log.decided(summary.counts.position, CHUNK)):
         done += len(chunk)
-        new = [entry for entry in chunk if begin <= entry.stored.event.time < end]
-        for batch in batches(new, log.vocabulary.columns, overdue, rewards.default_reward, rewards.limits):
-            served += reading.judge(batch)
+        for batch in batches(chunk, log.vocabulary.columns, overdue, rewards.default_reward, rewards.limits):
+            served += reading.judge(batch.part((begin <= batch.times) & (batch.times < end)))
         if effort.progress is not None:
             effort.progress(done, max(total, done))
-    results = tuple(reading.result(i, confidence, weight_bound) for i in range(len(wanted)))
+    results = tuple(reading.result(i, confidence, weight_bound, way) for i in range(len(wanted)))
     interval = served.served_interval(confidence)
     as_served = Estimate(served.served.mean, interval.low, interval.high)
     found = Evaluation(served.rounds, confidence, as_served, results, reading.differing)
@@ -152,8 +161,18 @@ def judge_log(
 class _Reading:
     """Adds up what batches say about candidates."""
 
-    def __init__(self, bandit: Bandit, candidates: Sequence[CandidatePolicy], overdue: float, effort: Effort) -> None:
+    def __init__(
+        self,
+        bandit: Bandit,
+        candidates: Sequence[CandidatePolicy],
+        overdue: float,
+        weight_bound: float | None,
+        effort: Effort,
+    ) -> None:
         self.bandit, self.candidates, self.overdue, self.effort = bandit, candidates, overdue, effort
+        self.weight_bound = weight_bound
+        self.nothing = bandit.config.rewards.nothing  # what a slot without a reward counts as
+        self.line = score_line(bandit.config.rewards.limits)  # from scores to rewards
         self.silent = 0  # visits from before `overdue` that have no reward
         self.kept = bandit.folder.models()
         self.tallies = [Tally() for _ in candidates]
@@ -185,18 +204,20 @@ class _Reading:
 
     def _listed(self, batch: LoggedBatch) -> LoggedBatch:
         """Without visits whose list of arms was deleted after they were read. The lists of the others are held."""
-        names = {event.eligible for event in batch.events if event.eligible}
+        names = {name for name, _ in set(batch.lists) if name}
         held = {name: arms for name, arms in self.lists.items() if name in names and arms is not None}
         sets = self.bandit.logged_sets()
         self.lists = {name: held[name] if name in held else sets(name) for name in names}
-        there = [not event.eligible or self.lists[event.eligible] is not None for event in batch.events]
+        there = [not name or self.lists[name] is not None for name, _ in batch.lists]
         return self._part(batch, np.array(there, np.bool_), UNLISTED)
 
     def judge(self, batch: LoggedBatch) -> Tally:
         """Adds a batch to the tallies of all candidates; returns what it says about what was served."""
         seen: Bools = np.asarray(~np.isnan(batch.rewards).all(axis=1))
-        self.silent += sum(e.time <= self.overdue for e, has in zip(batch.events, seen, strict=True) if not has)
+        self.silent += int((~seen & (batch.times <= self.overdue)).sum())
         batch = self._part(batch, seen, UNREWARDED)
+        silent = np.isnan(batch.rewards) & (batch.arms >= 0)
+        batch = replace(batch, rewards=np.where(silent, self.nothing, batch.rewards))
         batch = self._listed(batch)
         if len(batch) == 0:
             return Tally()
@@ -213,44 +234,47 @@ class _Reading:
                 self.left_out[i][GONE] += len(batch)
             elif candidate.model is not None and self.model(name).epoch > batch.epoch:
                 self.left_out[i][TAUGHT] += len(batch)
-            elif (policy := self._fitted(i, batch.policy)) is None:
+            elif (policy := self._fitted(i, batch.policy, name)) is None:
                 self.left_out[i][UNFIT] += len(batch)
             else:
                 policy_of[i] = policy
                 asked.setdefault(name, []).append(i)
-        served = None
+        served, exact = None, np.ones(len(batch), np.bool_)
         for name in sorted(asked.keys() | ({batch.model} if kept else set()), key=lambda name: name != batch.model):
             mine = asked.get(name, [])
             policies = [policy_of[i] for i in mine]
             same = kept and self.tree(name) == self.tree(batch.model)
             own = [self._policy(batch.policy)] if name == batch.model else []
-            found = self._chances(batch, [*own, *policies], name, self.cuts(name) if same else NO_GROUPS)
+            beside = (self._policy(batch.policy), self.model(batch.model)) if same else None
+            found = self._chances(batch, [*own, *policies], name, self.cuts(name) if same else NO_GROUPS, beside)
             if own:
                 served = found.pop(0)
-                self._compare(batch, served)
+                exact = self._compare(batch, served)
             for i, chances in zip(mine, found, strict=True):
-                judged = judged_rounds(batch, chances, served if same else None)
-                self.tallies[i] += Tally.of(judged, self.tallies[i].baseline())
-        nothing = np.zeros_like(batch.rewards)
-        as_logged = SlotChances(batch.propensities, batch.arms, nothing, nothing, _nothing(batch))
-        return Tally.of(judged_rounds(batch, as_logged, None))
+                largest = np.where(exact[:, None], chances.largest, ANY_WEIGHT)
+                judged = judged_rounds(batch, replace(chances, largest=largest), served if same else None)
+                self.tallies[i] = self.tallies[i].after(judged, self.weight_bound)
+        slots = np.asarray((batch.arms >= 0).sum(axis=1), np.float64)
+        return Tally.as_served(np.nan_to_num(batch.rewards).sum(axis=1), slots)
 
-    def _fitted(self, i: int, served: PolicyConfig) -> Policy | None:
-        """The policy of a candidate on visits of these settings, which may have no such parameter or too few slots."""
+    def _fitted(self, i: int, served: PolicyConfig, model: str) -> Policy | None:
+        """The policy of a candidate on visits of these settings, which may have no such parameter or too few slots,
+        with a model that it may not fit."""
         try:
             policy = self._policy(self.candidates[i].applied(served))
             if policy.k > served.k:
                 slots = f"decisions of {served.k} slots, which say nothing about more"
                 raise ValueError(f"k is {policy.k}; the log has {slots}")
+            expect(self.model(model), Model, policy)
         except ValueError as error:
             self.unfit.setdefault(i, str(error))
             return None
         return policy
 
-    def result(self, i: int, confidence: float, weight_bound: float | None) -> CandidateResult:
+    def result(self, i: int, confidence: float, weight_bound: float | None, way: str | None) -> CandidateResult:
         """What all batches said about a candidate."""
         left = dict(self.left_out[i])
-        found = judge(self.candidates[i].name, self.tallies[i], left, confidence, None, weight_bound)
+        found = judge(self.candidates[i].name, self.tallies[i], left, confidence, way, weight_bound)
         notes = [] if i not in self.unfit else [f"does not fit some visits: {self.unfit[i]}"]
         if self.silent and found.rounds:
             notes.append(SILENT.format(self.silent))
@@ -259,23 +283,26 @@ class _Reading:
     def _policy(self, config: PolicyConfig) -> Policy:
         return replace(config.make_policy(), threads=self.effort.threads)
 
-    def _compare(self, batch: LoggedBatch, served: SlotChances) -> None:
+    def _compare(self, batch: LoggedBatch, served: SlotChances) -> Bools:
+        """(n,): whether recorded propensities are those that the model and settings give. Others are counted."""
         exact = np.isclose(served.probability, batch.propensities, rtol=1e-6, atol=0) | (batch.arms < 0)
-        self.differing += int((~exact).any(axis=1).sum())
+        whole: Bools = np.asarray(exact.all(axis=1))
+        self.differing += int((~whole).sum())
+        return whole
 
-    def _chances(self, batch: LoggedBatch, policies: list[Policy], name: str, groups: Ints) -> list[SlotChances]:
+    def _chances(
+        self, batch: LoggedBatch, policies: list[Policy], name: str, groups: Ints, served: tuple[Policy, Model] | None
+    ) -> list[SlotChances]:
         """Of each policy, for as many of the slots as it has."""
-        model, allowed = self.model(name), self.sets(name).of(batch.events)
-        known = np.minimum(batch.arms, model.n_arms - 1).astype(np.int32)  # the model may be older than an arm
-        shown = np.cumsum(batch.arms != known, axis=1) == 0
-        found: dict[int, SlotChances] = {}
-        for slots in {min(policy.k, known.shape[1]) for policy in policies}:
-            mine = [i for i, policy in enumerate(policies) if min(policy.k, known.shape[1]) == slots]
-            arms = np.ascontiguousarray(known[:, :slots])
-            chances = shared_chances([policies[i] for i in mine], model, batch.x, arms, allowed, groups)
-            for i, c in zip(mine, chances, strict=True):
-                found[i] = replace(c, probability=c.probability * shown[:, :slots])
-        return [found[i] for i in range(len(policies))]
+        model, allowed = self.model(name), self.sets(name).of(batch.lists)
+        arms = batch.arms[:, : max((policy.k for policy in policies), default=0)]
+        known = np.minimum(arms, model.n_arms - 1).astype(np.int32)  # the model may be older than an arm
+        shown = np.cumsum(arms != known, axis=1) == 0
+        chances = shared_chances(policies, model, batch.x, known, allowed, groups, served)
+        found = [c.head(min(policy.k, known.shape[1])) for c, policy in zip(chances, policies, strict=True)]
+        return [
+            replace(c.scaled(*self.line), probability=c.probability * shown[:, : c.probability.shape[1]]) for c in found
+        ]
 
 
 def cuts(tree: Tree) -> Ints:
@@ -294,12 +321,11 @@ def cuts(tree: Tree) -> Ints:
 def judged_rounds(batch: LoggedBatch, chances: SlotChances, served: SlotChances | None) -> Judged:
     """A batch as a candidate with these chances sees it; `served` are those under the policy that served.
 
-    >>> import json
-    >>> from treetop.bandit.config import PolicyConfig
-    >>> from treetop.bandit.logged_batches import contexts
+    >>> from treetop.arrays import Rows
     >>> one, none = np.ones((1, 1)), np.zeros((1, 1, 0))
-    >>> batch = LoggedBatch("000000", 0, PolicyConfig(), [], contexts([], 3), one.astype(np.int32), 0.5 * one, one)
-    >>> judged_rounds(batch, SlotChances(one, one, one, one, none), None).prefix_weights()
+    >>> row = Rows(np.array([0, 0]), np.zeros(0, np.int32), np.zeros(0, np.float32), 3)
+    >>> batch = LoggedBatch("000000", 0, PolicyConfig(), np.ones(1), [("", 0)], row, one.astype(int), 0.5 * one, one)
+    >>> judged_rounds(batch, SlotChances(one, one, one, one, none, one, one), None).prefix_weights()
     array([[2.]])
     """
     slots = chances.probability.shape[1]
@@ -315,11 +341,13 @@ def judged_rounds(batch: LoggedBatch, chances: SlotChances, served: SlotChances 
         np.where(filled, chances.probability, 0.0),
         np.where(filled, rewards[:, :slots], 0.0),
         rewards.sum(axis=1),
-        np.clip(chances.score, 0, 1),
-        np.clip(chances.expected, 0, 1),
+        chances.score,
+        chances.expected,
         ratio,
         filled,
         np.asarray((batch.arms >= 0).sum(axis=1), np.float64),
+        chances.covered,
+        chances.largest,
     )
 
 

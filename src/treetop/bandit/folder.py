@@ -10,18 +10,22 @@ catalogue.jsonl and attributes.bin only grow; `current` says how many of their b
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from treetop.arrays import Bools
+import numpy as np
+
+from treetop.arrays import Bools, Rows
 from treetop.bandit.arm_index import ArmIndex
-from treetop.bandit.attributes import AttributeTable
+from treetop.bandit.attributes import AttributeTable, read_vectors
+from treetop.bandit.refit_config import RefitConfig
 from treetop.bandit.state import FolderState, ScheduleStart
 from treetop.errors import FolderInUse, ModelFileError, ModelSuperseded
 from treetop.files import append, cut_unfinished_line, locked, put, sync_folder
@@ -34,11 +38,25 @@ REFIT_LOCK = ".refit.lock"
 LOCK_TIMEOUT = 60.0  # seconds that another process may take to finish a change
 
 
+class Shared(Protocol):
+    """What several folders of one bandit share: `replica.Replica`."""
+
+    def manifest(self) -> Any: ...
+    def push(self, folder: Path, old: FolderState, new: FolderState) -> None: ...
+    def reserved(self) -> AbstractContextManager[None]: ...
+    def fetch_models(self, folder: Path, found: Any) -> None: ...
+    def fetch_arms(self, folder: Path, here: FolderState, found: Any) -> None: ...
+
+
 @dataclass(frozen=True)
 class BanditFolder:
-    """Reads and changes a bandit's folder. Any number of processes may do so at once: changes take turns by locks."""
+    """Reads and changes a bandit's folder. Any number of processes may do so at once: changes take turns by locks.
+
+    With `shared`, a change is one of all replicas: it is made from what they serve, and is theirs before it is here.
+    """
 
     path: Path
+    shared: Shared | None = None
 
     def model_path(self, name: str) -> Path:
         return self.path / MODELS / name
@@ -74,9 +92,17 @@ class BanditFolder:
             raise ValueError(f"{self.path / CATALOGUE} has {len(lines)} bytes; {state.catalogue} were written")
         return lines
 
-    def arm_index(self, state: FolderState) -> ArmIndex:
-        """The arm ids of a state."""
-        return ArmIndex.read(self.catalogue(state))
+    def arm_index(self, state: FolderState, before: tuple[int, ArmIndex] | None = None) -> ArmIndex:
+        """The arm ids of a state, read on from those of fewer bytes of catalogue.jsonl, if these are given."""
+        if before is None or before[0] > state.catalogue:
+            return ArmIndex.read(self.catalogue(state))
+        size, known = before
+        with (self.path / CATALOGUE).open("rb") as file:
+            file.seek(size)
+            lines = file.read(state.catalogue - size)
+        if len(lines) != state.catalogue - size:
+            raise ValueError(f"{self.path / CATALOGUE} has {size + len(lines)} bytes; {state.catalogue} were written")
+        return ArmIndex.read(lines, known)
 
     def attributes(self, size: int, before: AttributeTable | None = None) -> AttributeTable:
         """The attributes that the first `size` bytes of attributes.bin say, read on from those of fewer bytes."""
@@ -93,10 +119,42 @@ class BanditFolder:
         except ValueError as error:
             raise ValueError(f"{self.path / ATTRIBUTES}: {error}") from None
 
+    def added_vectors(self, table: AttributeTable, first: int, n_arms: int, columns: int) -> Rows | None:
+        """The vectors that the arms from `first` on were added with, a row each, empty where there was none; None if
+        there was none at all. They are those of contexts with so many `columns`."""
+        found: dict[int, Rows] = {}
+        if not table.vectors:
+            return None
+        with (self.path / ATTRIBUTES).open("rb") as file:
+            for begin, end in table.vectors:
+                file.seek(begin)
+                arms, rows = read_vectors(file.read(end - begin))
+                if rows.columns == columns:
+                    found |= {arm: rows.row(i) for i, arm in enumerate(arms.tolist()) if first <= arm < n_arms}
+        if not found:
+            return None
+        parts = [found.get(arm) for arm in range(first, n_arms)]
+        lengths = [0 if part is None else len(part.index) for part in parts]
+        index, value = (
+            np.concatenate([getattr(part, name) for part in parts if part is not None]) for name in ("index", "value")
+        )
+        return Rows(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), index, value, columns)
+
     def feature_names(self) -> tuple[str, ...] | None:
         """The names of the features; None if they have none but their numbers."""
         path = self.path / VOCABULARY
         return tuple(json.loads(path.read_bytes())) if path.exists() else None
+
+    def add_features(self, names: list[str], most: int) -> list[str]:
+        """Adds names to the vocabulary, behind those that it has, up to `most` in all; returns those that joined."""
+        if not names:
+            return []
+        with self.locked_state():
+            known = self.feature_names() or ()
+            there = set(known)
+            new = [name for name in names if name not in there][: max(0, most - len(known))]
+            put(self.path / VOCABULARY, lambda file: file.write(json.dumps([*known, *new]).encode() + b"\n"))
+        return new
 
     def label_samples(self, model: Model, is_removed: Bools) -> LabelSamples:
         """The labels that the bandit was created from, as samples, without those of removed arms."""
@@ -116,7 +174,7 @@ class BanditFolder:
         If none can, the current one is made from its arrays alone. Raises ModelFileError if that is not possible.
         """
         trouble = ""
-        older = [name for name in reversed(state.names()) if name != state.model]
+        older = [name for name in reversed(state.names()) if name != state.model and not state.models[name].aside]
         for name, layout in [(state.model, True), *((name, True) for name in older), (state.model, False)]:
             model, why = _try_load(self.model_path(name), layout)
             trouble = trouble or why
@@ -138,13 +196,42 @@ class BanditFolder:
 
     @contextmanager
     def model_lock(self, timeout: float = 0.0) -> Iterator[None]:
-        """Held while a model is written, by a refit or by adding arms. Deletes what a killed process left half-written.
+        """Held while a model is written, by a refit or by adding arms. Deletes what a killed process left half-written,
+        and takes over what other replicas made current.
 
         Raises FolderInUse if another process holds it for longer than `timeout` seconds.
         """
         with locked(self.path / ".model.lock", timeout):
             self._delete_unlisted_models()
+            self._take_over()
             yield
+
+    def follow(self) -> bool:
+        """Takes over what another replica made current; returns whether there was anything. Costs a look at the log."""
+        if self.shared is None or not self._behind(self.shared.manifest()):
+            return False
+        with self.model_lock(LOCK_TIMEOUT):
+            return True
+
+    def _behind(self, manifest: Any) -> bool:
+        return manifest is not None and manifest.current.encode() != (self.path / CURRENT).read_bytes()
+
+    def _take_over(self) -> None:
+        """Only for who holds the model lock: brings models first, then arms and `current` while nothing changes here.
+
+        If another replica changes the bandit meanwhile, it begins anew.
+        """
+        if self.shared is None:
+            return
+        while self._behind(manifest := self.shared.manifest()):
+            self.shared.fetch_models(self.path, manifest)
+            with self.locked_state() as state:
+                if self.shared.manifest() == manifest:
+                    self.shared.fetch_arms(self.path, state, manifest)
+                    self._put_current(manifest.current.encode())
+
+    def _put_current(self, text: bytes) -> None:
+        put(self.path / CURRENT, lambda file: file.write(text))
 
     def clear_leftovers(self) -> None:
         """Deletes what killed processes left half-written; what another process is writing now stays."""
@@ -158,22 +245,25 @@ class BanditFolder:
         self,
         model: Model,
         base: FolderState,
-        keep: int,
+        keep: RefitConfig,
         fitted: ScheduleStart | None,
         catalogue: bytes = b"",
         attributes: bytes = b"",
-    ) -> FolderState:
-        """Saves a model that was made from the current one of the state `base`, and makes it current.
+        aside: str = "",
+    ) -> Model:
+        """Saves a model that was made from the current one of the state `base`, and makes it current; returns it as it
+        was read again.
 
-        `keep` and `fitted` are as in FolderState.with_model; `catalogue` are lines to add to catalogue.jsonl, and
-        `attributes` records to add to attributes.bin. Raises
-        ModelSuperseded if another model became current meanwhile, or if there was a rollback, and ModelPinned if `base`
-        was pinned; a pinned model still takes new arms. Nothing changes if anything fails.
+        `keep` says which other models stay, and `fitted` is as in FolderState.with_model; `catalogue` are lines to add
+        to catalogue.jsonl, and `attributes` records to add to attributes.bin. With `aside`, a reason, the model is only
+        kept beside the current one. Raises ModelSuperseded if another model became current meanwhile, or if there was
+        a rollback, and ModelPinned if `base` was pinned; a pinned model still takes new arms. Nothing changes if
+        anything fails.
         """
         name = model_name(model.epoch)
         try:
             model.save(self.model_path(name))
-            Model.load(self.model_path(name))  # raises if what was written cannot be read
+            written = Model.load(self.model_path(name))  # raises if what was written cannot be read
             with self.locked_state() as state:
                 if fitted is not None:  # new arms change what a pinned model may show, not what it has learned
                     state.check_not_pinned()
@@ -181,10 +271,28 @@ class BanditFolder:
                     raise ModelSuperseded(f"model {state.model} became current while one was made from {base.model}")
                 if attributes:
                     self.attributes(state.attributes).with_records(attributes)  # raises if they do not fit
-                return self._write_state(state, state.with_model(name, fitted, keep), catalogue, attributes)
+                needed = self._needed(state, keep)
+                if aside and fitted is not None:
+                    self._write_state(state, state.with_aside(name, aside, fitted, keep.keep, needed))
+                else:
+                    new = state.with_model(name, fitted, keep.keep, needed, time.time())
+                    self._write_state(state, new, catalogue, attributes)
+            return written
         finally:
             with suppress(OSError, ValueError):
                 self._delete_unlisted_models()
+
+    def _needed(self, state: FolderState, keep: RefitConfig) -> set[str]:
+        """The models that evaluation and replay still need: those that served lately, as far as they fit."""
+        if keep.keep_days == 0:
+            return state.needed(math.inf, 0, {})
+        now = time.time()
+        sizes = {name: self.model_size(name) for name in state.models}
+        return state.left(now).needed(now - keep.keep_days * 86400, keep.keep_gb * 1e9, sizes)
+
+    def model_size(self, name: str) -> int:
+        """Bytes of a model's files."""
+        return sum(size for _, _, _, size in self.model_signature(name))
 
     def _delete_unlisted_models(self) -> None:
         """Deletes models that `current`, as it is on the disk, does not list. Only for who holds the model lock.
@@ -207,19 +315,29 @@ class BanditFolder:
         if attributes:
             new = replace(new, attributes=_grown(self.path / ATTRIBUTES, old.attributes, attributes))
         if new != old:
-            put(self.path / CURRENT, lambda file: file.write(new.text()))
+            if self.shared is not None:
+                self.shared.push(self.path, old, new)
+            self._put_current(new.text())
         return new
 
-    def extend_catalogue(self, lines: Callable[[ArmIndex], bytes]) -> FolderState:
-        """Adds to catalogue.jsonl the lines that `lines` returns for the current arm index; the model stays."""
+    def extend_catalogue(
+        self, lines: Callable[[ArmIndex], bytes], before: tuple[int, ArmIndex] | None = None
+    ) -> FolderState:
+        """Adds to catalogue.jsonl the lines that `lines` returns for the current arm index; the model stays.
+
+        `before` is as for `arm_index`.
+        """
+        self.follow()
         with self.locked_state() as state:
-            return self._write_state(state, state, lines(self.arm_index(state)))
+            return self._write_state(state, state, lines(self.arm_index(state, before)))
 
     def extend_attributes(self, records: bytes, known: AttributeTable, catalogue: bytes = b"") -> FolderState:
         """Adds records to attributes.bin, and lines to catalogue.jsonl; the model stays.
 
         `known` are the attributes of an earlier moment. Raises ValueError if the records do not fit those of now.
         """
+        if catalogue == b"":  # otherwise arms return, and who adds them holds the model lock
+            self.follow()
         with self.locked_state() as state:
             self.attributes(state.attributes, known).with_records(records)
             return self._write_state(state, state, catalogue, records)
@@ -229,6 +347,7 @@ class BanditFolder:
 
         The schedule of refits counts from `schedule` on. With `pin` the model stays until `unpin`.
         """
+        self.follow()
         with self.locked_state() as state:
             wanted = state.models[state.model].base if name is None else name
             if not wanted:
@@ -236,12 +355,21 @@ class BanditFolder:
             if wanted not in state.models:
                 raise ValueError(f"there is no model {wanted!r}; kept are {', '.join(state.names())}")
             Model.load(self.model_path(wanted))
-            return self._write_state(state, replace(state, model=wanted, schedule=schedule, pinned=pin))
+            models = {**state.left(schedule.time).models}
+            models[wanted] = replace(models[wanted], aside="")
+            return self._write_state(state, replace(state, model=wanted, models=models, schedule=schedule, pinned=pin))
 
     def unpin(self) -> FolderState:
         """Lets refits replace the current model again."""
+        self.follow()
         with self.locked_state() as state:
             return self._write_state(state, replace(state, pinned=False))
+
+    def change(self, new: Callable[[FolderState], FolderState]) -> FolderState:
+        """Replaces what `current` says by what `new` makes of it; running processes notice."""
+        self.follow()
+        with self.locked_state() as state:
+            return self._write_state(state, new(state))
 
     def note(self, kind: str, **facts: Any) -> dict[str, Any]:
         """Adds an entry to history.jsonl and returns it."""

@@ -9,20 +9,22 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
-from treetop.arrays import Float32s, Ints, Matrix, Rows, as_rows, check_int
+from treetop.arrays import Bools, Float32s, Ints, Matrix, Rows, as_rows, check_int
 from treetop.effort import Effort
 from treetop.learning.routing_samples import NEVER
 from treetop.model.learned_routing import LearnedRouting
 from treetop.model.measure import measured_routing
 from treetop.model.model import Model
 from treetop.policy.eligibility import EVERY_ARM
-from treetop.policy.search import search
+from treetop.policy.search import CandidateRows, search_batch
 from treetop.tree.tree import Tree
 
-NEAR = 10  # beam of the search for leaves near an arm's vector
+NEAR = 5  # beam of the search for leaves near an arm's vector
+TOGETHER = 256  # vectors that are searched for at a time
 FAR = 1e30  # a radius that includes every context
 
 
@@ -47,7 +49,7 @@ def grow(
     [7, 4, 3, 2, 2, 2, 1]
     """
     count, max_leaf = check_int("count", count, 1), check_int("max_leaf", max_leaf, 1)
-    rows = None if vectors is None else as_rows(as_contexts(model, vectors), model.n_features, "arm vectors")
+    rows = None if vectors is None else vector_rows(model, vectors)
     if rows is not None and len(rows) != count:
         raise ValueError(f"there are {len(rows)} vectors for {count} new arms")
     if beside is not None and len(beside) != count:
@@ -56,6 +58,31 @@ def grow(
     for arm in range(model.n_arms, model.n_arms + count):
         places.put(arm)
     return places.grown()
+
+
+def vector_rows(model: Model, vectors: Matrix) -> Rows:
+    """Vectors of new arms: where contexts lie in a space of their own, in that of the items; otherwise as contexts.
+
+    >>> tree = Tree(parents=[-1, 0, 0], leaf_of=[1, 2])
+    >>> vector_rows(Model.from_vectors(tree, np.eye(2), "cosine", context_dims=3), [[1.0, 2.0, 3.0]])
+    Traceback (most recent call last):
+    ValueError: arm vectors have 3 numbers; the items' have 2
+    """
+    if model.context_map is None:
+        return as_rows(as_contexts(model, vectors), model.n_features, "arm vectors")
+    rows, dims = as_rows(vectors, what="arm vectors"), vector_columns(model)
+    if rows.columns != dims:
+        raise ValueError(f"arm vectors have {rows.columns} numbers; the items' have {dims}")
+    return rows
+
+
+def vector_columns(model: Model) -> int:
+    """How many columns `vector_rows` have.
+
+    >>> vector_columns(Model.from_vectors(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), np.eye(2), "cosine", n_features=4))
+    4
+    """
+    return model.n_features if model.context_map is None or model.measure is None else model.measure.dims
 
 
 def as_contexts(model: Model, vectors: Matrix) -> Matrix:
@@ -72,15 +99,22 @@ def as_contexts(model: Model, vectors: Matrix) -> Matrix:
     return Rows(rows.start, rows.index + np.int32(measure.first), rows.value, model.n_features).csr()
 
 
-def grown_to(model: Model, n_arms: int, max_leaf: int) -> Model:
-    """The model with `n_arms` arms: after a rollback to before arms were added, it does not know all of them.
+def grown_to(
+    model: Model,
+    n_arms: int,
+    max_leaf: int,
+    vectors: Matrix | None = None,
+    beside: Sequence[Sequence[int]] | None = None,
+) -> Model:
+    """The model with `n_arms` arms: after a rollback to before arms were added, it does not know all of them. `vectors`
+    and `beside` are of those that it does not know.
 
     >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
     >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
     >>> grown_to(model, 6, max_leaf=2).n_arms, grown_to(model, 4, max_leaf=2) is model
     (6, True)
     """
-    return grow(model, n_arms - model.n_arms, max_leaf) if n_arms > model.n_arms else model
+    return grow(model, n_arms - model.n_arms, max_leaf, vectors, beside) if n_arms > model.n_arms else model
 
 
 @dataclass(eq=False)
@@ -97,6 +131,7 @@ class _Places:
     beside: Sequence[Sequence[int]] | None = None
     parts: dict[int, tuple[int, int]] = field(default_factory=dict)  # the two leaves of each leaf that was split
     joined: dict[int, list[int]] = field(default_factory=dict)  # arms of each leaf that are not there in the old tree
+    found: dict[int, CandidateRows] = field(default_factory=dict)  # of the vectors that are searched for now
 
     @classmethod
     def of(cls, model: Model, max_leaf: int, vectors: Rows | None, beside: Sequence[Sequence[int]] | None) -> _Places:
@@ -111,7 +146,7 @@ class _Places:
 
     def put(self, arm: int) -> None:
         row = self._vector(arm)
-        near = self._near(row) if row is not None and len(row.index) else self._beside(arm) or [self._roomiest()]
+        near = self._near(arm) if row is not None and len(row.index) else self._beside(arm) or [self._roomiest()]
         free = next((leaf for leaf in near if self.size[leaf] < self.max_leaf), None)
         leaf = near[0] if free is None else free
         self.leaf_of.append(leaf)
@@ -125,13 +160,39 @@ class _Places:
         at = arm - self.model.n_arms
         return self.vectors.row(at) if self.vectors is not None and at >= 0 else None
 
-    def _near(self, row: Rows) -> list[int]:
-        """Leaves by how well such a context is routed to them, best first."""
-        found = search(self.model, row, NEAR, None, 1, EVERY_ARM)
-        single = ~found.is_node
-        order = np.argsort(-found.route[single], kind="stable")
-        leaves = dict.fromkeys(self.model.tree.leaf_of[found.id[single]][order].tolist())
+    def _near(self, arm: int) -> list[int]:
+        """Leaves by how well a context like the arm's vector is routed to them, best first."""
+        assert self.vectors is not None
+        at = arm - self.model.n_arms
+        if self.model.context_map is not None:
+            vector = self.vectors.row(at).csr().toarray()[0]
+            order = np.argsort(-(self._leaf_centres @ vector), kind="stable")[:NEAR]
+            return [leaf for old in self._leaves[order].tolist() for leaf in self._current(old)]
+        first = at - at % TOGETHER
+        if first not in self.found:
+            rows = self.vectors.slice(first, min(first + TOGETHER, len(self.vectors)))
+            self.found = {first: search_batch(self.model, rows, NEAR, None, 1, EVERY_ARM)}
+        found = self.found[first]
+        mine = slice(int(found.start[at - first]), int(found.start[at - first + 1]))
+        single = ~found.is_node[mine]
+        order = np.argsort(-found.log_route[mine][single], kind="stable")
+        leaves = dict.fromkeys(self.model.tree.leaf_of[found.id[mine][single]][order].tolist())
         return [leaf for old in leaves for leaf in self._current(old)]
+
+    @cached_property
+    def _leaves(self) -> Ints:
+        tree = self.model.tree
+        return np.setdiff1d(np.arange(tree.n_nodes), tree.parents).astype(np.int32)
+
+    @cached_property
+    def _leaf_centres(self) -> Float32s:
+        """(leaves, dims): in the space of the items."""
+        items, measure = self.model.item_vectors, self.model.measure
+        if items is None or measure is None:
+            raise TypeError("the model has no item vectors")
+        plain = replace(measure, first=0, context_dims=0)
+        centres = measured_routing(self.model.tree, items, plain, measure.dims).csr()[self._leaves, :-1]
+        return np.asarray(centres.toarray(), np.float32)
 
     def _beside(self, arm: int) -> list[int]:
         """The leaves of the arms that a new one belongs to."""
@@ -196,7 +257,7 @@ class _Places:
         nodes, arms = tree.n_nodes - old.tree.n_nodes, tree.n_arms - old.n_arms
         items, measure = self._all_item_vectors(), old.measure
         if items is not None and measure is not None and measure.routes:
-            route_rows = measured_routing(tree, items, measure, old.n_features)
+            route_rows = measured_routing(tree, items, measure, old.n_features, old.context_map)
         else:
             route_rows = _with_open_nodes(old.route_rows, old, nodes, arms)
         return replace(
@@ -207,6 +268,7 @@ class _Places:
             reward_rows=_with_empty_rows(old, nodes, arms),
             learned_routing=_grown_routing(old, nodes, arms),
             pooled=old.pooled.grown(arms, self._initial_leaf(tree)) if old.pooled else None,
+            coverage=old.coverage.grown(tree, self.beside) if old.coverage else None,
         )
 
     def _all_item_vectors(self) -> Float32s | None:
@@ -221,16 +283,26 @@ class _Places:
         known, measure = self.model.item_vectors, self.model.measure
         if known is None or measure is None:
             raise TypeError("the model has no item vectors")
+        which, old = np.array(arms, np.int64), len(known)
         out = np.zeros((len(arms), measure.dims), np.float32)
-        for i, arm in enumerate(arms):
-            row = self._vector(arm)
-            if arm < len(known):
-                out[i] = known[arm]
-            elif row is not None and len(row.index):
-                out[i] = measure.item_vectors(measure.context_vectors(row))[0]
-            elif beside := [other for other in self._arms_in(self.leaf_of[arm]) if other < len(known)]:
+        out[which < old] = known[which[which < old]]
+        given, is_given = self._given_vectors
+        for i in np.flatnonzero(which >= old).tolist():
+            if is_given[arms[i] - old]:
+                out[i] = given[arms[i] - old]
+            elif beside := [other for other in self._arms_in(self.leaf_of[arms[i]]) if other < old]:
                 out[i] = measure.item_vectors(known[beside].mean(axis=0, keepdims=True))[0]
         return out
+
+    @cached_property
+    def _given_vectors(self) -> tuple[Float32s, Bools]:
+        """Of the new arms: the vectors as a model keeps them, and which arms have one."""
+        measure, rows, count = self.model.measure, self.vectors, len(self.leaf_of) - self.model.n_arms
+        if measure is None or rows is None:
+            return np.zeros((0, 0), np.float32), np.zeros(max(count, 1), np.bool_)
+        mapped = self.model.context_map is not None
+        dense = np.asarray(rows.csr().toarray(), np.float32) if mapped else measure.context_vectors(rows)
+        return measure.item_vectors(dense), np.diff(rows.start) > 0
 
     def _initial_leaf(self, tree: Tree) -> Ints | None:
         """Where arms were before they moved. One whose leaf was split meanwhile has the first part of it."""

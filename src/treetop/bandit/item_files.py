@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,16 +74,17 @@ def read_items(
     categories: list[Any] = []
     kinds = columns.kinds
     values: dict[str, list[Any]] = {name: [] for name in kinds}
-    for row in read_table(path, columns.names()):
-        ids.append(_new_id(row, columns.id, lines))
-        if columns.vector is not None:
-            rows.append(_vector(row, columns.vector, len(rows[0]) if rows else None))
-        if columns.category is not None:
-            categories.append(_checked(row, columns.category, category_path))
-        for name, listed in values.items():
-            listed.append(row.values[name])
-        if len(ids) % STEP == 0:
-            progress(len(ids))
+    with closing(read_table(path, columns.names())) as table:
+        for row in table:
+            ids.append(_new_id(row, columns.id, lines))
+            if columns.vector is not None:
+                rows.append(_vector(row, columns.vector, len(rows[0]) if rows else None))
+            if columns.category is not None:
+                categories.append(_checked(row, columns.category, category_path))
+            for name, listed in values.items():
+                listed.append(row.values[name])
+            if len(ids) % STEP == 0:
+                progress(len(ids))
     if not ids:
         raise ValueError(f"{path} has no items")
     progress(len(ids))

@@ -4,25 +4,43 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from treetop.bandit.arm_changes import with_all_arms
+from treetop.bandit.arm_filter import FindSet
+from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.config import Config
 from treetop.bandit.folder import BanditFolder, model_name
-from treetop.bandit.growth import grow, grown_to
+from treetop.bandit.gate import judge_refit, newest_stretch
+from treetop.bandit.growth import grow
+from treetop.bandit.logged_history import logged_history, work_folder
 from treetop.bandit.ownership import claim_log
-from treetop.bandit.promotion import logged_feedback, next_fit, validate
+from treetop.bandit.promotion import logged_feedback, next_fit, streamed_fit, validate
+from treetop.bandit.rebuilding import check_rebuildable, rebuilt
+from treetop.bandit.refit_config import refit_resources
 from treetop.bandit.results import RefitResult
 from treetop.bandit.sealing import seal_before_refit
 from treetop.bandit.snapshot import Snapshot
-from treetop.bandit.state import ScheduleStart
-from treetop.errors import ModelSuperseded
+from treetop.bandit.state import FolderState, ScheduleStart
+from treetop.bandit.unknown_features import UnknownFeatures, take_most_frequent
+from treetop.bandit.vocabulary import Vocabulary
+from treetop.errors import ModelSuperseded, NothingToLearn, ReplicaConflict
+from treetop.learning.history import History
+from treetop.learning.pooled import Pooled
+from treetop.learning.streamed import can_stream
 from treetop.log.base import Log
+from treetop.log.records import Mark
 from treetop.model.model import Model
+from treetop.records import Feedback
 
 REFIT_LOCK_TIMEOUT = 1.0  # seconds that a refit waits for another one, which may only be looking whether it is locked
+PUBLISH_ATTEMPTS = 5  # while other replicas change the bandit at the same moments
 PUBLISH_TIMEOUT = 300.0  # seconds that a refit waits with its model for arms that are just being added
 BESIDE = 16  # arms of its leaf that an arm added meanwhile is put beside
+Fit = tuple[Model, tuple[str, ...], Feedback | History]  # the next model, the learner's warnings, what it was fitted on
 
 
 class ModelChanges:
@@ -33,17 +51,33 @@ class ModelChanges:
         config: Config
         log: Log
         snapshot: Snapshot
+        vocabulary: Vocabulary
+        unknown: UnknownFeatures
         refresh: Callable[[], bool]
+        logged_sets: Callable[[], FindSet]
+        _vocabulary: Callable[[Model], Vocabulary]
 
-    def refit(self, counted_from: float | None = None) -> RefitResult:
+    def rebuild(self) -> RefitResult:
+        """Refits with a tree and routing made anew from labels and rewards; arms keep their ids and indices.
+
+        It serves unless the newest rounds, which it is first fitted without, say that it is worse than the model that
+        serves: then it is kept aside, and `aside` says why. Raises ValueError for a tree that follows the owner's
+        vectors or categories, NothingToLearn if no round came since the last refit to judge it by.
+        """
+        return self.refit(rebuild=True)
+
+    def refit(self, counted_from: float | None = None, rebuild: bool = False) -> RefitResult:
         """Fits a new model on all feedback in the log and makes it current. Decisions go on with the old one meanwhile.
 
-        Arms that are added or removed while it runs are in the new model too. `counted_from` is for a refit that is due
-        by the schedule: the time that this counted from, so that the refit does not undo a rollback that came since.
+        Arms that are added or removed while it runs are in the new model too. With a gate in the settings, a refit that
+        is clearly worse than the model that serves is kept aside: `aside` of the result says why. `counted_from` is for
+        a refit that is due by the schedule: the time that this counted from, so that the refit does not undo a rollback
+        that came since. `rebuild` is for `rebuild`.
         Raises FolderInUse if another refit runs, NothingToLearn, InvalidModel, ModelPinned, or ModelSuperseded if a
         rollback came in between; then nothing has changed.
         """
         with self.folder.refit_lock(REFIT_LOCK_TIMEOUT):
+            self.folder.follow()
             self.refresh()
             claim_log(self.folder, self.log)
             start, state = time.perf_counter(), self.folder.state()
@@ -51,28 +85,116 @@ class ModelChanges:
             if counted_from is not None and state.schedule.time != counted_from:
                 raise ModelSuperseded(f"model {state.model} became current since the refit was due")
             arms, config = self.snapshot.arms, self.config
-            base = grown_to(self.snapshot.model, len(arms), config.tree.max_leaf)
+            base = with_all_arms(self.folder, self.snapshot, config.tree.max_leaf)
+            if rebuild:
+                check_rebuildable(base, config)
             seal_before_refit(self.folder, self.log, config.segments, base.tree)
             counts = self.log.counts()
             mark = self.log.seal(f"refit {model_name(state.next_epoch)} {time.time():.6f}")
-            feedback = logged_feedback(self.log, mark, base, arms, config, self.folder)
-            samples = self.folder.label_samples(base, arms.is_removed) if config.learner.uses_label_samples else None
-            model, caught = next_fit(base, feedback, config.learner.make_learner(samples), state.next_epoch)
-            validate(model, base, feedback, config.policy.make_policy())
-            with self.folder.model_lock(PUBLISH_TIMEOUT):
-                now = self.folder.state()
-                now.check_not_pinned()
-                if (now.fitted, now.schedule) != (state.fitted, state.schedule):
-                    raise ModelSuperseded(f"model {now.model} became current while one was made from {state.model}")
-                if now.model != state.model:
-                    self.refresh()
-                    model = replace(_with_added(model, self.snapshot.model, config.tree.max_leaf), epoch=now.next_epoch)
-                self.folder.publish(model, now, config.refit.keep, ScheduleStart.of(counts, mark.time))
-            rewards, seconds = int(feedback.observed.sum()), time.perf_counter() - start
-            result = RefitResult(model_name(model.epoch), len(feedback), rewards, seconds, caught)
-            self.folder.note("refit", base=state.model, **asdict(result))
+            with work_folder(self.folder) as work:
+                due = not rebuild and self._rebuild_is_due(base, arms, state, mark, work / "rebuild")
+                fit, aside = None, ""
+                if rebuild or (config.refit.gate and not due):
+                    fit, aside = self._gated(base, arms, state, mark, work / "gate", rebuild)
+                rebuild = rebuild or due
+                fit = fit or self._fitted(base, arms, state.next_epoch, mark, work / "refit", rebuild)
+                model, caught, learned = fit
+                validate(model, base, learned, config.policy.make_policy())
+                self._grow_vocabulary()
+                model = self._publish(model, state, ScheduleStart.of(counts, mark.time), aside)
+            rewards = int(learned.totals.shown.sum() if isinstance(learned, History) else learned.observed.sum())
+            seconds = time.perf_counter() - start
+            result = RefitResult(model_name(model.epoch), len(learned), rewards, seconds, caught, aside)
+            kind = "refit kept aside" if aside else "refit"
+            self.folder.note(kind, base=state.model, **asdict(result), **({"rebuilt": True} if rebuild else {}))
         self.refresh()
         return result
+
+    def _publish(self, model: Model, state: FolderState, fitted: ScheduleStart, aside: str) -> Model:
+        """Makes a model current that was made from a state, with the arms that were added since; returns it with them.
+
+        If another replica adds arms while this one writes its model, it begins anew. With a reason to keep it `aside`,
+        it is kept and does not become current.
+        """
+        with ExitStack() as alone:
+            for attempt in range(PUBLISH_ATTEMPTS):
+                if attempt and self.folder.shared is not None:  # large models take long: others would win again
+                    alone.pop_all().close()
+                    alone.enter_context(self.folder.shared.reserved())
+                try:
+                    return self._publish_once(model, state, fitted, aside)
+                except ReplicaConflict:
+                    if attempt == PUBLISH_ATTEMPTS - 1:
+                        raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _publish_once(self, model: Model, state: FolderState, fitted: ScheduleStart, aside: str) -> Model:
+        with self.folder.model_lock(PUBLISH_TIMEOUT):
+            now = self.folder.state()
+            now.check_not_pinned()
+            if (now.fitted, now.schedule) != (state.fitted, state.schedule):
+                raise ModelSuperseded(f"model {now.model} became current while one was made from {state.model}")
+            if now.model != state.model:
+                self.refresh()
+                grown = _with_added(model, self.snapshot.model, self.config.tree.max_leaf)
+                model = replace(grown, epoch=now.next_epoch)
+            self.folder.publish(model, now, self.config.refit, fitted, aside=aside)
+            return model
+
+    def _fitted(self, base: Model, arms: ArmIndex, epoch: int, mark: Mark, work: Path, rebuild: bool = False) -> Fit:
+        """From all feedback up to a mark: by shards from disk if the learner can, else in memory."""
+        config = self.config
+        samples = self.folder.label_samples(base, arms.is_removed) if config.learner.uses_label_samples else None
+        learner = config.learner.make_learner(samples, tuple(self.vocabulary.vectors.values()))
+        if isinstance(learner, Pooled) and can_stream(learner, base):
+            work.mkdir(mode=0o700)
+            history = logged_history(self.log, mark, base, arms, config, self.folder, work)
+            base = rebuilt(base, history, learner.label_samples, config) if rebuild else base
+            return *streamed_fit(base, history, learner, epoch, work, refit_resources(config.refit)), history
+        feedback = logged_feedback(self.log, mark, base, arms, config, self.folder)
+        return *next_fit(base, feedback, learner, epoch), feedback
+
+    def _gated(
+        self, base: Model, arms: ArmIndex, state: FolderState, mark: Mark, work: Path, rebuild: bool
+    ) -> tuple[Fit | None, str]:
+        """A refit without the newest rounds and why it must not serve, if these say so; otherwise None and nothing."""
+        stretch = newest_stretch(self.log, state.refit_time, mark)
+        if stretch.after == stretch.until or stretch.after == 0:
+            if rebuild:
+                raise NothingToLearn("no round came since the last refit to judge a rebuilt tree by")
+            return None, ""
+        try:
+            fit = self._fitted(base, arms, state.next_epoch, replace(mark, position=stretch.after), work, rebuild)
+        except NothingToLearn:
+            return None, ""
+        overdue, models = mark.time - self.config.rewards.reward_wait, (base, fit[0])
+        found = judge_refit(self.log, stretch, models, arms, self.logged_sets(), self.config, overdue)
+        return (fit, found.loses) if found.loses else (None, "")
+
+    def _rebuild_is_due(self, base: Model, arms: ArmIndex, state: FolderState, mark: Mark, work: Path) -> bool:
+        """Whether the settings ask for a new tree now, and the newest rounds do not speak against it."""
+        every = self.config.refit.rebuild
+        if every == 0 or state.next_epoch % every:
+            return False
+        try:
+            check_rebuildable(base, self.config)
+            why = self._gated(base, arms, state, mark, work, rebuild=True)[1]
+        except (NothingToLearn, ValueError) as error:
+            why = str(error)
+        if why:
+            self.folder.note("tree not rebuilt", model=state.model, error=why)
+        return not why
+
+    def _grow_vocabulary(self) -> None:
+        """Lets the features join the vocabulary that requests have named most often, as many as there is room for."""
+        if not self.vocabulary.room:
+            return
+        self.vocabulary = self._vocabulary(self.snapshot.model)  # another process may have added to it
+        self.unknown.store(self.log)
+        names = self.vocabulary.unknown(take_most_frequent(self.log, self.vocabulary.room))
+        if joined := self.folder.add_features(names, self.vocabulary.columns):
+            self.vocabulary = self._vocabulary(self.snapshot.model)
+            self.folder.note("features joined", count=len(joined), first=joined[:10])
 
     def roll_back(self, model: str | None = None, pin: bool = False) -> str:
         """Makes another kept model current: the one named, or the one that the current one was made from.

@@ -1,7 +1,8 @@
 """What another system has shown, from the owner's files into a bandit's log: all of a file or nothing of it.
 
 A row is an item that was shown. It is read twice: once to check every line, once to write. In the log such a decision
-has no model; its settings are {"imported": true, "positions": [...]}, with the position of each slot or null.
+has no model; its settings are {"imported": true, "positions": [...]}, with the position of each slot or null, which is
+also its one component, 0 for unknown: what learning reads.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import groupby
@@ -21,6 +23,7 @@ from numpy.typing import NDArray
 
 from treetop.arrays import Rows, check_float
 from treetop.bandit.bandit import Bandit
+from treetop.bandit.vocabulary import VECTOR, Vocabulary
 from treetop.data.tables import TableRow, read_table
 from treetop.errors import UnknownArm
 from treetop.log.records import Counts, Entry, Event, LogSummary, Restored, StoredEvent, check_id
@@ -28,6 +31,8 @@ from treetop.policy.policy import MAX_SLOTS
 
 ROLES = ("item", "reward", "propensity", "position", "event", "time", "context")
 CHUNK = 1024  # decisions written at a time
+LATEST = 1e11  # seconds since 1970 that a time may be, the year 5138: more are milliseconds
+MOST_FEATURES = 1_000_000  # that a log may name
 Line: TypeAlias = tuple[int, TableRow]
 
 
@@ -38,7 +43,8 @@ class PastColumns:
     `item` is the id of what was shown, `reward` what it brought (empty: not observed), `propensity` the chance that it
     had (empty: unknown), `position` its place, from 1 on, `event` what the rows of one decision share, `time` when
     it was (seconds since 1970, or a date), `context` a mapping of features, or the row of its vector.
-    `features` are columns that are features: of the same name if they hold numbers, and `column=value` if text.
+    `features` are columns that are features: of the same name if they hold numbers, and `column=value` if text. Vectors
+    in a file are all of a context, or the part of it that has as many numbers.
 
     >>> PastColumns.of("item=sku,reward=clicked").reward
     'clicked'
@@ -71,7 +77,7 @@ class PastColumns:
 
 @dataclass
 class PastSummary:
-    """What a past log holds; `skipped` rows showed items that are not in the catalogue."""
+    """What a past log holds, of how many items; `skipped` rows showed items that are not in the catalogue."""
 
     decisions: int = 0
     rewards: int = 0
@@ -79,6 +85,7 @@ class PastSummary:
     slots: int = 0
     skipped: int = 0
     unknown_features: int = 0
+    items: int = 0
 
 
 @dataclass(eq=False)
@@ -93,53 +100,64 @@ class PastReader:
     now: float = field(default_factory=time.time)
 
     def __post_init__(self) -> None:
-        features = self.bandit.snapshot.model.n_features
+        features = self.bandit.vocabulary.given
+        self.part: str | None = None  # what the file's vectors are of a context; None: all of it
         if self.vectors is not None:
-            if self.columns.context is None or self.columns.features:
-                raise ValueError(
-                    "contexts in a file need context=COLUMN, which says what row each has, and no features"
-                )
-            if self.vectors.ndim != 2 or self.vectors.shape[1] != features:
+            if self.columns.context is None:
+                raise ValueError("contexts in a file need context=COLUMN, which says what row each has")
+            width = self.vectors.shape[1] if self.vectors.ndim == 2 else 0
+            parts = [name for name, (_, dims) in self.bandit.vocabulary.vectors.items() if dims == width]
+            if parts and (width < features or self.columns.features):
+                self.part = VECTOR if VECTOR in parts else parts[0]
+            elif width != features:
                 raise ValueError(f"contexts of shape {self.vectors.shape}; the bandit's have {features} features")
+            elif self.columns.features:
+                raise ValueError("the contexts in the file have all features; none is left for columns")
         self.digest = ""
 
     def check(self, progress: Callable[[int], object]) -> PastSummary:
         """Reads all of it and says what is in it. Raises ValueError that names the line of what is wrong."""
         found, digest, seen = PastSummary(), hashlib.blake2b(digest_size=8), set[str]()
-        for event in self._decisions(found, digest):
-            if event.stored.event.event_id in seen:
-                raise ValueError(f"{self.path}: the rows of event {event.stored.event.event_id!r} are not together")
-            seen.add(event.stored.event.event_id)
-            found.decisions += 1
-            if found.decisions % CHUNK == 0:
-                progress(found.decisions)
+        was_shown = np.zeros(len(self.bandit.snapshot.arms), np.bool_)
+        with closing(self._decisions(found, digest)) as decisions:
+            for event in decisions:
+                was_shown[event.stored.event.arms] = True
+                if event.stored.event.event_id in seen:
+                    raise ValueError(f"{self.path}: the rows of event {event.stored.event.event_id!r} are not together")
+                seen.add(event.stored.event.event_id)
+                found.decisions += 1
+                if found.decisions % CHUNK == 0:
+                    progress(found.decisions)
         self.digest = digest.hexdigest()
+        found.items = int(was_shown.sum())
         return found
 
     def chunks(self, progress: Callable[[int], object]) -> Iterator[list[Entry]]:
         """The decisions as the log takes them, after `check`."""
         chunk: list[Entry] = []
         done = 0
-        for entry in self._decisions(PastSummary(), None):
-            chunk.append(entry)
-            if len(chunk) == CHUNK:
-                yield chunk
-                done += len(chunk)
-                progress(done)
-                chunk = []
+        with closing(self._decisions(PastSummary(), None)) as decisions:
+            for entry in decisions:
+                chunk.append(entry)
+                if len(chunk) == CHUNK:
+                    yield chunk
+                    done += len(chunk)
+                    progress(done)
+                    chunk = []
         if chunk:
             yield chunk
 
-    def _decisions(self, found: PastSummary, digest: Any) -> Iterator[Entry]:
+    def _decisions(self, found: PastSummary, digest: Any) -> Generator[Entry, None, None]:
         position = 0
-        for number, (_, group) in enumerate(groupby(enumerate(read_table(self.path, self.columns.names())), self._key)):
-            rows = [row for _, row in group]
-            if digest is not None:
-                digest.update(json.dumps([row.values for row in rows], default=str).encode())
-            entry = self._entry(number, rows, position, found)
-            if entry is not None:
-                position += 1 + int((entry.reward_positions > 0).sum())
-                yield entry
+        with closing(read_table(self.path, self.columns.names())) as table:
+            for number, (_, group) in enumerate(groupby(enumerate(table), self._key)):
+                rows = [row for _, row in group]
+                if digest is not None:
+                    digest.update(json.dumps([row.values for row in rows], default=str).encode())
+                entry = self._entry(number, rows, position, found)
+                if entry is not None:
+                    position += 1 + int((entry.reward_positions > 0).sum())
+                    yield entry
 
     def _key(self, line: Line) -> object:
         """What the rows of one decision share; without events each row is one."""
@@ -165,9 +183,11 @@ class PastReader:
             check_id(name)
         moment = self._time(rows[0])
         x = self._context(rows[0], found)
+        self._check_same(rows)
         rewards = np.array([slot["reward"] for slot in slots])
         there = ~np.isnan(rewards)
         settings = {"imported": True, "positions": [slot["position"] for slot in slots]}
+        positions = np.array([[slot["position"] or 0] for slot in slots], np.float32)
         event = Event(
             name,
             0,
@@ -176,6 +196,7 @@ class PastReader:
             np.zeros(len(arms), np.float32),
             np.zeros(len(arms), np.bool_),
             np.full(len(arms), -1, np.int32),
+            components=positions,
             time=moment,
             request=hashlib.blake2b(x.index.tobytes() + x.value.tobytes() + arms.tobytes(), digest_size=16).digest(),
             index=x.index,
@@ -189,6 +210,16 @@ class PastReader:
         found.slots += len(arms)
         stored = StoredEvent(event, rewards, np.where(there, moment, np.nan), position + 1)
         return Entry(stored, np.where(there, position + 1 + np.cumsum(there), 0).astype(np.int64))
+
+    def _check_same(self, rows: list[TableRow]) -> None:
+        """Raises ValueError for rows of one event that do not have the same time and context."""
+        c, first = self.columns, rows[0].values
+        for name in filter(None, (c.time, c.context, *c.features)):
+            if wrong := next((row for row in rows if row.values[name] != first[name]), None):
+                raise ValueError(
+                    f"{wrong.where}: {name} is {wrong.values[name]!r}; rows before it of the same event say "
+                    f"{first[name]!r}"
+                )
 
     def _slot(self, row: TableRow, found: PastSummary) -> dict[str, Any] | None:
         c, values, limits = self.columns, row.values, self.bandit.config.rewards
@@ -220,14 +251,11 @@ class PastReader:
         if given is None:
             return self.now
         try:
-            return check_float("time", float(given), -1e15, 1e15)
-        except (ValueError, TypeError):
-            pass
-        try:
-            found = given if isinstance(given, datetime) else datetime.fromisoformat(str(given).replace("Z", "+00:00"))
-        except ValueError:
-            raise ValueError(f"{row.where}: {given!r} is no time: seconds since 1970, or a date") from None
-        return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
+            return seconds_of(given)
+        except (ValueError, TypeError, OverflowError):
+            raise ValueError(
+                f"{row.where}: {given!r} is no time: seconds since 1970 (no milliseconds), or a date"
+            ) from None
 
     def _context(self, row: TableRow, found: PastSummary) -> Rows:
         c = self.columns
@@ -237,28 +265,91 @@ class PastReader:
                 at = float(_required(row.values, c.context or ""))
                 if not (at.is_integer() and 0 <= at < len(self.vectors)):
                     raise ValueError(f"{c.context} is {at:g}; it must be a whole number in [0, {len(self.vectors)})")
-                return self.bandit.row(np.asarray(self.vectors[int(at)], np.float32))
-            if given is not None:
+                vector = np.asarray(self.vectors[int(at)], np.float32)
+                if self.part is None:
+                    return self.bandit.row(vector)
+                given = {self.part: vector}
+            elif given is not None:
                 given = json.loads(given) if isinstance(given, str) else given
                 if not isinstance(given, Mapping):
                     return self.bandit.row(given)
             named = {name: value for name in c.features if (value := row.values[name]) is not None}
             named |= given or {}
-            found.unknown_features += sum(
-                name not in self.bandit.vocabulary.index for name in map(_feature, named.items())
-            )
-            return self.bandit.row({_feature(pair): _value(pair[1]) for pair in named.items()})
+            vocabulary = self.bandit.vocabulary
+            x, unknown = vocabulary.named({name: _value(vocabulary, name, value) for name, value in named.items()})
+            found.unknown_features += unknown
+            return x
         except (ValueError, TypeError) as error:
             raise ValueError(f"{row.where}: {error}") from None
 
 
-def _feature(pair: tuple[str, Any]) -> str:
-    name, value = pair
-    return name if _is_number(value) else f"{name}={value}"
+def seconds_of(given: Any) -> float:
+    """A time in seconds since 1970: such a number, or a date, UTC if it does not say. Eight digits are a date.
+
+    >>> seconds_of("1700000000"), seconds_of("2024-01-31T01:00:00Z"), seconds_of(20240131)
+    (1700000000.0, 1706662800.0, 1706659200.0)
+    """
+    text = str(given)
+    if len(text) == 8 and text.isdecimal():
+        return datetime.strptime(text, "%Y%m%d").replace(tzinfo=timezone.utc).timestamp()
+    if _is_number(given):
+        return check_float("time", float(given), -LATEST, LATEST)
+    found = given if isinstance(given, datetime) else datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
 
 
-def _value(value: Any) -> float:
-    return float(value) if _is_number(value) else 1.0
+def feature_names(path: Path, columns: PastColumns) -> tuple[str, ...]:
+    """The features that the contexts of a past log name, in the order in which they come.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "past.csv").write_text("item,reward,device,age\\nmint,1,phone,3\\nmint,0,desktop,\\n")
+    ...     feature_names(Path(folder, "past.csv"), PastColumns(features=("device", "age")))
+    ('device=phone', 'age', 'device=desktop')
+    """
+    found: dict[str, None] = {}
+    for row in read_table(path, columns.names()):
+        named = {name: value for name in columns.features if (value := row.values[name]) is not None}
+        given = None if columns.context is None else row.values[columns.context]
+        try:
+            given = json.loads(given) if isinstance(given, str) else given
+        except ValueError as error:
+            raise ValueError(f"{row.where}: {error}") from None
+        named |= given if isinstance(given, Mapping) else {}
+        found |= dict.fromkeys(feature for pair in named.items() for feature in _features(*pair))
+        if len(found) > MOST_FEATURES:
+            raise ValueError(f"{row.where}: more than {MOST_FEATURES:,} features; --features names those to learn from")
+    return tuple(found)
+
+
+def context_columns(path: Path) -> int:
+    """How many numbers each context of a .npy file has.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/visitors.npy", np.zeros((3, 5)))
+    ...     context_columns(Path(folder, "visitors.npy"))
+    5
+    """
+    shape = _contexts(path).shape
+    if len(shape) != 2:
+        raise ValueError(f"{path} has shape {shape}; a context a row is needed")
+    return int(shape[1])
+
+
+def _contexts(path: Path) -> NDArray[Any]:
+    try:
+        found: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
+    return found
+
+
+def _features(name: str, value: Any) -> list[str]:
+    """The features that a value of a file is: of a vector all its numbers."""
+    if isinstance(value, list | np.ndarray):
+        return [f"{name}[{i}]" for i in range(len(value))]
+    return [name if _is_number(value) else f"{name}={value}"]
 
 
 def _is_number(value: Any) -> bool:
@@ -267,6 +358,15 @@ def _is_number(value: Any) -> bool:
     except (ValueError, TypeError):
         return False
     return True
+
+
+def _value(vocabulary: Vocabulary, name: str, value: Any) -> Any:
+    """A value of a file as a context has it: text that is a number is one, unless the feature `name=text` is known."""
+    if isinstance(value, list | np.ndarray):
+        return value
+    if f"{name}={value}" in vocabulary.index:
+        return str(value)
+    return float(value) if _is_number(value) else str(value)
 
 
 def _required(values: Mapping[str, Any], name: str) -> Any:
@@ -306,10 +406,7 @@ def import_past(
     ...     found.decisions, tea.refit().rewards, import_past(tea, Path(place, "past.csv"), columns)[1].known
     (2, 2, 2)
     """
-    try:
-        vectors = None if contexts is None else np.load(contexts, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{contexts} is not a .npy file of numbers: {error}") from None
+    vectors = None if contexts is None else _contexts(contexts)
     reader = PastReader(bandit, path, columns, vectors, skip_unknown)
     found = reader.check(progress)
     if found.decisions == 0:

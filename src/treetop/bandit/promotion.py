@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -14,7 +15,11 @@ from treetop.bandit.folder import BanditFolder
 from treetop.bandit.sealing import UNUSABLE, note_unused, segment_folder
 from treetop.bandit.snapshot import tree_id
 from treetop.errors import InvalidModel, LogError, NothingToLearn
-from treetop.learning.refit import Learner, refit
+from treetop.learning.history import History
+from treetop.learning.pooled import Pooled
+from treetop.learning.refit import Learner, refit, warn_of_forgotten
+from treetop.learning.shards import Resources
+from treetop.learning.streamed import learn_streamed
 from treetop.log.base import Log
 from treetop.log.records import Mark, gather
 from treetop.log.segments.reading import sealed_samples
@@ -46,12 +51,13 @@ def logged_feedback(
     if folder is not None and config.segments.seal:
         try:
             sealed = sealed_samples(segment_folder(folder), log, until, wait=wait, default=default, tree=tree)
-            return gather(sealed, base.n_features, arms.epochs(), limits)
+            return gather(sealed, base.n_features, arms.epochs(), limits, config.rewards.positions)
         except LogError:
             raise
         except UNUSABLE as error:
             note_unused(folder, error)
-    return gather(log.samples(until, wait=wait, default=default, tree=tree), base.n_features, arms.epochs(), limits)
+    samples = log.samples(until, wait=wait, default=default, tree=tree)
+    return gather(samples, base.n_features, arms.epochs(), limits, config.rewards.positions)
 
 
 def next_fit(base: Model, feedback: Feedback, learner: Learner, epoch: int) -> tuple[Model, tuple[str, ...]]:
@@ -72,11 +78,38 @@ def next_fit(base: Model, feedback: Feedback, learner: Learner, epoch: int) -> t
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = refit(base, feedback, learner)
-    scale = raised_scale(base.feature_scale, feedback.contexts)
+    scale = raised_scale(base.feature_scale, [feedback.contexts])
     return replace(model, epoch=epoch, feature_scale=scale), tuple(str(warning.message) for warning in caught)
 
 
-def validate(model: Model, base: Model, feedback: Feedback, policy: Policy) -> None:
+def streamed_fit(
+    base: Model, history: History, learner: Pooled, epoch: int, work: Path, resources: Resources
+) -> tuple[Model, tuple[str, ...]]:
+    """The same from a history on disk; the model's weights and its serving layout are in the folder `work`.
+
+    >>> import tempfile
+    >>> from treetop.learning.history import HistoryWriter
+    >>> from treetop.tree.tree import Tree
+    >>> X = np.eye(4, dtype=np.float32)
+    >>> base = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X)
+    >>> shown = Feedback(X, arms=[[0], [1], [2], [3]], nodes=None, rewards=[[1], [0], [1], [0]])
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     writer = HistoryWriter(Path(place, "history"), columns=4, late=np.zeros(4, bool))
+    ...     writer.add(shown)
+    ...     model, warned = streamed_fit(base, writer.done(shown), Pooled(), 7, Path(place), Resources())
+    ...     model.epoch, model.n_seen, warned
+    (7, 4, ())
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of_forgotten(base, len(history))
+        model = learn_streamed(learner, base, history, work, resources)
+    scale = raised_scale(base.feature_scale, history.contexts)
+    model = replace(model, epoch=epoch, feature_scale=scale).backed_by(work)
+    return model, tuple(str(warning.message) for warning in caught)
+
+
+def validate(model: Model, base: Model, feedback: Feedback | History, policy: Policy) -> None:
     """Raises InvalidModel unless a new model has the shape of `base` and decides contexts of the feedback properly.
 
     >>> from treetop.learning.linear import Linear
@@ -98,7 +131,8 @@ def validate(model: Model, base: Model, feedback: Feedback, policy: Policy) -> N
             f"{base.n_arms} and {base.n_features} are needed"
         )
     rows = np.unique(np.linspace(0, len(feedback) - 1, VALIDATION_CONTEXTS).astype(int))
-    shown = policy.decide_batch(model, as_rows(feedback.contexts.csr()[rows]), seed=0)
+    some = feedback.rows(rows) if isinstance(feedback, History) else as_rows(feedback.contexts.csr()[rows])
+    shown = policy.decide_batch(model, some, seed=0)
     filled = shown.arms >= 0
     propensities: Floats = shown.propensities[filled]
     if filled.sum() != len(rows) * min(policy.k, model.n_arms):

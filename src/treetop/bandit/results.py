@@ -37,7 +37,7 @@ class ServedSlot:
 
 @dataclass(frozen=True)
 class ServedDecision:
-    """A decision in the user's own ids; `epoch` is that of the model that decided.
+    """A decision in the user's own ids; `epoch` is that of the model that decided, `variant` that of an experiment.
 
     >>> ServedDecision("visit-1", 0, (ServedSlot("mint", 1.0, 0.2, False, None),)).arms
     ['mint']
@@ -46,6 +46,7 @@ class ServedDecision:
     event_id: str
     epoch: int
     slots: tuple[ServedSlot, ...]
+    variant: str | None = None
 
     @property
     def arms(self) -> list[ArmId]:
@@ -57,7 +58,7 @@ class ServedDecision:
         return html_table(f"decision {self.event_id} (epoch {self.epoch})", columns)
 
     @classmethod
-    def of(cls, decision: Decision, arms: ArmIndex) -> ServedDecision:
+    def of(cls, decision: Decision, arms: ArmIndex, variant: str | None = None) -> ServedDecision:
         """A decision in dense indices, by the ids of its arms.
 
         >>> indexed = Decision("visit-1", 0, *(np.array([i]) for i in (1, 0.5, 0.2, True, -1)))
@@ -70,7 +71,7 @@ class ServedDecision:
             ServedSlot(ids[arm], propensity, score, explored, None if node < 0 else node)
             for arm, propensity, score, explored, node in zip(*columns, strict=True)
         ]
-        return cls(d.event_id, d.model_epoch, tuple(slots))
+        return cls(d.event_id, d.model_epoch, tuple(slots), variant)
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class RefitResult:
     rewards: int
     seconds: float
     warnings: tuple[str, ...] = ()
+    aside: str = ""  # why the gate did not let it serve: it is kept beside the model that serves on
 
 
 def same_decision(one: Decision, other: Decision) -> bool:

@@ -9,9 +9,9 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from treetop.bandit.arm_filter import (
 from treetop.bandit.arm_index import ArmId, ArmIndex
 from treetop.bandit.attributes import AttributeTable
 from treetop.bandit.config import PolicyConfig
+from treetop.bandit.experiment_config import Experiment
 from treetop.bandit.outliers import ClippedRow, OutlierLimits
 from treetop.bandit.where import Filters, Where
 from treetop.log.keys import NO_KEYS, Keys
@@ -39,6 +40,7 @@ from treetop.policy.policy import Policy
 from treetop.records import Decision, Explanation
 from treetop.tree.tree import Tree
 
+COMPUTED = ("tree", "default_filter", "filters")  # what a snapshot makes of its model, arms and attributes
 MAX_POLICIES = 10_000  # combinations of k and explore that are kept
 
 
@@ -71,6 +73,9 @@ class Snapshot:
     limits: OutlierLimits | None = None
     policies: dict[tuple[int | None, int | None], tuple[Policy, str]] = field(default_factory=dict)
     attributes: AttributeTable = field(default_factory=AttributeTable)
+    labels: Mapping[str, str] = field(default_factory=dict)  # experiment and variant, as the log keeps them
+    experiment: Experiment | None = None  # that runs, with what its variants decide with
+    variants: Mapping[str, Snapshot] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.arms) < self.model.n_arms:
@@ -95,13 +100,55 @@ class Snapshot:
         >>> snapshot.with_attributes(AttributeTable()).attributes
         AttributeTable(no attributes)
         """
-        new = replace(self, attributes=attributes)
+        variants = {name: variant.with_attributes(attributes) for name, variant in self.variants.items()}
+        new = replace(self, attributes=attributes, variants=variants)
         new.__dict__["filters"] = Filters(attributes, self.model.tree, self.__dict__.get("filters"))
         new.filters.prepare()
-        for made in ("tree", "default_filter"):
-            if made in self.__dict__:
-                new.__dict__[made] = self.__dict__[made]
-        return new
+        return new.sharing(self, "tree", "default_filter")
+
+    def sharing(self, other: Snapshot, *made: str) -> Snapshot:
+        """With what another snapshot of the same model and arms has computed.
+
+        >>> model = Model.from_vectors(Tree.from_vectors(np.eye(4)), np.eye(4))
+        >>> one = Snapshot("000000", model, ArmIndex.of(range(4)), PolicyConfig(k=2, explore=1)).prepare()
+        >>> replace(one, trouble="none").sharing(one, "tree").tree is one.tree
+        True
+        """
+        self.__dict__.update({name: other.__dict__[name] for name in made if name in other.__dict__})
+        return self
+
+    def as_variant(self, experiment: str, name: str, policy: PolicyConfig) -> Snapshot:
+        """What a variant with this model and other settings decides with; the log has the variant's name.
+
+        >>> model = Model.from_vectors(Tree.from_vectors(np.eye(4)), np.eye(4))
+        >>> snapshot = Snapshot("000000", model, ArmIndex.of(range(4)), PolicyConfig(k=2, explore=1))
+        >>> wide = snapshot.as_variant("beams", "wide", PolicyConfig(k=2, explore=1, beam=30))
+        >>> wide.policy()[0].beam, logged_variant(wide.policy()[1])
+        (30, ('beams', 'wide'))
+        """
+        labels = {"experiment": experiment, "variant": name}
+        new = replace(self, policy_config=policy, policies={}, labels=labels, experiment=None, variants={})
+        return new.sharing(self, *COMPUTED)
+
+    def for_visit(
+        self,
+        event_id: str | None,
+        keys: Keys,
+        eligible: Iterable[ArmId] | None,
+        exclude: Iterable[ArmId] | None,
+        where: Where | None,
+        capped: Ints = NO_ARMS,
+    ) -> tuple[Snapshot, ArmFilter]:
+        """What a visit is decided with, and the filter of its request: its variant, if an experiment runs and it is in
+        one, unless the variant's model is older than all arms that the request allows."""
+        if self.experiment is not None:
+            unit = self.experiment.unit_of(event_id or os.urandom(16).hex(), keys)
+            chosen = self.variants.get(self.experiment.variant_of(unit) or "", self)
+            eligible, exclude = (None if arms is None else list(arms) for arms in (eligible, exclude))
+            found = chosen.arm_filter(eligible, exclude, where, capped)
+            if chosen is self or not found.eligible.is_empty(chosen.model.n_arms):
+                return chosen, found
+        return self, self.arm_filter(eligible, exclude, where, capped)
 
     @cached_property
     def tree(self) -> str:
@@ -119,25 +166,39 @@ class Snapshot:
         found = self.policies.get((k, explore))
         if found is None:
             policy = self.policy_config.make_policy(k, explore)
-            found = policy, json.dumps(asdict(replace(self.policy_config, k=policy.k, explore=policy.explore)))
+            settings = asdict(replace(self.policy_config, k=policy.k, explore=policy.explore))
+            found = policy, json.dumps({**settings, **self.labels})
             if len(self.policies) < MAX_POLICIES:
                 self.policies[k, explore] = found
         return found
 
     def arm_filter(
-        self, eligible: Iterable[ArmId] | None, exclude: Iterable[ArmId] | None, where: Where | None = None
+        self,
+        eligible: Iterable[ArmId] | None,
+        exclude: Iterable[ArmId] | None,
+        where: Where | None = None,
+        capped: Ints = NO_ARMS,
     ) -> ArmFilter:
-        """The filter of a request, from its lists of ids and its conditions. Removed arms may be listed; they are not
-        shown."""
-        if eligible is None and exclude is None:
-            return self.default_filter if not where else self._where(where, ALL, NO_ARMS)
-        banned = NO_ARMS if exclude is None else np.unique(self.arms.find(exclude))
-        kind = EXCEPT if eligible is None else ONLY
-        listed = banned if eligible is None else np.setdiff1d(self.arms.find(eligible), banned)
-        return self._where(where, kind, listed) if where else make_filter(self.model.tree, self.arms, kind, listed)
+        """The filter of a request, from its lists of ids and its conditions, without the `capped` arms. Removed arms
+        may be listed; they are not shown."""
+        kind, listed = ALL, NO_ARMS
+        if exclude is not None:
+            kind, listed = EXCEPT, np.unique(self.arms.find(exclude))
+        if eligible is not None:
+            kind, listed = ONLY, np.setdiff1d(self.arms.find(eligible), listed)
+        made = self._filter(where, kind, listed)
+        if not len(capped):
+            return made
+        if kind == ONLY:
+            less = self._filter(where, ONLY, np.setdiff1d(listed, capped))
+        else:
+            less = self._filter(where, EXCEPT, np.union1d(listed, capped))
+        return replace(less, before_caps=made.asked)
 
-    def _where(self, where: Where, kind: int, listed: Ints) -> ArmFilter:
-        return conditional_filter(self.filters, where, self.default_filter, kind, listed)
+    def _filter(self, where: Where | None, kind: int, listed: Ints) -> ArmFilter:
+        if where:
+            return conditional_filter(self.filters, where, self.default_filter, kind, listed)
+        return self.default_filter if kind == ALL else make_filter(self.model.tree, self.arms, kind, listed)
 
     def bounded(self, row: Rows) -> Rows:
         """The row that a decision is made of: without values far outside what their features have shown."""
@@ -220,9 +281,10 @@ def request_digest(row: Rows, k: int | None, explore: int | None, arm_filter: Ar
     (True, False)
     """
     row = row.given if isinstance(row, ClippedRow) else row
-    head = f"{len(row.index)} {k} {explore} {arm_filter.asked} ".encode()
+    asked, listed = arm_filter.asked
+    head = f"{len(row.index)} {k} {explore} {asked} ".encode()
     head += f"{json.dumps(keys)} ".encode() if keys else b""
-    parts = (head, row.index.tobytes(), row.value.tobytes(), arm_filter.listed.tobytes())
+    parts = (head, row.index.tobytes(), row.value.tobytes(), listed.tobytes())
     return hashlib.blake2b(b"".join(parts), digest_size=DIGEST_BYTES).digest()
 
 
@@ -233,7 +295,19 @@ def logged_policy(text: str) -> PolicyConfig:
     (3, 2)
     """
     said = json.loads(text)
-    return PolicyConfig(len(said["positions"]), 0) if "imported" in said else PolicyConfig(**said)
+    settings = {key: value for key, value in said.items() if key not in ("experiment", "variant")}
+    return PolicyConfig(len(said["positions"]), 0) if "imported" in said else PolicyConfig(**settings)
+
+
+@lru_cache(1024)
+def logged_variant(text: str) -> tuple[str, str] | None:
+    """Experiment and variant of a decision, by the settings under which the log keeps it; None if it was in none.
+
+    >>> logged_variant('{"k": 3, "experiment": "beams", "variant": "wide"}'), logged_variant('{"k": 3}')
+    (('beams', 'wide'), None)
+    """
+    said = json.loads(text) if '"variant"' in text else {}
+    return (said["experiment"], said["variant"]) if "variant" in said else None
 
 
 def replayed_decision(event: Event, model: Model, arms: ArmIndex, find_set: FindSet) -> Decision:

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from treetop.bandit.experiment_config import Experiment
 from treetop.errors import ModelPinned
 from treetop.log.records import Counts
 
 FORMAT = 2  # 1 was of a development version
+ASIDE = 2  # models that the gate refused which stay, the newest
+NEEDED = 100  # models that stay because they served lately, the newest
 
 
 @dataclass(frozen=True)
 class ModelOrigin:
     """Where a kept model comes from: `base` is the kept model that it was made from, empty for the oldest.
 
-    `grown` says that it only has more arms than its base; otherwise it was fitted.
+    `grown` says that it only has more arms than its base; otherwise it was fitted. `until` is when it last served, 0 if
+    it never has or still does. `aside` says why the gate did not let it serve.
     """
 
     base: str = ""
     grown: bool = False
+    until: float = 0.0
+    aside: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,8 @@ class FolderState:
     schedule: ScheduleStart = ScheduleStart()
     pinned: bool = False  # whether the current model stays until it is unpinned, whatever the schedule says
     attributes: int = 0  # bytes of attributes.bin that count
+    experiment: Experiment | None = None  # that runs
+    settings: int = 0  # how often running processes were told to read the policy of config.toml again
     format: int = FORMAT
 
     @classmethod
@@ -84,7 +92,9 @@ class FolderState:
             kind = found.get("format") if isinstance(found, dict) else None
             raise ValueError(f"it has format {kind}; this software reads {FORMAT}")
         models = {name: ModelOrigin(**origin) for name, origin in found["models"].items()}
-        state = cls(**{**found, "models": models, "schedule": ScheduleStart(**found["schedule"])})
+        running = Experiment.read(found.get("experiment"))
+        known = {**found, "models": models, "schedule": ScheduleStart(**found["schedule"]), "experiment": running}
+        state = cls(**known)
         if state.model not in models:
             raise ValueError(f"model {state.model} is not among the models {', '.join(models)}")
         return state
@@ -106,12 +116,31 @@ class FolderState:
         """The models kept, oldest first."""
         return sorted(self.models, key=int)
 
-    def with_model(self, name: str, fitted: ScheduleStart | None, keep: int) -> FolderState:
+    def needed(self, since: float, room: float, sizes: Mapping[str, int]) -> set[str]:
+        """The models that served since a time, the newest NEEDED as far as they have room; and those of the experiment.
+
+        >>> models = {"000000": ModelOrigin(until=5.0), "000001": ModelOrigin(until=9.0), "000002": ModelOrigin()}
+        >>> state, sizes = FolderState("b1", "000002", 12, 3, models), dict.fromkeys(models, 10)
+        >>> sorted(state.needed(3.0, 100, sizes)), sorted(state.needed(3.0, 10, sizes)), state.needed(9.5, 100, sizes)
+        (['000000', '000001'], ['000001'], set())
+        """
+        found = set() if self.experiment is None else self.experiment.models()
+        served = [name for name, origin in self.models.items() if origin.until > since]
+        for name in sorted(served, key=lambda name: (self.models[name].until, name), reverse=True)[:NEEDED]:
+            room -= sizes.get(name, 0)
+            if room < 0:
+                break
+            found.add(name)
+        return found
+
+    def with_model(
+        self, name: str, fitted: ScheduleStart | None, keep: int, needed: Collection[str] = (), now: float = 0.0
+    ) -> FolderState:
         """With a new model, made from the current one, in its place, and without those that need not be kept.
 
         `fitted` is what the schedule counts from now, None for a model that only has more arms. The newest `keep`
         fitted models stay. Those that only have more arms count with the fitted one that they grew from: of these the
-        newest stays. So does the model that the new one was made from, for a rollback.
+        newest stays. So does the model that the new one was made from, for a rollback, and those that are `needed`.
 
         >>> state = FolderState("b1", "000000", 12, 1, {"000000": ModelOrigin()})
         >>> for epoch in range(1, 6):
@@ -121,19 +150,51 @@ class FolderState:
         >>> state.models["000004"].base
         '000002'
         """
-        models = {**self.models, name: ModelOrigin(self.model, grown=fitted is None)}
-        fits = [other for other in sorted(models, key=int) if not models[other].grown][-keep:]
-        newest = {_fitted(models, other): other for other in sorted(models, key=int)}
-        chosen = {name, self.model, _fitted(models, name), *fits, *(newest[fit] for fit in fits)}
+        origin = ModelOrigin(self.model, grown=fitted is None)
+        models = {**self.left(now).models, name: origin}
+        new = replace(self, model=name, next_epoch=max(self.next_epoch, int(name) + 1), models=models)
+        new = new.cut(keep, {*needed, self.model})
+        if fitted is None:
+            return new
+        return replace(new, refit_observed=fitted.observed, refit_time=fitted.time, schedule=fitted)
+
+    def with_aside(
+        self, name: str, why: str, schedule: ScheduleStart, keep: int, needed: Collection[str]
+    ) -> FolderState:
+        """With a model beside the current one, which serves on: the schedule counts from now, what was learned stays.
+
+        >>> state = FolderState("b1", "000000", 12, 1, {"000000": ModelOrigin()})
+        >>> state.with_aside("000001", "worse", ScheduleStart(7), keep=2, needed=()).models["000001"]
+        ModelOrigin(base='000000', grown=False, until=0.0, aside='worse')
+        """
+        models = {**self.models, name: ModelOrigin(self.model, aside=why)}
+        new = replace(self, next_epoch=max(self.next_epoch, int(name) + 1), models=models, schedule=schedule)
+        return new.cut(keep, needed)
+
+    def cut(self, keep: int, needed: Collection[str]) -> FolderState:
+        """Without the models that need not be kept, as `with_model` says."""
+        models, order = self.models, self.names()
+        aside = [other for other in order if models[other].aside]
+        fits = [other for other in order if not models[other].grown and not models[other].aside][-keep:]
+        newest = {_fitted(models, other): other for other in order}
+        chosen = {self.model, _fitted(models, self.model), *fits, *(newest[fit] for fit in fits), *aside[-ASIDE:]}
+        chosen |= {other for other in needed if other in models}
         kept = {
             other: replace(origin, base=_ancestor(models, origin.base, chosen))
             for other, origin in models.items()
             if other in chosen
         }
-        new = replace(self, model=name, next_epoch=max(self.next_epoch, int(name) + 1), models=kept)
-        if fitted is None:
-            return new
-        return replace(new, refit_observed=fitted.observed, refit_time=fitted.time, schedule=fitted)
+        return replace(self, models=kept)
+
+    def left(self, now: float) -> FolderState:
+        """With the time at which the current model, and those of an experiment, stop serving.
+
+        >>> FolderState("b1", "000000", 12, 1, {"000000": ModelOrigin()}).left(5.0).models["000000"].until
+        5.0
+        """
+        served = {self.model, *(self.experiment.models() if self.experiment else ())}
+        models = {n: replace(origin, until=now) if n in served else origin for n, origin in self.models.items()}
+        return replace(self, models=models)
 
 
 def _fitted(models: Mapping[str, ModelOrigin], name: str) -> str:

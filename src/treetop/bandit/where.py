@@ -36,6 +36,7 @@ class ColumnIndex:
     column: Column
     keys: np.ndarray[Any, Any]  # of the arms in the order; ascending
     positions: _core.SortedPositions
+    starts: list[int] | None = None  # of each code in the order, and the end: of words and flags
 
     @classmethod
     def of(cls, column: Column, tree: Tree) -> ColumnIndex:
@@ -48,7 +49,11 @@ class ColumnIndex:
         else:
             cuts = np.append(cuts, len(order))
         placed = np.ascontiguousarray(tree.position_of[order])
-        return cls(column, keys, _core.SortedPositions(placed, np.unique(cuts[cuts > 0]), tree.n_arms))
+        starts = None
+        if column.kind != NUMBER:
+            codes = np.arange(max(2, len(column.words)) + 1, dtype=keys.dtype)
+            starts = np.searchsorted(keys, codes).tolist()
+        return cls(column, keys, _core.SortedPositions(placed, np.unique(cuts[cuts > 0]), tree.n_arms), starts)
 
     def ranges(self, name: str, condition: object) -> Int64s:
         """The ranges of the order that meet a condition: first, last, first, last, ... Raises ValueError."""
@@ -76,7 +81,9 @@ class ColumnIndex:
         raise ValueError(f"attribute {name!r} is a {column.kind}; {value!r} is none")
 
     def _between(self, low: float, high: float) -> tuple[int, int]:
-        """The range of the keys from `low` to `high`, both included."""
+        """The range of the keys from `low` to `high`, both included; of codes, those that there are."""
+        if self.starts is not None:
+            return (self.starts[int(low)], self.starts[int(high) + 1]) if 0 <= low <= high else (0, 0)
         keys, kind = self.keys, self.keys.dtype.type  # of another type, NumPy would first convert all keys
         return int(keys.searchsorted(kind(low), "left")), int(keys.searchsorted(kind(high), "right"))
 

@@ -72,6 +72,7 @@ class Shape:
 SHAPES = {
     "small": Shape(),
     "amazon-3m": Shape(2_812_281, 337_067, 49, 36.17, 50_000, 1_200_000, threshold=0.1),  # PECOS's own threshold
+    "670k": Shape(670_000, 20_000, 10, 5, 5_000, 10_000_000, max_leaf=20),  # what `learn-scale` is about
     "10m": Shape(10_000_000, 337_067, 49, 5, 50_000, 800_000),
 }
 

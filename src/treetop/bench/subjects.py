@@ -8,6 +8,7 @@ from typing import Any
 
 from treetop.bench.decide import batch, decide, scale
 from treetop.bench.learn import build, refits
+from treetop.bench.learn_scale import learn_scale
 from treetop.bench.load import load
 from treetop.bench.seal import seal
 from treetop.bench.serve import serve
@@ -23,9 +24,10 @@ SUBJECTS: dict[str, Callable[[Setting], Result]] = {
     "load": load,
     "serve": serve,
     "seal": seal,
+    "learn-scale": learn_scale,
 }
 OF_DATASETS = ("decide", "batch", "load", "serve")
-WHEN_ASKED = ("serve", "seal")  # services and a log, which the others do not need: not part of all
+WHEN_ASKED = ("serve", "seal", "learn-scale")  # services and logs, which the others do not need: not part of all
 SAME = ("beam", "threads", "samples", "batch")
 
 

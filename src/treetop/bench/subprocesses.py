@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from treetop.arrays import Rows
+from treetop.bench import learn_steps
 from treetop.bench.peers import save_rows
 from treetop.bench.reference import check_ridge, check_routing, check_tree
 from treetop.bench.shape import Shape, fit_made_up, initial
-from treetop.bench.timing import peak_gb
+from treetop.bench.timing import anonymous, peak_gb
 from treetop.data.synthetic import generate
 from treetop.errors import ChildError
 from treetop.model.model import Model
@@ -63,7 +64,7 @@ def open_model(folder: str, contexts: str, beam: int) -> dict[str, Any]:
     """A saved model to its first decision, and the memory that serving takes."""
     with np.load(contexts) as a:
         rows = Rows(a["start"], a["index"], a["value"], int(a["columns"]))
-    policy, before = Policy(beam=beam), _anonymous()
+    policy, before = Policy(beam=beam), anonymous()
     worked, began = time.process_time(), time.perf_counter()
     model = Model.load(folder)
     opened = time.perf_counter()
@@ -76,17 +77,9 @@ def open_model(folder: str, contexts: str, beam: int) -> dict[str, Any]:
         "load_seconds": opened - began,
         "first_decision_seconds": first - began,
         "cpu_seconds": worked,
-        "anonymous_bytes": _anonymous() - before,
+        "anonymous_bytes": anonymous() - before,
         "mapped_bytes": _serving(touched, _mapped(folder)),
     }
-
-
-def _anonymous() -> int:
-    """Bytes of memory that belong to this process alone."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    raise OSError("/proc/self/status has no RssAnon; serving memory can be measured on Linux only")
 
 
 def _mapped(folder: str) -> dict[str, tuple[int, int]]:
@@ -115,7 +108,14 @@ def _serving(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int
     )
 
 
-WHAT: dict[str, Callable[..., dict[str, Any]]] = {"make": make, "build": build, "open": open_model}
+WHAT: dict[str, Callable[..., dict[str, Any]]] = {
+    "make": make,
+    "build": build,
+    "open": open_model,
+    "learn_begin": learn_steps.begin,
+    "learn_seal": learn_steps.seal,
+    "learn_refit": learn_steps.refit,
+}
 
 if __name__ == "__main__":
     print(json.dumps(WHAT[sys.argv[1]](**json.loads(sys.argv[2]))))

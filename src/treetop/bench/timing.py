@@ -115,3 +115,11 @@ def mapped_mb(name: str) -> tuple[int, int]:
         elif here and (key := line.partition(":")[0]) in found:
             found[key] += int(line.split()[1]) >> 10
     return found["Rss"], found["FilePmdMapped"]
+
+
+def anonymous() -> int:
+    """Bytes of memory that belong to this process alone."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("/proc/self/status has no RssAnon; serving memory can be measured on Linux only")

@@ -56,15 +56,19 @@ def context_row(shared: Mapping[str, Any], vocabulary: Vocabulary, own: bool) ->
     for space, part in shared.items():
         if space.startswith("_"):
             continue
-        for name, value in _flat(part, space):
+        for name, value in flat_features(part, space):
             bare = name.removeprefix(space).lstrip(".")
             known = name if name in vocabulary.index or not bare else bare
             found[known] = found.get(known, 0.0) + value
     return vocabulary.named(found)
 
 
-def _flat(value: Any, name: str) -> Iterator[tuple[str, float]]:
-    """The numbers in a part of a context, with their names; Vowpal Wabbit takes them the same way."""
+def flat_features(value: Any, name: str) -> Iterator[tuple[str, float]]:
+    """The numbers in a part of a context, with their names; Vowpal Wabbit takes them the same way.
+
+    >>> dict(flat_features({"age": 3, "sex": "f", "new": True, "seen": [0.5, 2]}, "User"))
+    {'User.age': 3.0, 'User.sex=f': 1.0, 'User.new': 1.0, 'User.seen[0]': 0.5, 'User.seen[1]': 2.0}
+    """
     if isinstance(value, bool):
         if value:
             yield name, 1.0
@@ -75,10 +79,10 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, float]]:
     elif isinstance(value, Mapping):
         for key, inner in value.items():
             if not key.startswith("_"):
-                yield from _flat(inner, f"{name}.{key}")
+                yield from flat_features(inner, f"{name}.{key}")
     elif isinstance(value, list):
         for i, inner in enumerate(value):
-            yield from _flat(inner, name if isinstance(inner, Mapping) else f"{name}[{i}]")
+            yield from flat_features(inner, name if isinstance(inner, Mapping) else f"{name}[{i}]")
 
 
 def _escaped(name: str) -> str:

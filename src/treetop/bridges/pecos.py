@@ -125,7 +125,7 @@ def _scores_by_route(arms: int) -> PooledState:
     """A score is the arm's route: exp(-slack^3)."""
     means = np.exp(-(np.linspace(0, WIDEST, KNOTS) ** 3)).astype(np.float32)
     none = np.zeros(arms, np.int32)
-    return PooledState(means=means, sample_count=none, trial_value=none.astype(np.float32), leaf_factor=1.0)
+    return PooledState(means=means, sample_count=none, trial_value=none.astype(np.float32))
 
 
 def _levels(chain: Sequence[Matrix]) -> tuple[list[Ints], Ints]:

@@ -20,7 +20,7 @@ from treetop.data.datasets import load
 class ShapeOptions:
     """The sizes of the made-up data and of the model."""
 
-    shape: Annotated[str, typer.Option(help="Sizes: small, amazon-3m or 10m; changed by those below.")] = "small"
+    shape: Annotated[str, typer.Option(help="Sizes: small, amazon-3m, 670k or 10m; changed by those below.")] = "small"
     arms: Annotated[int | None, typer.Option(help="Arms; rounds follow if not given.")] = None
     features: Annotated[int | None, typer.Option(help="Features of a context.")] = None
     nnz: Annotated[float | None, typer.Option(help="Features that a context has, on average.")] = None
@@ -48,7 +48,7 @@ def bench(
     sizes: ShapeOptions,
     timing: TimingOptions,
     what: Annotated[
-        list[str] | None, typer.Argument(help="decide, batch, refit, build, scale, load; serve, seal.")
+        list[str] | None, typer.Argument(help="decide, batch, refit, build, scale, load; serve, seal, learn-scale.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -19,6 +19,10 @@ FORMATS = ("treetop", "dsjson")
 Format = Annotated[str, typer.Option("--format", help="treetop, or dsjson: Vowpal Wabbit's, of a bandit's folder.")]
 LogOfFolder = Annotated[str | None, typer.Option("--log", help="dsjson: the log of the folder, if not its own.")]
 
+LogOfImport = Annotated[
+    str | None, typer.Option("--log", envvar="TREETOP_LOG", help="The log of the folder, if not its own.")
+]
+
 
 @dataclass(frozen=True)
 class DsjsonOut:
@@ -49,7 +53,7 @@ class DsjsonIn:
     reward_range: Annotated[
         tuple[float, float], typer.Option(help="dsjson: the least and the largest reward (negated cost).")
     ] = (0.0, 1.0)
-    log_at: LogOfFolder = None
+    log_at: LogOfImport = None
 
     def read(self, folder: str, file: Path, as_json: bool, progress: Callable[[int], None]) -> None:
         with Bandit.open(folder, self.log_at) as bandit:
@@ -73,8 +77,9 @@ def is_dsjson(options: DsjsonOut | DsjsonIn) -> bool:
     if options.format_ not in FORMATS:
         raise ValueError(f"--format is {options.format_!r}; it must be one of {', '.join(FORMATS)}")
     if options.format_ == "treetop":
+        other = "log_at" if isinstance(options, DsjsonIn) else ""  # every import into a folder has a log
         for given in fields(options):
-            if getattr(options, given.name) != given.default:
+            if given.name != other and getattr(options, given.name) != given.default:
                 option = "--log" if given.name == "log_at" else f"--{given.name.replace('_', '-')}"
                 raise ValueError(f"{option} is for --format dsjson")
     return options.format_ == "dsjson"

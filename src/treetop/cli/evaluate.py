@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -14,6 +14,7 @@ from rich.table import Table
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.evaluation import Evaluation, evaluate
 from treetop.bandit.policy_search import PolicySearch, search_policies
+from treetop.cli.experiment import show_experiment
 from treetop.cli.folder import Folder, LogAt
 from treetop.cli.log import moment
 from treetop.cli.options import Json, grouped
@@ -28,6 +29,11 @@ POLICY_HELP = (
 )
 SINCE_HELP = "Only visits from then on: 2025-01-31 or 2025-01-31T12:00+01:00; UTC if it is bare."
 SEARCH_HELP = "Judge the neighbours of the settings that serve, and confirm the best on the newest visits."
+EXPERIMENT_HELP = "Compare the variants of an experiment on live traffic, which the visits themselves have shown."
+POSITION_HELP = (
+    "What a slot's reward may depend on: any (slot of the decision) or cascade (itself and the slots above). Without "
+    "it the weights choose, see docs/evaluation.md."
+)
 BOUND_HELP = "What no weight can exceed, if propensities have a floor; narrows the intervals."
 
 
@@ -38,6 +44,8 @@ class EvaluationOptions:
     since: Annotated[str | None, typer.Option(help=SINCE_HELP)] = None
     confidence: Annotated[float, typer.Option(help="Of the intervals, which hold at all times at once.")] = 0.95
     weight_bound: Annotated[float | None, typer.Option(help=BOUND_HELP)] = None
+    experiment: Annotated[str | None, typer.Option(help=EXPERIMENT_HELP)] = None
+    position_model: Annotated[str | None, typer.Option(help=POSITION_HELP)] = None
 
 
 @grouped
@@ -54,8 +62,14 @@ def evaluate_(
 
     Example: treetop evaluate shop --policy strategy=greedy --policy beam=30 --policy model=000012
     """
-    if bool(policy) == search:
-        raise ValueError("give --policy, once or more, or --search")
+    if bool(policy) + search + (options.experiment is not None) != 1:
+        raise ValueError("give --policy, once or more, or --search, or --experiment")
+    if options.position_model and not policy:
+        raise ValueError("--position-model is for --policy; --search chooses by the rule, an experiment needs none")
+    if options.experiment is not None:
+        with Bandit.open(folder, log) as bandit:
+            show_experiment(bandit, options.experiment, options.confidence, as_json)
+        return
     begin = None if options.since is None else moment("--since", options.since)
     sure, bound = options.confidence, options.weight_bound
     columns = TextColumn("evaluated"), BarColumn(), TextColumn("{task.completed:>9,} visits"), TimeRemainingColumn()
@@ -70,7 +84,8 @@ def evaluate_(
             searched = search_policies(bandit, since=begin, confidence=sure, weight_bound=bound, effort=effort)
             found = searched.searched
         else:
-            found = evaluate(bandit, policy or [], since=begin, confidence=sure, weight_bound=bound, effort=effort)
+            more: dict[str, Any] = {"since": begin, "weight_bound": bound, "position_model": options.position_model}
+            found = evaluate(bandit, policy or [], confidence=sure, effort=effort, **more)
     drawn = None
     if picture is not None:
         drawn = draw(lambda path: draw_results(found.candidates, found.served, path), picture)

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from treetop.arrays import check_float
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.config import CONFIG, read_config
 from treetop.bandit.folder import CURRENT, LOG, BanditFolder
 from treetop.bandit.ownership import check_owner, claim_log
-from treetop.bandit.past_log import ROLES, PastColumns, import_past
+from treetop.bandit.past_log import import_past
 from treetop.bandit.retention import DAY, RetentionState
 from treetop.bandit.sealing import follow_deletions, segment_folder
 from treetop.cli.dsjson import DsjsonIn, DsjsonOut, is_dsjson
 from treetop.cli.folder import Folder, LogAt
 from treetop.cli.options import Json, grouped
-from treetop.cli.output import console, errors
+from treetop.cli.output import console
+from treetop.cli.past import PastOptions, shown_progress
 from treetop.errors import LogError
 from treetop.log.open import open_log
 from treetop.log.retention import forget_in_steps
@@ -54,7 +52,7 @@ def export(
     Example: treetop export shop slots.parquet --rows slots
     """
     if is_dsjson(dsjson):
-        with _progress(as_json, "exported") as progress:
+        with shown_progress(as_json, "exported") as progress:
             dsjson.write(log, file, as_json, progress)
         return
     form(file)
@@ -62,7 +60,7 @@ def export(
         raise ValueError(f"--rows is {rows!r}; it must be decisions or slots")
     where = _address(log)
     _check_there(where)
-    with open_log(where) as opened, _progress(as_json, "exported") as progress:
+    with open_log(where) as opened, shown_progress(as_json, "exported") as progress:
         if rows == "slots":
             folder = BanditFolder(Path(log)) if (Path(log) / CURRENT).exists() else None
             segments = None if folder is None else segment_folder(folder)
@@ -76,38 +74,10 @@ def export(
         console.print(f"{file}: {n:,} {rows}", highlight=False, soft_wrap=True)
 
 
-@dataclass(frozen=True)
-class PastOptions:
-    """What the columns of another system's log are."""
-
-    columns: Annotated[
-        str | None, typer.Option(help=f"Which column is what, as role=column,...; the roles are {', '.join(ROLES)}.")
-    ] = None
-    features: Annotated[str, typer.Option(help="With --columns: those that are features of the context.")] = ""
-    contexts: Annotated[
-        Path | None, typer.Option(help="With --columns: a .npy file of contexts; context=COLUMN says which row.")
-    ] = None
-    context_key: Annotated[
-        str | None, typer.Option(help="With --contexts: the column that says which row; the same as context=COLUMN.")
-    ] = None
-    skip_unknown: Annotated[
-        bool, typer.Option("--skip-unknown", help="With --columns: leave out rows of items that are not known.")
-    ] = False
-
-    def check(self) -> None:
-        """Raises ValueError for an option that needs --columns."""
-        if self.features or self.contexts or self.context_key or self.skip_unknown:
-            raise ValueError("--features, --contexts, --context-key and --skip-unknown go with --columns")
-
-    def roles(self) -> PastColumns:
-        found = PastColumns.of(self.columns or "", self.features)
-        return found if self.context_key is None else replace(found, context=self.context_key)
-
-
-def _import_past(folder: str, file: Path, past: PastOptions, as_json: bool) -> None:
+def _import_past(folder: str, log: str | None, file: Path, past: PastOptions, as_json: bool) -> None:
     if not (Path(folder) / CURRENT).exists():
         raise ValueError(f"{folder} is not a bandit's folder, which --columns needs: items are called by its ids")
-    with Bandit.open(folder) as bandit, _progress(as_json, "imported") as progress:
+    with Bandit.open(folder, log) as bandit, shown_progress(as_json, "imported") as progress:
         found, restored = import_past(
             bandit, file, past.roles(), contexts=past.contexts, skip_unknown=past.skip_unknown, progress=progress
         )
@@ -141,19 +111,19 @@ def import_(
     Example: treetop import shop past.csv --columns item=sku,reward=clicked,propensity=p,position=place
     """
     if is_dsjson(dsjson):
-        with _progress(as_json, "imported") as progress:
+        with shown_progress(as_json, "imported") as progress:
             dsjson.read(log, file, as_json, progress)
         return
     if past.columns is not None:
-        _import_past(log, file, past, as_json)
+        _import_past(log, dsjson.log_at, file, past, as_json)
         return
     past.check()
     form(file)
-    where = _address(log)
     folder = BanditFolder(Path(log)) if (Path(log) / CURRENT).exists() else None
+    where = (dsjson.log_at if folder else None) or _address(log)
     if folder is None and not new:
         _check_there(where, "; --new makes one")
-    with file.open("rb"), open_log(where) as opened, _progress(as_json, "imported") as progress:
+    with file.open("rb"), open_log(where) as opened, shown_progress(as_json, "imported") as progress:
         if folder is None:
             found = import_log(opened, file, progress)
         else:
@@ -195,7 +165,7 @@ def forget(
         counts, older, newest = opened.counts(), opened.count_before(until), opened.newest_time()
         refused, deleted = RetentionState.read(opened).refused, 0
         if yes:
-            with _progress(as_json, "deleted") as progress:
+            with shown_progress(as_json, "deleted") as progress:
                 for count, pause in forget_in_steps(opened, until):
                     deleted += count
                     progress(deleted)
@@ -254,11 +224,3 @@ def _address(log: str) -> str | Path:
 def _check_there(where: str | Path, hint: str = "") -> None:
     if isinstance(where, Path) and not where.is_file():
         raise LogError(f"there is no log {where}{hint}")
-
-
-@contextmanager
-def _progress(quiet: bool, what: str) -> Iterator[Callable[[int], None]]:
-    columns = (TextColumn(what), TextColumn("{task.completed:>9,} decisions"), TimeElapsedColumn())
-    with Progress(*columns, console=errors, disable=quiet, transient=True) as bars:
-        task = bars.add_task(what, total=None)
-        yield lambda done: bars.update(task, completed=done)

@@ -10,10 +10,11 @@ import typer
 from rich.markup import escape
 
 from treetop._version import __version__
-from treetop.cli import folder, log, segments
+from treetop.cli import folder, log, replicas, segments
 from treetop.cli.bench import bench
 from treetop.cli.demo import demo
 from treetop.cli.evaluate import evaluate_
+from treetop.cli.experiment import experiment
 from treetop.cli.output import errors
 from treetop.cli.paper import report, reproduce
 from treetop.cli.simulate import simulate, tune
@@ -28,13 +29,16 @@ app = typer.Typer(
 COMMANDS: dict[str, Callable[..., None]] = {
     "init": folder.init,
     "serve": folder.serve,
+    "join": replicas.join_,
     "replay": folder.replay,
     "evaluate": evaluate_,
+    "experiment": experiment,
     "export": log.export,
     "import": log.import_,
     "forget": log.forget,
     "seal": segments.seal,
     "erase": segments.erase,
+    "rebuild": segments.rebuild,
     "demo": demo,
     "simulate": simulate,
     "tune": tune,

@@ -1,4 +1,4 @@
-"""The commands of sealed rounds and of erasure: seal, erase. Parse, call, print."""
+"""The commands of sealed rounds, of erasure and of rebuilt trees: seal, erase, rebuild. Parse, call, print."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def seal(
     with Bandit.open(folder, log) as bandit, _progress(as_json, "sealed", "rounds") as progress:
         if anew and segment_folder(bandit.folder).path.is_dir():
             segment_folder(bandit.folder).delete()
-        tree = bandit.snapshot.model.tree
-        found = seal_folder(bandit.folder, bandit.log, bandit.config.segments, tree, rest, progress)
+        model, config = bandit.snapshot.model, bandit.config
+        found = seal_folder(bandit.folder, bandit.log, config.segments, model.tree, rest, progress)
     if as_json:
         print(json.dumps(asdict(found)))
         return
@@ -45,6 +45,25 @@ def seal(
     size = f"{found.sealed_bytes / 1e6:,.1f} MB"
     words = f"{new}; now {found.sealed_rounds:,} rounds in {found.sealed_segments:,} segments, {size}"
     console.print(words, highlight=False, soft_wrap=True)
+
+
+def rebuild(folder: Folder, log: LogAt = None, as_json: Json = False) -> None:
+    """Makes tree and routing anew from labels and rewards, and refits. The bandit may be serving meanwhile.
+
+    It is first fitted without the newest rounds and judged on them: if it is worse there than the model that serves,
+    that one serves on. Arms, ids and the log stay as they are.
+
+    Example: treetop rebuild shop
+    """
+    with Bandit.open(folder, log) as bandit:
+        found = bandit.rebuild()
+    if as_json:
+        print(json.dumps(asdict(found)))
+        return
+    words = f"model {found.model} has a new tree, from {found.rounds:,} rounds, and serves"
+    if found.aside:
+        words = f"model {found.model} has a new tree and is kept aside: {found.aside}"
+    console.print(f"{words} ({found.seconds:,.1f} s)", highlight=False, soft_wrap=True)
 
 
 def erase(

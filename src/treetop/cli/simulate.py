@@ -17,19 +17,22 @@ from treetop.cli.options import (
     K_HELP,
     OBSERVER_HELP,
     Data,
+    GridOptions,
     ModelOptions,
-    OutputOptions,
     StreamOptions,
     grouped,
 )
 from treetop.cli.output import console, draw, store
 from treetop.cli.progress import bars
-from treetop.data.datasets import load
+from treetop.data.datasets import Dataset, load
 from treetop.data.orders import BLOCK_ROUNDS
 from treetop.experiments import tuning
 from treetop.experiments.execute import execute
 from treetop.experiments.full_information import check_ceiling, full_information
+from treetop.experiments.grid import execute_on
+from treetop.experiments.records import RunRecord
 from treetop.experiments.settings import Plan, Settings, strategies_for
+from treetop.parallel import Machines
 from treetop.policy.budgeted import Budgeted
 from treetop.report import pictures
 from treetop.report.tables import runs_table
@@ -124,11 +127,12 @@ def simulate(
     stream: StreamOptions,
     model: ModelOptions,
     world: SimulatedWorld,
-    output: OutputOptions,
+    output: GridOptions,
 ) -> None:
     """Plays labelled data as a bandit: only the rewards of the arms shown are revealed.
 
-    Every strategy with every learner, k, explore, beam, observer and seed given, one run each.
+    Every strategy with every learner, k, explore, beam, observer and seed given, one run each; with --ray on a cluster
+    whose machines see DATA and --out under the same paths.
 
     Example: treetop simulate debian --strategy igw --strategy greedy --init 3000 --horizon 50000
     """
@@ -154,8 +158,7 @@ def simulate(
     dataset = load(data, data_dir=stream.data_dir)
     if world.ceiling:
         check_ceiling(dataset, max(p.k))
-    with bars(output.as_json) as bar:
-        records = execute(output.out, plan, bar, dataset=dataset, building=bar.building)
+    records = _played(plan, dataset, stream, output)
     facts = records[0].dataset
     result: dict[str, Any] = {"dataset": facts, "runs": [record.summary() for record in records]}
     if world.ceiling:
@@ -178,6 +181,24 @@ def simulate(
     if world.ceiling:
         best, rows = result["ceiling"]["mean_reward"], result["ceiling"]["rows"]
         console.print(f"shown every label, ridge regression gets {best:.3f} on {rows:,} rows it has not seen")
+
+
+def _played(plan: Plan, dataset: Dataset, stream: StreamOptions, output: GridOptions) -> list[RunRecord]:
+    """The records of a plan, played here or on a cluster."""
+    machines = Machines(output.ray)
+    if machines.ray and output.out is None:
+        raise ValueError("--ray needs --out: a folder that all machines see")
+    with bars(output.as_json) as bar:
+        if not machines.ray or output.out is None:
+            return execute(output.out, plan, bar, dataset=dataset, building=bar.building)
+        return execute_on(
+            machines,
+            output.out,
+            plan,
+            dataset=dataset,
+            data_dir=stream.data_dir,
+            progress=lambda done, total: bar.building("runs", done, total),
+        )
 
 
 def _shared(stream: StreamOptions, model: ModelOptions) -> dict[str, Any]:
@@ -206,8 +227,9 @@ class TunedPolicy:
 
 
 @grouped
-def tune(data: Data, policy: TunedPolicy, stream: StreamOptions, model: ModelOptions, output: OutputOptions) -> None:
-    """Searches the paper's grids for the best C of igw, beta of boltzmann and epsilon of epsilon, on all cores.
+def tune(data: Data, policy: TunedPolicy, stream: StreamOptions, model: ModelOptions, output: GridOptions) -> None:
+    """Searches the paper's grids for the best C of igw, beta of boltzmann and epsilon of epsilon, on all cores, or with
+    --ray on a cluster.
 
     Example: treetop tune debian --strategy igw --grid small --init 3000 --horizon 20000 --out tuned
     """
@@ -215,8 +237,7 @@ def tune(data: Data, policy: TunedPolicy, stream: StreamOptions, model: ModelOpt
     names = policy.strategy or list(tuning.PARAMETER)
     plan = tuning.plan(data, names, policy.grid, stream.seed, **own, **_shared(stream, model))
     dataset = load(data, data_dir=stream.data_dir)
-    with bars(output.as_json) as bar:
-        records = execute(output.out, plan, bar, dataset=dataset, building=bar.building)
+    records = _played(plan, dataset, stream, output)
     points = tuning.points(plan, records)
     result = {"dataset": records[0].dataset, "seeds": stream.seed, **tuning.summary(points)}
     if output.out:

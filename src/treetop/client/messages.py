@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+
 from treetop.arrays import Matrix, as_rows
 from treetop.bandit.arm_index import ArmId
 from treetop.bandit.results import ServedDecision, ServedSlot
@@ -51,13 +53,13 @@ def decide_body(
 
 
 def features_of(x: Mapping[str, Any] | Matrix) -> dict[str, Any]:
-    """A context by names as it is; a row of numbers by its columns.
+    """A context by names as it is, arrays as lists; a row of numbers by its columns.
 
-    >>> features_of({"floral": 1.0}), features_of([0.0, 2.0])
-    ({'floral': 1.0}, {'indices': [1], 'values': [2.0]})
+    >>> features_of({"floral": 1.0, "vector": np.ones(2)}), features_of([0.0, 2.0])
+    ({'floral': 1.0, 'vector': [1.0, 1.0]}, {'indices': [1], 'values': [2.0]})
     """
     if isinstance(x, Mapping):
-        return dict(x)
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in x.items()}
     row = as_rows(x)
     if len(row) != 1:
         raise ValueError(f"a decision takes 1 context, not {len(row)}")
@@ -125,7 +127,8 @@ def decision_of(answer: dict[str, Any]) -> ServedDecision:
     >>> decision_of({"event_id": "visit-1", "epoch": 3, "slots": []}).epoch
     3
     """
-    return ServedDecision(answer["event_id"], answer["epoch"], tuple(ServedSlot(**slot) for slot in answer["slots"]))
+    slots = tuple(ServedSlot(**slot) for slot in answer["slots"])
+    return ServedDecision(answer["event_id"], answer["epoch"], slots, answer.get("variant"))
 
 
 def error_of(answer: dict[str, Any], wait: float = 0.0) -> ServiceError:

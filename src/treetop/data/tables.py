@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -35,7 +35,7 @@ def table_form(path: Path) -> str:
     return plain.suffix
 
 
-def read_table(path: Path, columns: Sequence[str]) -> Iterator[TableRow]:
+def read_table(path: Path, columns: Sequence[str]) -> Generator[TableRow, None, None]:
     """The rows of a file, with these columns. Raises ValueError that names the line, or the column that is missing.
 
     Values of a CSV file are text; those of the others are what the file says.
@@ -67,7 +67,7 @@ def _opened(path: Path) -> IO[str]:
     return path.open(encoding="utf-8-sig", newline="")
 
 
-def _csv_rows(path: Path, columns: list[str]) -> Iterator[TableRow]:
+def _csv_rows(path: Path, columns: list[str]) -> Generator[TableRow, None, None]:
     csv.field_size_limit(LONGEST_CELL)
     with _opened(path) as file:
         reader = csv.reader(file, strict=True)
@@ -92,7 +92,7 @@ def _csv_rows(path: Path, columns: list[str]) -> Iterator[TableRow]:
             raise ValueError(f"{path}, after line {reader.line_num}: {error}") from None
 
 
-def _json_rows(path: Path, columns: list[str]) -> Iterator[TableRow]:
+def _json_rows(path: Path, columns: list[str]) -> Generator[TableRow, None, None]:
     number = 0
     with _opened(path) as file:
         try:
@@ -113,7 +113,7 @@ def _json_rows(path: Path, columns: list[str]) -> Iterator[TableRow]:
             raise ValueError(f"{path}, after line {number}: {error}") from None
 
 
-def _parquet_rows(path: Path, columns: list[str]) -> Iterator[TableRow]:
+def _parquet_rows(path: Path, columns: list[str]) -> Generator[TableRow, None, None]:
     try:
         import pyarrow
         import pyarrow.parquet

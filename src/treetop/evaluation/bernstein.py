@@ -15,8 +15,9 @@ import numpy as np
 
 from treetop.arrays import Floats
 from treetop.evaluation.bets import STEPS
-from treetop.evaluation.interval import LOG_SHARES, STAKES
+from treetop.evaluation.interval import EVERY_STAKE
 
+STAKES, LOG_SHARES = EVERY_STAKE.stakes, EVERY_STAKE.log_shares
 PSI: Floats = -np.log1p(-STAKES) - STAKES
 
 

@@ -1,12 +1,13 @@
 """Confidence sequences by betting (Waudby-Smith and Ramdas 2024; for logged bandits Waudby-Smith et al. 2022).
 
-Whoever bets a fixed stake b that values in [0, inf) have a mean above m has the capital prod_i (1 + b (z_i - m)),
-which does not grow on average if the mean is m or less: it exceeds 1 / alpha ever with chance alpha at most. The
-capital here is shared out among stakes of many sizes, and the lower bound is the smallest m against which it has not
-exceeded 1 / alpha. So it holds at all times at once, however often somebody looks.
+Whoever bets a fixed part b of what she has that values in [0, inf) have a mean above m has the capital
+prod_i (1 + b (z_i - m) / m), which does not grow on average if the mean is m or less: it exceeds 1 / alpha ever with
+chance alpha at most. The capital here is shared out among stakes of many sizes, and the lower bound is the smallest m
+against which it has not exceeded 1 / alpha. So it holds at all times at once, however often somebody looks. Capital
+falls as m grows, since 1 + b (z - m) / m = 1 - b + b z / m does. Values from another lowest one on are shifted.
 
 Fixed stakes have three consequences. The bound holds for the mean of the conditional means of the rounds, which may
-change as models and policies do, since prod (1 + b (mu_i - m)) <= exp(b sum (mu_i - m)). The order of the rounds does
+change as models and policies do, since prod (1 + c (mu_i - m)) <= exp(c sum (mu_i - m)). The order of the rounds does
 not matter, so that all that is kept is how often each value came. And two stretches of a log, or two workers, are
 merged by adding these counts.
 
@@ -23,7 +24,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from treetop.arrays import Floats
-from treetop.evaluation.interval import LOG_SHARES, STAKES
+from treetop.evaluation.interval import EVERY_STAKE, Stakes
 
 RATIO, SMALLEST, LARGEST = 1.05, 1e-6, 1e9
 _POSITIVE = SMALLEST * RATIO ** np.arange(math.ceil(math.log(LARGEST / SMALLEST, RATIO)) + 1)
@@ -64,15 +65,18 @@ class Bets:
         """
         return Bets(self.counts[::-1])
 
-    def log_capital(self, mean: float, low: float, high: float) -> float:
-        """The logarithm of the capital of whoever bets that the mean is above `mean`.
+    def log_capital(self, mean: float, low: float, plan: Stakes = EVERY_STAKE) -> float:
+        """The logarithm of the capital of whoever bets that the mean of values from `low` on is above `mean`.
 
-        >>> round(Bets.of(np.zeros(3)).log_capital(mean=0.0, low=0.0, high=1.0), 9)
-        0.0
+        >>> round(Bets.of(np.zeros(3)).log_capital(mean=0.5, low=0.0), 2)
+        -0.25
         """
         there = np.flatnonzero(self.counts)
-        gain = (EDGES[there] - mean) / (high - low)  # at least -1.05: an edge may be 5 % below `low`
-        grown = np.log1p(STAKES[:, None] * gain[None, :]) @ self.counts[there] + LOG_SHARES
+        floor = low * RATIO - 10 * SMALLEST if low < 0 else low - 2 * SMALLEST  # of the edges around `low`
+        if len(there) and (worst := EDGES[there[0]]) < floor:
+            raise ValueError(f"a value is about {worst:g}; these bets take values from {low:g} on")
+        gain = (EDGES[there] - mean) / (mean - floor)  # at least -1
+        grown = np.log1p(plan.stakes[:, None] * gain[None, :]) @ self.counts[there] + plan.log_shares
         top = float(grown.max())
         return top + math.log(float(np.exp(grown - top).sum()))
 
@@ -86,26 +90,40 @@ class Bets:
 
 @dataclass(frozen=True, eq=False)
 class Wager:
-    """Bets on values at least `low`, whose mean lies in [low, high] and is the mean in question plus `shift`."""
+    """Bets on values at least `low`, whose mean lies in [low, high] and is the mean in question plus `shift`.
+
+    `plan` are the stakes, which have `share` of all capital.
+    """
 
     bets: Bets
     low: float
     high: float
     shift: float = 0.0
+    plan: Stakes = EVERY_STAKE
+    share: float = 1.0
+
+
+def joint_log_capital(wagers: Sequence[Wager], mean: float) -> float:
+    """The logarithm of all capital of whoever bets that the mean in question is above `mean`.
+
+    >>> round(joint_log_capital([Wager(Bets(), 0.0, 1.0, share=0.5)] * 2, 0.3), 9)
+    0.0
+    """
+    grown = [w.bets.log_capital(mean + w.shift, w.low, w.plan) + math.log(w.share) for w in wagers]
+    return float(np.logaddexp.reduce(grown))
 
 
 def joint_lower_bound(wagers: Sequence[Wager], alpha: float) -> float:
     """As `Bets.lower_bound`, with the capital shared out among several kinds of values of the same mean.
 
-    >>> few, many = (Wager(Bets.of(np.full(n, 0.5)), 0.0, 1.0) for n in (3, 300))
+    >>> few, many = (Wager(Bets.of(np.full(n, 0.5)), 0.0, 1.0, share=0.5) for n in (3, 300))
     >>> joint_lower_bound([few, many], alpha=0.05) > joint_lower_bound([few], alpha=0.05)
     True
     """
     limit = math.log(1 / alpha)
 
     def exceeds(mean: float) -> bool:
-        grown = [w.bets.log_capital(mean + w.shift, w.low, w.high) - math.log(len(wagers)) for w in wagers]
-        return float(np.logaddexp.reduce(grown)) > limit
+        return joint_log_capital(wagers, mean) > limit
 
     below, above = max(w.low - w.shift for w in wagers), min(w.high - w.shift for w in wagers)
     if not exceeds(below):

@@ -10,13 +10,30 @@ from scipy.special import ndtri
 
 from treetop.arrays import Floats
 
-# Stakes as shares of what can be lost at most, from nearly all of it down. Nearly all of the capital is on those that
-# are best for logs of some hundred to some million rounds; the others pay off for longer logs and heavier weights.
-STAKES: Floats = 0.95 * 0.5 ** np.arange(24.0)
-USUAL = 13  # of them
-LOG_SHARES: Floats = np.log(
-    np.where(np.arange(len(STAKES)) < USUAL, 0.95 / USUAL, 0.05 / (len(STAKES) - USUAL)).astype(np.float64)
-)
+
+@dataclass(frozen=True, eq=False)
+class Stakes:
+    """Stakes as parts of what can be lost at most, and the logarithm of the share of the capital that is on each."""
+
+    stakes: Floats
+    log_shares: Floats
+
+    @classmethod
+    def halved(cls, usual: int, last: int, others: float = 0.05) -> Stakes:
+        """From nearly all down, each half of the one before; those beyond the usual ones share `others` of the capital.
+
+        >>> Stakes.halved(2, 4).stakes.tolist(), np.exp(Stakes.halved(2, 4).log_shares).tolist()
+        ([0.95, 0.475, 0.2375, 0.11875], [0.475, 0.475, 0.025, 0.025])
+        """
+        stakes = 0.95 * 0.5 ** np.arange(float(last))
+        rest = others if last > usual else 0.0
+        shares = np.where(np.arange(last) < usual, (1 - rest) / usual, rest / max(last - usual, 1))
+        return cls(stakes, np.log(shares))
+
+
+# Nearly all of the capital is on stakes that are best for logs of some hundred to some million rounds; the others pay
+# off for longer logs and heavier weights.
+EVERY_STAKE = Stakes.halved(13, 24)
 
 
 @dataclass(frozen=True)

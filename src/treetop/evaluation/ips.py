@@ -13,9 +13,6 @@ Both come with their complements, weights times what was not earned, W (slots - 
 and have the mean slots - value: a lower bound of theirs is an upper bound of the value, for which no weight has to be
 bounded (Waudby-Smith et al. 2022). Where the candidate shows what the log never does, both means are too low, so both
 bounds still hold.
-
-Where weights are known to be bounded, by a floor of the propensities, both bounds can come from one term with a
-baseline c that was chosen before the round, W (r - c) + c: its mean is the value too, and it varies less.
 """
 
 from __future__ import annotations
@@ -50,18 +47,3 @@ def slot_terms(rounds: Judged, weights: Floats) -> tuple[Floats, Floats]:
     """
     missed = np.where(rounds.filled, 1 - rounds.rewards, 0.0)
     return (weights * rounds.rewards).sum(axis=1), (weights * missed).sum(axis=1)
-
-
-def centred_terms(rounds: Judged, weights: Floats, baseline: Floats, whole: bool) -> Floats:
-    """(n,): what a round says of the value, with a baseline for each slot; of whole slates or slot by slot.
-
-    >>> one = np.ones((1, 2))
-    >>> rest = np.ones(1), 0 * one, 0 * one, np.zeros((1, 2, 0)), one > 0
-    >>> half = Judged(one, 0.5 * one, np.array([[1.0, 0.0]]), *rest)
-    >>> centred_terms(half, half.prefix_weights(), np.full(2, 0.5), whole=False)  # 0.5 * 0.5 + 0.5, 0.25 * -0.5 + 0.5
-    array([1.125])
-    """
-    c = np.where(rounds.filled, baseline, 0.0)
-    if whole:
-        weights = np.broadcast_to(weights[:, -1:], weights.shape)
-    return np.asarray((weights * (rounds.rewards - c) + c).sum(axis=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,9 @@ class Judged:
     before it. `rewards` are those of the slots that the candidate has too; `served` (n,) is what the whole decision
     brought, in `served_slots` (n,) slots (None: as many as the candidate has). `score` and `expected` are the
     candidate's model's of the arm shown and of what the slot may show, in [0, 1]. `node_ratio` (n, k, D) are the ratios
-    of the chances of the arm's node at D heights of the tree, NaN where they are not known.
+    of the chances of the arm's node at D heights of the tree, NaN where they are not known. `covered` is how much of
+    what the candidate may show in a slot the log may show too, and `largest` the largest ratio of chances that the slot
+    can have, both given the slots before; None or NaN where they are not known.
 
     >>> one = np.ones((2, 1))
     >>> two = Judged(0.5 * one, 0.25 * one, one, np.ones(2), 0 * one, 0 * one, np.zeros((2, 1, 0)), one > 0)
@@ -36,6 +39,8 @@ class Judged:
     node_ratio: Floats
     filled: Bools
     served_slots: Floats | None = None
+    covered: Floats | None = None
+    largest: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.logged)
@@ -59,7 +64,7 @@ class Judged:
         ratio = np.divide(self.target, self.logged, out=np.ones_like(self.logged), where=self.filled)
         return np.asarray(np.cumprod(ratio, axis=1))
 
-    def part(self, rows: Bools) -> Judged:
+    def part(self, rows: Bools | slice) -> Judged:
         """Some of the rounds.
 
         >>> one = np.ones((2, 1))
@@ -68,5 +73,7 @@ class Judged:
         1
         """
         names = ("logged", "target", "rewards", "served", "score", "expected", "node_ratio", "filled")
-        kept = {name: getattr(self, name)[rows] for name in names}
-        return Judged(**kept, served_slots=None if self.served_slots is None else self.served_slots[rows])
+        kept: dict[str, Any] = {name: getattr(self, name)[rows] for name in names}
+        for name in ("served_slots", "covered", "largest"):
+            kept[name] = None if getattr(self, name) is None else getattr(self, name)[rows]
+        return Judged(**kept)

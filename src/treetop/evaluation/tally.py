@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from treetop.arrays import Floats
-from treetop.evaluation.bets import Bets, Wager, joint_lower_bound
-from treetop.evaluation.doubly_robust import doubly_robust_terms
-from treetop.evaluation.interval import Interval, Moments
-from treetop.evaluation.ips import centred_terms, slate_terms, slot_terms
+from treetop.evaluation.bets import Bets, Wager, joint_log_capital, joint_lower_bound
+from treetop.evaluation.control import Lines, LineSums, controls
+from treetop.evaluation.doubly_robust import doubly_robust_slate_terms, doubly_robust_terms
+from treetop.evaluation.interval import Interval, Moments, Stakes
+from treetop.evaluation.ips import slate_terms, slot_terms
 from treetop.evaluation.judged import Judged
 from treetop.evaluation.mips import node_weights
 from treetop.evaluation.offcem import offcem_terms
 from treetop.evaluation.snips import WeightSums
 
 SLATE, SLOTS = "slate", "slots"
+# Control variates take a term at most so far below 0 (`cap` of `control`). What can be lost by a bet is then larger, so
+# a larger cap is for smaller stakes: the share of the capital on each cap, and how its stakes are spread.
+CAPS = (0.0, 3.0, 10.0, 40.0)
+PLANS = (Stakes.halved(3, 3), Stakes.halved(3, 3), Stakes.halved(4, 4), Stakes.halved(5, 15))
+SHARES = (0.1, 0.4, 0.3, 0.2)
+FIRST, LAST = 64, 8192  # rounds after which control variates are fitted again: as many as there were, from and up to
 
 
 def node_way(height: int) -> str:
@@ -32,72 +41,88 @@ def node_way(height: int) -> str:
 class WayTally:
     """One way to weigh rounds: values and complements as in `ips`, and their differences to what was served.
 
+    Of each there are bets on the terms as they are and on those with control variates, one a cap of CAPS.
+
     >>> one = np.ones((4, 1))
     >>> even = Judged(one, one, one, np.ones(4), 0 * one, 0 * one, np.zeros((4, 1, 0)), one > 0)
-    >>> way = WayTally.of(even, even.prefix_weights(), whole=False, baseline=np.zeros(1))
-    >>> way.terms.mean, way.difference.mean, way.gap(most=1, served_most=1, confidence=0.95)
-    (1.0, 0.0, Interval(low=-1.0, high=1.0))
+    >>> way = WayTally.of(even, even.prefix_weights(), whole=False)
+    >>> way.terms.mean, way.difference.mean, 0.0 in way.gap(most=1, served_most=1, confidence=0.95)
+    (1.0, 0.0, True)
     """
 
     sums: WeightSums
-    value: Bets
-    complement: Bets
-    better: Bets
-    worse: Bets
-    centred: Bets
-    centred_gap: Bets
+    value: tuple[Bets, ...]
+    complement: tuple[Bets, ...]
+    better: tuple[Bets, ...]
+    worse: tuple[Bets, ...]
     terms: Moments
+    controlled: Moments  # of the terms with control variates of the largest cap
     difference: Moments
-    largest: float  # weight
+    largest: float  # weight, of any slot
 
     @classmethod
-    def of(cls, rounds: Judged, weights: Floats, whole: bool, baseline: Floats) -> WayTally:
-        """From weights, of whole slates or slot by slot, and a baseline for each slot."""
+    def of(
+        cls, rounds: Judged, weights: Floats, whole: bool, lines: Lines | None = None, bound: float | None = None
+    ) -> WayTally:
+        """From weights, of whole slates or slot by slot; `lines` are the control variates, if there are any."""
         value, complement = slate_terms(rounds, weights) if whole else slot_terms(rounds, weights)
-        centred = centred_terms(rounds, weights, baseline, whole)
-        difference = value - rounds.served
+        values, complements = [value], [complement]
+        for cap in CAPS[1:] if lines is not None else ():
+            off = controls(rounds, weights, lines, whole, cap, bound)  # type: ignore[arg-type]
+            values.append(value - off[0])
+            complements.append(complement - off[1])
+        missed = rounds.slots - rounds.served
         return cls(
             WeightSums.of(rounds, weights, whole),
-            Bets.of(value),
-            Bets.of(complement),
-            Bets.of(difference),
-            Bets.of(complement - (rounds.slots - rounds.served)),
-            Bets.of(centred),
-            Bets.of(centred - rounds.served),
+            tuple(map(Bets.of, values)),
+            tuple(map(Bets.of, complements)),
+            tuple(Bets.of(each - rounds.served) for each in values),
+            tuple(Bets.of(each - missed) for each in complements),
             Moments.of(value),
-            Moments.of(centred - rounds.served),
-            float((weights[:, -1] if whole else weights).max()),
+            Moments.of(values[-1]),
+            Moments.of(values[-1] - rounds.served),
+            float(weights.max()),
         )
 
     def __add__(self, other: WayTally) -> WayTally:
-        names = [f.name for f in fields(WayTally) if f.name != "largest"]
+        names = ("sums", "terms", "controlled", "difference")
         sums = {name: getattr(self, name) + getattr(other, name) for name in names}
+        for name in ("value", "complement", "better", "worse"):
+            pairs = zip(getattr(self, name), getattr(other, name), strict=True)
+            sums[name] = tuple(mine + theirs for mine, theirs in pairs)
         return WayTally(**sums, largest=max(self.largest, other.largest))
 
-    def interval(self, most: int, slots: float, confidence: float, bound: float | None = None) -> Interval:
-        """Of the reward of a round, at all times at once; `most` slots in a round at most, `slots` on average.
-
-        `bound` is what no weight can exceed, if that is known.
-        """
+    def interval(self, most: int, slots: float, confidence: float) -> Interval:
+        """Of the reward of a round, at all times at once; `most` slots in a round at most, `slots` on average."""
         alpha = (1 - confidence) / 2
-        earned, missed = Wager(self.value, 0, most), Wager(self.complement, 0, most, slots)
-        above, below = [earned], [missed]
-        if bound is not None:
-            above.append(Wager(self.centred, -bound * most, most))
-            below.append(Wager(self.centred.mirrored(), -bound * most, 0))
-        low = max(0.0, joint_lower_bound(above, alpha))
-        return Interval(low, max(low, min(slots, -joint_lower_bound(below, alpha))))
+        low = max(0.0, joint_lower_bound(wagers(self.value, 0, most), alpha))
+        return Interval(low, max(low, min(slots, -joint_lower_bound(wagers(self.complement, 0, most, slots), alpha))))
 
-    def gap(self, most: int, served_most: int, confidence: float, bound: float | None = None) -> Interval:
+    def holds(self, mean: float, most: int, slots: float, confidence: float) -> bool:
+        """Whether `interval` has a number in it."""
+        limit = math.log(2 / (1 - confidence))
+        sides = (mean, wagers(self.value, 0, most)), (-mean, wagers(self.complement, 0, most, slots))
+        return all(joint_log_capital(side, at) <= limit for at, side in sides)
+
+    def gap(self, most: int, served_most: int, confidence: float) -> Interval:
         """Of the difference to the reward of a round as it was served, in `served_most` slots at most."""
         alpha = (1 - confidence) / 2
-        above, below = [Wager(self.better, -served_most, most)], [Wager(self.worse, -most, served_most)]
-        if bound is not None:
-            least = -bound * most - served_most
-            above.append(Wager(self.centred_gap, least, most))
-            below.append(Wager(self.centred_gap.mirrored(), least, served_most))
-        low = joint_lower_bound(above, alpha)
-        return Interval(low, max(low, -joint_lower_bound(below, alpha)))
+        low = joint_lower_bound(wagers(self.better, -served_most, most), alpha)
+        return Interval(low, max(low, -joint_lower_bound(wagers(self.worse, -most, served_most), alpha)))
+
+
+def wagers(bets: Sequence[Bets], low: float, high: float, shift: float = 0.0) -> list[Wager]:
+    """On values from `low` on, and on those that control variates take further down; see `Wager`.
+
+    >>> [wager.low for wager in wagers([Bets(), Bets()], low=-1.0, high=1.0)]
+    [-1.0, -4.0]
+    """
+    if len(bets) == 1:
+        return [Wager(bets[0], low, high, shift)]
+    return [
+        Wager(each, low - cap, high, shift, plan, share)
+        for each, cap, plan, share in zip(bets, CAPS, PLANS, SHARES, strict=False)
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +139,7 @@ class Tally:
     """
 
     rounds: int = 0
-    shown: Floats = field(default_factory=lambda: np.zeros((2, 1)))  # of each slot: how often filled, rewards
+    slots: float = 0.0  # of all rounds
     most: int = 1
     served_slots: float = 0.0  # of all rounds as they were served
     served_most: int = 1
@@ -123,48 +148,60 @@ class Tally:
     missed: Bets = field(default_factory=Bets)
     ways: dict[str, WayTally] = field(default_factory=dict)
     model_based: dict[str, Moments] = field(default_factory=dict)  # estimators that a reward model has a say in
+    fits: dict[str, LineSums] = field(default_factory=dict)  # of SLATE and SLOTS: what control variates are fitted on
 
     @classmethod
-    def of(cls, rounds: Judged, baseline: Floats | None = None) -> Tally:
-        """Of some rounds; the baseline of each slot (`baseline` of the rounds before them) must not depend on them."""
-        if len(rounds) == 0:
-            return cls()
+    def of(cls, rounds: Judged, bound: float | None = None) -> Tally:
+        """Of some rounds; `bound` is what no weight can exceed, if that is known."""
+        return cls().after(rounds, bound)
+
+    def after(self, rounds: Judged, bound: float | None = None) -> Tally:
+        """With more rounds, in their order. Control variates of a round are fitted on rounds before it."""
+        tally, at = self, 0
+        while at < len(rounds):
+            step = min(max(tally.rounds, FIRST), LAST)
+            tally += tally._next(rounds.part(slice(at, at + step)), bound)
+            at += step
+        return tally
+
+    def _next(self, rounds: Judged, bound: float | None) -> Tally:
         weights, k = rounds.prefix_weights(), rounds.rewards.shape[1]
-        c = np.zeros(k) if baseline is None else np.pad(baseline, (0, max(0, k - len(baseline))))[:k]
-        ways = {name: WayTally.of(rounds, weights, whole, c) for name, whole in ((SLATE, True), (SLOTS, False))}
-        model_based = {"dr": Moments.of(doubly_robust_terms(rounds, weights))}
+        lasts = {SLATE: np.broadcast_to(weights[:, -1:], weights.shape), SLOTS: weights}
+        ways, fits = {}, {name: LineSums.of(rounds, w) for name, w in lasts.items()}
+        for name in (SLATE, SLOTS):
+            lines = self.fits.get(name, LineSums()).lines(k)
+            ways[name] = WayTally.of(rounds, weights, name == SLATE, lines, bound)
+        means = self.fits.get(SLATE, LineSums()).lines(k).mean
+        model_based = {
+            "dr-slots": Moments.of(doubly_robust_terms(rounds, weights)),
+            "dr-slate": Moments.of(doubly_robust_slate_terms(rounds, weights, means)),
+        }
         if rounds.node_ratio.shape[2] and not np.isnan(rounds.node_ratio).any():
             for height in range(rounds.node_ratio.shape[2]):
-                ways[node_way(height)] = WayTally.of(rounds, node_weights(rounds, height), False, c)
+                ways[node_way(height)] = WayTally.of(rounds, node_weights(rounds, height), False)
                 model_based[f"offcem-{height}"] = Moments.of(offcem_terms(rounds, height))
-        bets = Bets.of(rounds.served), Bets.of(np.maximum(rounds.all_slots - rounds.served, 0))
-        slots, rewards = rounds.filled.sum(axis=0), rounds.rewards.sum(axis=0)
-        shown = np.array([slots, rewards], np.float64)
-        most, served_most = int(rounds.slots.max()), int(rounds.all_slots.max())
-        as_served = float(rounds.all_slots.sum()), served_most, Moments.of(rounds.served)
-        return cls(len(rounds), shown, most, *as_served, *bets, ways, model_based)
+        served = Tally.as_served(rounds.served, rounds.all_slots)
+        slots, most = float(rounds.filled.sum()), int(rounds.slots.max())
+        return replace(served, slots=slots, most=most, ways=ways, model_based=model_based, fits=fits)
 
-    @property
-    def slots(self) -> float:
-        """How many slots all rounds have."""
-        return float(self.shown[0].sum())
+    @classmethod
+    def as_served(cls, rewards: Floats, slots: Floats) -> Tally:
+        """Of rounds that brought these rewards in so many slots, for no candidate.
 
-    def baseline(self) -> Floats:
-        """(k,): the mean reward of each slot so far, for `of` the next rounds.
-
-        >>> one = np.ones((4, 1))
-        >>> even = Judged(one, one, one, np.ones(4), 0 * one, 0 * one, np.zeros((4, 1, 0)), one > 0)
-        >>> Tally.of(even).baseline()
-        array([1.])
+        >>> Tally.as_served(np.array([1.0, 0.0]), np.array([2.0, 2.0])).served.mean
+        0.5
         """
-        return np.asarray(self.shown[1] / np.maximum(self.shown[0], 1))
+        if len(rewards) == 0:
+            return cls()
+        bets = Bets.of(rewards), Bets.of(np.maximum(slots - rewards, 0))
+        return cls(len(rewards), 0.0, 1, float(slots.sum()), int(slots.max()), Moments.of(rewards), *bets)
 
     def __add__(self, other: Tally) -> Tally:
         if not self.rounds or not other.rounds:
             return self if self.rounds else other
         return Tally(
             self.rounds + other.rounds,
-            _padded(self.shown, other.shown) + _padded(other.shown, self.shown),
+            self.slots + other.slots,
             max(self.most, other.most),
             self.served_slots + other.served_slots,
             max(self.served_most, other.served_most),
@@ -173,6 +210,7 @@ class Tally:
             self.missed + other.missed,
             {name: way + other.ways[name] for name, way in self.ways.items() if name in other.ways},
             {name: m + other.model_based[name] for name, m in self.model_based.items() if name in other.model_based},
+            {name: sums + other.fits[name] for name, sums in self.fits.items()},
         )
 
     def served_interval(self, confidence: float) -> Interval:
@@ -180,7 +218,3 @@ class Tally:
         alpha, slots = (1 - confidence) / 2, self.served_slots / max(self.rounds, 1)
         low = self.earned.lower_bound(0, self.served_most, alpha)
         return Interval(low, max(low, slots - self.missed.lower_bound(0, self.served_most, alpha)))
-
-
-def _padded(array: Floats, other: Floats) -> Floats:
-    return np.asarray(np.pad(array, ((0, 0), (0, max(0, other.shape[1] - array.shape[1])))))

@@ -90,6 +90,16 @@ def chosen_way(tally: Tally) -> tuple[str, bool]:
     return SLOTS, SLOTS in tally.ways and tally.ways[SLOTS].sums.effective >= ENOUGH
 
 
+def confidence_of_each(confidence: float, tally: Tally) -> float:
+    """What intervals by slates and by slots must have so that the one that the rule takes has `confidence`: which of
+    them that is depends on the rounds, so both must hold. In decisions of one slot they are the same.
+
+    >>> confidence_of_each(0.95, Tally())
+    0.95
+    """
+    return confidence if tally.most == 1 else 1 - (1 - confidence) / 2
+
+
 def judge(
     name: str,
     tally: Tally,
@@ -100,8 +110,7 @@ def judge(
 ) -> CandidateResult:
     """The result of a candidate; `way` is one of the names of the rule, which chooses if none is given.
 
-    `weight_bound` is what no weight can exceed, where propensities have a floor: intervals are narrower then. A weight
-    beyond it is an error.
+    `weight_bound` is what no weight can exceed, as it was given to the tally. A weight beyond it is an error.
 
     >>> import numpy as np
     >>> from treetop.evaluation.judged import Judged
@@ -124,8 +133,9 @@ def judge(
     found, slots = tally.ways[chosen], tally.slots / tally.rounds
     if weight_bound is not None and found.largest > weight_bound * (1 + ROUNDING):
         raise ValueError(f"weight_bound is {weight_bound:g}; {name} has a weight of {found.largest:g}")
-    interval = found.interval(tally.most, slots, confidence, weight_bound)
-    gap = found.gap(tally.most, tally.served_most, confidence, weight_bound)
+    each = confidence if way is not None else confidence_of_each(confidence, tally)
+    interval = found.interval(tally.most, slots, each)
+    gap = found.gap(tally.most, tally.served_most, each)
     value = _within(found.sums.value, interval)
     served = tally.served_interval(confidence)
     difference = _within(value - tally.served.mean, gap)
@@ -197,4 +207,6 @@ def _others(tally: Tally) -> dict[str, tuple[float, float]]:
     for name, way in tally.ways.items():
         others[f"ips-{name}"] = way.terms.mean, way.terms.error
         others[f"snips-{name}"] = way.sums.value, math.nan
+        if name in (SLATE, SLOTS):
+            others[f"controlled-{name}"] = way.controlled.mean, way.controlled.error
     return others | {name: (moments.mean, moments.error) for name, moments in tally.model_based.items()}

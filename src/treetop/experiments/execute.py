@@ -22,7 +22,6 @@ from treetop.experiments import run_folder
 from treetop.experiments.records import RunRecord, make_record, read_records, software_versions
 from treetop.experiments.settings import Plan, Settings
 from treetop.learning.label_samples import LabelSamples
-from treetop.learning.pooled import Mechanisms
 from treetop.learning.refit import Learner, initial_fit
 from treetop.model.model import Model
 from treetop.simulation.play import (
@@ -70,7 +69,7 @@ def execute(
     if (plan.world == "labels") != (worlds is None):
         raise ValueError(f"the plan's world is {plan.world!r}, but worlds is {worlds!r}")
     data = dataset or load(plan.data)
-    runner = _Runner(plan, data, starter or Starter(data, building), worlds or _labels(data), progress)
+    runner = Runner(plan, data, starter or Starter(data, building), worlds or labels_of(data), progress)
     if folder is None:
         return [runner.play(settings, seed) for settings, seed in plan.runs()]
     asked = {"plan": asdict(plan), "dataset": {**data.facts(), "sha256": fingerprint(data)}}
@@ -81,12 +80,17 @@ def execute(
                 runner.show(settings, records[index])
             else:
                 records.append(runner.play(settings, seed, kept, index))
-                kept.append(msgspec.json.encode(records[-1]))
+                kept.append(msgspec.json.encode(records[-1]), index)
         kept.drop()
     return records
 
 
-def _labels(dataset: Dataset) -> Worlds:
+def labels_of(dataset: Dataset) -> Worlds:
+    """Rewards that are the labels, whatever the seed.
+
+    >>> labels_of(load("synthetic:arms=50,features=30,rows=20"))(0).reward_range
+    (0.0, 1.0)
+    """
     labels = Labels(dataset.Y)
     return lambda seed: labels
 
@@ -110,10 +114,11 @@ class Starter:
         separate = settings.uses_label_samples and settings.separate_unlabelled
         tree = TreeBuilding(settings.split, separate, self._progress)
         key = (settings.init, settings.horizon, settings.max_leaf, tree, settings.scenario, settings.order, seed)
-        if self._last is None or self._last[0] != key:
+        last = self._last
+        if last is None or last[0] != key:
             self._last = None  # two of them need not fit into memory
-            self._last = key, self._started(settings, tree, seed)
-        return self._last[1]
+            last = self._last = key, self._started(settings, tree, seed)
+        return last[1]
 
     def _started(self, settings: Settings, tree: TreeBuilding, seed: int) -> tuple[Stream, Model, Scenario | None]:
         sizes = settings.init, settings.horizon, settings.max_leaf, settings.order
@@ -137,8 +142,7 @@ def prepare_learner(settings: Settings, stream: Stream, model: Model) -> tuple[L
     if not settings.uses_label_samples:
         prunes_nothing = settings.beam is None and settings.learner == "paper"
         return settings.make_learner(), _without_routing(model) if prunes_nothing else model
-    beam, leaf_factor = settings.beam or model.tree.n_nodes, Mechanisms(**settings.mechanisms).leaf_factor
-    samples = LabelSamples.of(model.tree, stream.X_init, stream.Y_init, beam, leaf_factor=leaf_factor)
+    samples = LabelSamples.of(model.tree, stream.X_init, stream.Y_init, settings.beam or model.tree.n_nodes)
     learner = settings.make_learner(samples)
     return learner, initial_fit(model, learner)
 
@@ -151,8 +155,15 @@ def _without_routing(model: Model) -> Model:
 
 
 @dataclass(frozen=True, eq=False)
-class _Runner:
-    """What the runs of a plan share."""
+class Runner:
+    """What the runs of a plan share: `play` plays one, from where its folder has it.
+
+    >>> plan = Plan.of("synthetic:arms=50,features=30,rows=200,init=100", ["greedy"], max_leaf=10)
+    >>> data = load(plan.data)
+    >>> runner = Runner(plan, data, Starter(data), labels_of(data), None)
+    >>> runner.play(*plan.runs()[0]).rounds
+    200
+    """
 
     plan: Plan
     dataset: Dataset

@@ -1,4 +1,4 @@
-"""A folder that outlives kill -9: a plan, one line a finished run, the history of the run under way.
+"""A folder that outlives kill -9: a plan, one line a finished run, the histories of runs under way.
 
 Knows nothing of what plans and lines mean. Whole files are written beside their place, synced and renamed; lines are
 appended and synced, and a last line without its end is one that was never written.
@@ -7,6 +7,7 @@ appended and synced, and a last line without its end is one that was never writt
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treetop.files import append, cut_unfinished_line, locked, put
+from treetop.parallel import write_piece
 from treetop.simulation.history import History
 
-PLAN, RUNS, STATE = "plan.json", "runs.jsonl", "state"
+PLAN, RUNS, STATE, PIECES = "plan.json", "runs.jsonl", "state", "pieces"
 
 
 @dataclass(frozen=True)
@@ -29,17 +31,22 @@ class Folder:
 
     path: Path
 
-    def append(self, line: bytes) -> None:
-        """Adds a finished run, and drops the history of it."""
+    def append(self, line: bytes, index: int = 0) -> None:
+        """Adds run `index`, which is finished, and drops what was kept of it; runs after it may be under way."""
         append(self.path / RUNS, line + b"\n")
-        self.drop()
+        for file in (self._state(index), self.piece(index)):
+            file.unlink(missing_ok=True)
+
+    def piece(self, index: int) -> Path:
+        """The line of a run that was finished elsewhere, before it is the turn of its line."""
+        return self.path / PIECES / f"{index}.json"
 
     def save(self, index: int, history: History, versions: dict[str, str]) -> None:
         """Keeps the history of run `index` so far; the one before it is replaced."""
         (self.path / STATE).mkdir(exist_ok=True)
         about = json.dumps({"done": history.done, "seconds": history.seconds, "versions": versions})
         arrays: dict[str, Any] = {"about": np.array(about), **history.arrays()}
-        put(self._state(index), lambda file: np.savez(file, **arrays))
+        write_piece(self._state(index), lambda file: np.savez(file, **arrays))
 
     def saved(self, index: int, versions: dict[str, str]) -> History | None:
         """The history of run `index`, if there is one; what other versions began is begun anew."""
@@ -53,12 +60,9 @@ class Folder:
         return self.path / STATE / f"{index}.npz"
 
     def drop(self) -> None:
-        """Forgets the history of a run that is finished, also one that was killed right after its last line."""
-        state = self.path / STATE
-        if state.is_dir():
-            for file in (*state.glob("*.npz"), *state.glob("*.npz.part")):
-                file.unlink()
-            state.rmdir()
+        """Forgets the histories when all runs are finished, also those of runs that were killed on the way."""
+        for folder in (self.path / STATE, self.path / PIECES):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def lines(path: Path) -> list[bytes]:

@@ -10,15 +10,18 @@ fold also has routing that was fitted on the other.
 
 from __future__ import annotations
 
+import hashlib
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from treetop import _core
-from treetop.arrays import Bools, Int64s, Rows
+from treetop.arrays import Int64s, Rows
 from treetop.learning.label_samples import LabelSamples
-from treetop.learning.routing_samples import Before, RoutingSamples, fit_routing_samples
+from treetop.learning.routing_samples import SOLVER, RoutingSamples, fit_routing_samples
 from treetop.model.learned_routing import FOLDS, LearnedRouting
 from treetop.model.model import Model
 from treetop.records import Feedback
@@ -27,7 +30,7 @@ from treetop.tree.tree import Tree
 GROWTH = 1.2  # routing is fitted again when labelled rows and rounds together are so many times as many
 # Of the fits that serve, and of those that only judge contexts that the others were fitted on.
 TOLERANCE, HELD_OUT_TOLERANCE = 0.1, 0.3
-SOLVER = 2  # changes whenever the same samples give other routing, so that none of before is taken over
+TOLERANCES = TOLERANCE, HELD_OUT_TOLERANCE
 
 
 def with_arm_routes(
@@ -54,34 +57,10 @@ def with_arm_routes(
         return model
     known = RoutingSamples.of(place(first), labels, first)
     base = past.base if past is not None else model.route_rows.head(model.tree.n_nodes)
-    parts, before = _parts(known.contexts), _before(model, labels, feedback, place)
-    tolerances = [HELD_OUT_TOLERANCE] * FOLDS + [TOLERANCE]
-    *held_out, routing = (
-        fit_routing_samples(known, parts[part], base, tolerance, before[part] if before else None, threads)
-        for part, tolerance in enumerate(tolerances)
-    )
+    fold, before = fold_of(known.contexts) == 1, None if past is None else (*past.held_out, model.route_rows)
+    *held_out, routing = fit_routing_samples(known, fold, base, TOLERANCES, before, threads)
     learned = LearnedRouting(base=base, held_out=tuple(held_out), digest=digest, rounds=rounds)
     return replace(model, route_rows=routing, learned_routing=learned)
-
-
-def _before(
-    model: Model, labels: LabelSamples, feedback: Feedback, place: Callable[[Feedback], Tree]
-) -> list[Before] | None:
-    """What the model's routing was fitted from and the rows of each part; None if the history is another by now."""
-    if (past := model.learned_routing) is None or past.rounds > len(feedback):
-        return None
-    first = feedback.head(past.rounds)
-    if past.digest != _digest(model.tree, labels, first):
-        return None
-    known = RoutingSamples.of(place(first), labels, first)
-    rows = *past.held_out, model.route_rows
-    return [Before(known, kept, fitted) for kept, fitted in zip(_parts(known.contexts), rows, strict=True)]
-
-
-def _parts(contexts: Rows) -> list[Bools]:
-    """The contexts that each routing is fitted on: all but those of a fold, for every fold, and all."""
-    fold = fold_of(contexts)
-    return [*(fold != f for f in range(FOLDS)), np.ones(len(fold), np.bool_)]
 
 
 def rounds_for_routing(labelled: int, rounds: int) -> int:
@@ -113,14 +92,33 @@ def fold_of(contexts: Rows) -> Int64s:
     return np.asarray(prints & (FOLDS - 1))
 
 
+class RoutingDigest:
+    """64 bits that tell what routing is fitted from, out of a history in pieces. Where arms moved follows from it."""
+
+    def __init__(self, tree: Tree, labels: LabelSamples) -> None:
+        right, x = labels.reward > 0, labels.contexts
+        labelled = x.start, x.index, x.value, labels.row[right], labels.arm[right]
+        known = np.int64(SOLVER), tree.parents, np.int64(tree.n_arms), *labelled
+        self._known = tuple(_crc(np.asarray(array), 0) for array in known)
+        self._rounds: tuple[int, ...] = (0,) * 6
+
+    def add(self, contexts: Rows, row: Any, arm: Any, reward: Any) -> None:
+        """Later rounds, with the rewards that were observed in them: of which context, of which arm, and how much."""
+        told = np.bincount(row, minlength=len(contexts)), arm.astype(np.int32), reward.astype(np.float32)
+        parts = np.diff(contexts.start), contexts.index, contexts.value, *told
+        self._rounds = tuple(_crc(part, crc) for part, crc in zip(parts, self._rounds, strict=True))
+
+    def value(self) -> int:
+        every = np.array([*self._known, *self._rounds], np.uint32).tobytes()
+        return int.from_bytes(hashlib.blake2b(every, digest_size=8).digest(), "little") >> 1
+
+
 def _digest(tree: Tree, labels: LabelSamples, feedback: Feedback) -> int:
-    """64 bits that tell what routing is fitted from. Where arms moved follows from the rest."""
-    low = high = 0
-    right, x, rounds = labels.reward > 0, labels.contexts, feedback.contexts
-    labelled = x.start, x.index, x.value, labels.row[right], labels.arm[right]
-    learned = rounds.start, rounds.index, rounds.value, feedback.arms, feedback.rewards
-    for array in (np.int64(SOLVER), tree.parents, np.int64(tree.n_arms), *labelled, *learned):
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        low = _core.crc32(np.concatenate([np.frombuffer(low.to_bytes(8, "little"), np.uint8), data]), 0)
-        high = (high * 0x9E3779B1 + low) % 2**31
-    return high << 32 | low
+    digest = RoutingDigest(tree, labels)
+    t, slot = np.nonzero(feedback.observed)
+    digest.add(feedback.contexts, t, feedback.arms[t, slot], feedback.rewards[t, slot])
+    return digest.value()
+
+
+def _crc(array: Any, crc: int) -> int:
+    return zlib.crc32(np.ascontiguousarray(array).data, crc)

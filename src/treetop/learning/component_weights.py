@@ -10,6 +10,7 @@ from treetop.records import Feedback
 FIRST = (1.0, 0.75)  # the pooled mean, the arm's own regressor; before there is any round
 FORCE = 1000  # slots that the first weights count as
 HALF_LIFE = 5000  # rounds after which a slot counts half
+RECENT = 64 * HALF_LIFE  # rounds, the latest ones, that count at all: what older ones would add is below any rounding
 LARGEST = 10.0  # what a component that says next to nothing, and happens to be right, is multiplied by at most
 
 
@@ -29,6 +30,7 @@ def component_weights(feedback: Feedback, first: tuple[float, ...] = FIRST) -> t
     if given is None or given.shape[2] != len(first):
         return first
     known = feedback.observed & (feedback.nodes < 0) & ~np.isnan(given).any(axis=2)
+    known[: max(0, len(feedback) - RECENT)] = False
     t, slot = np.nonzero(known)
     if len(t) == 0:
         return first

@@ -16,7 +16,6 @@ from treetop.arrays import Bools, Floats, Int64s, Ints, Matrix, Rows, as_rows, c
 from treetop.errors import ModelFileError
 from treetop.learning.samples import Samples
 from treetop.model.model import Model
-from treetop.model.pooled_state import LEAF_FACTOR
 from treetop.model.storage import load_manifest, read_array, write_array, write_manifest
 from treetop.policy.eligibility import EVERY_ARM
 from treetop.policy.search import search_batch
@@ -42,20 +41,9 @@ class LabelSamples(Samples):
     """
 
     @classmethod
-    def of(
-        cls,
-        tree: Tree,
-        X: Matrix,
-        Y: Matrix,
-        beam: int = 10,
-        *,
-        leaf_factor: float = LEAF_FACTOR,
-        folds: int = 2,
-        seed: int = 0,
-    ) -> LabelSamples:
-        """From the rows that a tree was made of, as a search with this beam and leaf factor finds their arms."""
+    def of(cls, tree: Tree, X: Matrix, Y: Matrix, beam: int = 10, *, folds: int = 2, seed: int = 0) -> LabelSamples:
+        """From the rows that a tree was made of, as a search with this beam finds their arms."""
         contexts, labels = check_labelled(X, Y)
-        beam = int(beam * leaf_factor + 1e-9)
         check_int("folds", folds, 2, max(2, labels.shape[0]))
         rng = np.random.default_rng(check_int("seed", seed, 0))
         fold = rng.permutation(labels.shape[0]) % folds

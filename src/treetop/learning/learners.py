@@ -20,8 +20,9 @@ def make_learner(
     label_samples: LabelSamples | None = None,
     mechanisms: Mechanisms = Mechanisms(),  # noqa: B008
     route_cache: RouteCache | None = None,
+    vectors: tuple[tuple[int, int], ...] = (),
 ) -> Learner:
-    """A learner by its name; the last three settings are for treetop's. Without `cost` it has its own default.
+    """A learner by its name; the last four settings are for treetop's. Without `cost` it has its own default.
 
     >>> make_learner("paper", cost=2.0).cost
     2.0
@@ -35,4 +36,5 @@ def make_learner(
         return Linear(loss, 1.0 if cost is None else cost)
     if loss != "squared":
         raise ValueError(f"loss={loss!r} is for the learner paper, not for {name}")
-    return Pooled(cost, label_samples=label_samples, mechanisms=mechanisms, route_cache=route_cache)
+    how = {"label_samples": label_samples, "mechanisms": mechanisms, "route_cache": route_cache, "vectors": vectors}
+    return Pooled(cost, **how)  # type: ignore[arg-type]

@@ -30,6 +30,7 @@ class Measured:
     means: Float32s
     range: tuple[float, float]
     said: Floats
+    in_sample: bool = False  # whether it has seen so much of the rewards that it is no judge of itself
 
     @classmethod
     def of(cls, model: Model, samples: Samples) -> Measured | None:
@@ -37,13 +38,36 @@ class Measured:
         if model.item_vectors is None or model.measure is None:
             return None
         measure = model.measure
-        values = measure.values(samples.contexts, model.item_vectors, samples.row, samples.arm)
-        slope, offset = fitted_curve(measure, values, samples.reward.astype(np.float64), samples.weight)
+        mapped, reward = model.context_map is not None, samples.reward.astype(np.float64)
+        values = measure.values(samples.contexts, model.item_vectors, samples.row, samples.arm, model.context_map)
+        if mapped:  # whose lengths have learned how steep the curve is
+            slope, offset = measure.first_curve()[0], fitted_offset(measure, values, reward)
+        else:
+            slope, offset = fitted_curve(measure, values, reward, samples.weight)
         low, high = measure.first_range()
-        if measure.metric != "cosine" and len(values):
+        if (measure.metric != "cosine" or mapped) and len(values):
             low, high = min(low, float(values.min())), max(high, float(values.max()))
         means = curve(slope, offset, low, high)
-        return cls(means, (low, high), np.interp(values, np.linspace(low, high, len(means)), means))
+        said = np.interp(values, np.linspace(low, high, len(means)), means)
+        return cls(means, (low, high), said, mapped)
+
+
+def fitted_offset(measure: Measure, values: Floats, reward: Floats) -> float:
+    """The offset with which the first curve expects what all samples together have brought.
+
+    >>> measure = Measure(metric="cosine", dims=2, context_dims=2)
+    >>> round(fitted_offset(measure, np.zeros(4), np.array([1.0, 0, 0, 0])), 3)  # the log odds of 1 in 4
+    -1.099
+    """
+    slope, first = measure.first_curve()
+    if not len(values) or not 0 < reward.mean() < 1:
+        return first
+    low, high = -50.0 - slope * float(values.max()), 50.0 - slope * float(values.min())
+    for _ in range(60):
+        middle = (low + high) / 2
+        more = float((1 / (1 + np.exp(-np.clip(slope * values + middle, -500, 500))) - reward).sum()) > 0
+        low, high = (low, middle) if more else (middle, high)
+    return (low + high) / 2
 
 
 def fitted_curve(measure: Measure, values: Floats, reward: Floats, weight: Floats) -> tuple[float, float]:

@@ -8,6 +8,8 @@ refit knows nothing of those before it: rewards that came late or were corrected
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from treetop.arrays import Bools, Floats, Int64s, Ints, Rows, as_rows
@@ -49,9 +51,26 @@ def placed(model: Model, feedback: Feedback, labelled: Bools, trial_value: Float
     >>> bool(tree.leaf_of[4] == tree.leaf_of[0])
     True
     """
+    votes = Votes(model, labelled)
+    if vote:
+        votes.add(*rewarded_unlabelled(feedback, labelled), feedback.contexts)
+    return placed_by(votes, model, labelled, trial_value)
+
+
+def placed_by(votes: Votes, model: Model, labelled: Bools, trial_value: Floats, rounds: int | None = None) -> Tree:
+    """The same from votes, or from those of so many rounds, the first ones.
+
+    >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, 6, dtype=np.float32)  # nobody knows arms 4 and 5
+    >>> model, labelled = Model.initial(Tree.from_labels_separated(X, Y, max_leaf=2), X, Y), np.arange(6) < 4
+    >>> votes = Votes(model, labelled)
+    >>> votes.add(np.array([4], np.int32), np.array([0]), as_rows(X[:1]), 0)  # rewarded in context 0, that of arm 0
+    >>> tree = placed_by(votes, model, labelled, np.zeros(6))
+    >>> bool(tree.leaf_of[4] == tree.leaf_of[0])
+    True
+    """
     tree = initial_tree(model)
     leaf_of = tree.leaf_of.copy()
-    found = _voted_leaves(model, tree, feedback, labelled) if vote else {}
+    found = votes.leaves(rounds)
     leaf_of[list(found)] = list(found.values())
     leaves = separate_leaves(tree, labelled)
     if len(leaves):
@@ -74,27 +93,62 @@ def initial_tree(model: Model) -> Tree:
     return model.tree if initial is None else Tree(model.tree.parents, initial)
 
 
-def _voted_leaves(model: Model, tree: Tree, feedback: Feedback, labelled: Bools) -> dict[int, int]:
-    """Arms without labels, and the leaf to which most of their first rewards lead."""
-    arm, t = rewarded_unlabelled(feedback, labelled)
-    if not (len(arm) and labelled.any()):
-        return {}
-    start, order = by_group(arm, len(labelled))
-    first = {a: t[order[start[a] : start[a + 1]][:VOTES]] for a in np.unique(arm).tolist()}
-    rounds = np.unique(np.concatenate(list(first.values())))
-    routing = model.learned_routing.base if model.learned_routing else model.route_rows
-    leaf = _best_leaves(Model.unlearned(tree, routing, model.geometric), feedback, rounds, labelled)
-    found = {}
-    for a, mine in first.items():
-        votes = leaf[np.searchsorted(rounds, mine)].tolist()
-        found[a] = max(dict.fromkeys(votes), key=votes.count)
-    return found
+class Votes:
+    """The leaves to which the first VOTES rewards of each arm without labels lead, from a history in pieces.
+
+    >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, 6, dtype=np.float32)  # nobody knows arms 4 and 5
+    >>> model = Model.initial(Tree.from_labels_separated(X, Y, max_leaf=2), X, Y)
+    >>> votes = Votes(model, labelled=np.arange(6) < 4)
+    >>> votes.add(np.array([4], np.int32), np.array([0]), as_rows(X))  # a reward of arm 4 in context 0, that of arm 0
+    >>> votes.leaves() == {4: model.tree.leaf_of[0]}
+    True
+    """
+
+    def __init__(self, model: Model, labelled: Bools) -> None:
+        self.model, self._labelled = model, labelled
+        self._given = np.zeros(len(labelled), np.int64)  # of each arm so far
+        self._arm: list[Ints] = [np.zeros(0, np.int32)]
+        self._round: list[Int64s] = [np.zeros(0, np.int64)]
+        self._leaf: list[Ints] = [np.zeros(0, np.int32)]
+
+    def add(self, arm: Ints, row: Int64s, contexts: Rows, first: int = 0) -> None:
+        """Later rewards: arms without labels and the contexts of their rewards, which begin with round `first`."""
+        if not (len(arm) and self._labelled.any()):
+            return
+        start, order = by_group(arm, len(self._labelled))
+        rank = self._given[arm[order]] + np.arange(len(order)) - np.repeat(start[:-1], np.diff(start))
+        new = np.sort(order[rank < VOTES])
+        self._given += np.diff(start)
+        rounds = np.unique(row[new])
+        if len(rounds):
+            leaf = _best_leaves(self._routing, contexts, rounds, self._labelled)
+            self._arm.append(arm[new])
+            self._round.append(first + row[new])
+            self._leaf.append(leaf[np.searchsorted(rounds, row[new])])
+
+    @cached_property
+    def _routing(self) -> Model:
+        """From before any reward."""
+        model = self.model
+        rows = model.learned_routing.base if model.learned_routing else model.route_rows
+        return Model.unlearned(initial_tree(model), rows, model.geometric)
+
+    def leaves(self, rounds: int | None = None) -> dict[int, int]:
+        """Arms, and the leaf to which most of their first rewards lead; by the first rounds, or by all."""
+        arm, at, leaf = np.concatenate(self._arm), np.concatenate(self._round), np.concatenate(self._leaf)
+        within = np.ones(len(at), np.bool_) if rounds is None else at < rounds
+        arm, leaf = arm[within], leaf[within]
+        most = int(leaf.max(initial=0)) + 1
+        pair, first, votes = np.unique(arm.astype(np.int64) * most + leaf, return_index=True, return_counts=True)
+        pair = pair[np.lexsort((first, -votes, pair // most))]  # of as many votes, those that came first
+        voted, best = np.unique(pair // most, return_index=True)
+        return dict(zip(voted.tolist(), (pair[best] % most).tolist(), strict=True))
 
 
-def _best_leaves(routing: Model, feedback: Feedback, rounds: Int64s, labelled: Bools) -> Ints:
+def _best_leaves(routing: Model, contexts: Rows, rounds: Int64s, labelled: Bools) -> Ints:
     """The leaf with the best route of each round's context, among those with labelled arms: the others move."""
-    contexts, eligible = feedback.contexts.csr(), Eligible.of(routing.tree, labelled)
-    blocks = (as_rows(contexts[rounds[a : a + BLOCK]]) for a in range(0, len(rounds), BLOCK))
+    rows, eligible = contexts.csr(), Eligible.of(routing.tree, labelled)
+    blocks = (as_rows(rows[rounds[a : a + BLOCK]]) for a in range(0, len(rounds), BLOCK))
     return np.concatenate([_block_leaves(routing, block, eligible) for block in blocks])
 
 

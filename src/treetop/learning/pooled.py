@@ -13,20 +13,24 @@ from functools import partial
 
 import numpy as np
 
-from treetop.arrays import Bools, Float32s, Int64s, Ints, check_float, check_int
+from treetop.arrays import Bools, Float32s, Int64s, Ints, Rows, check_float, check_int
 from treetop.effort import Progress
 from treetop.learning.arm_routing import with_arm_routes
+from treetop.learning.arm_totals import ArmTotals
 from treetop.learning.component_weights import FIRST, component_weights
+from treetop.learning.context_map import with_learned_map
+from treetop.learning.examination import if_examined
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.linear import Linear
 from treetop.learning.measured import Measured
+from treetop.learning.part_scale import part_scale, scaled, unscaled_fit
 from treetop.learning.placement import initial_tree, placed, rewarded_unlabelled
 from treetop.learning.pooled_means import KNOTS, interpolate, pooled_means, pooled_rounds, slack
 from treetop.learning.routes import RouteCache, routed_samples
 from treetop.learning.samples import Samples, by_group, check_fits, latest, latest_step, without_outliers
 from treetop.learning.trials import Trials
 from treetop.model.model import Model
-from treetop.model.pooled_state import LEAF_FACTOR, MEASURED_WEIGHTS, PooledState
+from treetop.model.pooled_state import MEASURED_WEIGHTS, PooledState
 from treetop.records import Feedback
 from treetop.tree.tree import Tree
 
@@ -51,7 +55,6 @@ class Mechanisms:
     - `pool_rounds`: the pooled means are of labels and rounds together; off: of the labels alone where there are any
     - `move_arms`: an arm without labels goes to the leaf where its rewards were found
     - `growth`: an arm is fitted again when it has so many times the samples; 1: at every new sample
-    - `leaf_factor`: leaves that survive the last level of a search, times the beam
 
     >>> Pooled(mechanisms=Mechanisms(move_arms=False)).mechanisms.move_arms
     False
@@ -65,14 +68,12 @@ class Mechanisms:
     pool_rounds: bool = False
     move_arms: bool = True
     growth: float = 1.1
-    leaf_factor: float = LEAF_FACTOR
 
     def __post_init__(self) -> None:
         for name in ("pool", "route_arms", "learn_routing", "own", "weigh", "pool_rounds", "move_arms"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be True or False, not {getattr(self, name)!r}")
         check_float("growth", self.growth, 1, 1000)
-        check_float("leaf_factor", self.leaf_factor, 1, 1000)
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ class Pooled:
 
     The pooled means are those of the label samples if there are any: these cover every arm that a beam finds. Rounds
     cover only arms that the policy chose, which earn more than others; means of rounds overrate untried arms.
+
+    `vectors` are the parts of contexts that are vectors, each by its first column and how many it has.
 
     `route_cache` spares callers who refit one growing history again and again most of the routing; without one nothing
     is remembered, with one the models are the same.
@@ -103,6 +106,7 @@ class Pooled:
     label_samples: LabelSamples | None = None
     mechanisms: Mechanisms = field(default_factory=Mechanisms)
     threads: int = 0
+    vectors: tuple[tuple[int, int], ...] = ()
     route_cache: RouteCache | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -112,9 +116,14 @@ class Pooled:
         check_int("window", self.window, 1)
         if not (self.label_samples is None or isinstance(self.label_samples, LabelSamples)):
             raise TypeError(f"label_samples must be LabelSamples, not {type(self.label_samples).__name__}")
-        self._solver()  # which refuses what it cannot take
+        self.solver()  # which refuses what it cannot take
 
-    def _solver(self, measured: bool = False) -> Linear:
+    def solver(self, measured: bool = False) -> Linear:
+        """How the arms' regressors are fitted.
+
+        >>> Pooled().solver().cost
+        1.0
+        """
         usual = UNLABELLED_COST if self.label_samples is None else LABELLED_COST
         usual = MEASURED_COST if measured else usual
         return Linear(cost=self.cost or usual, tolerance=self.tolerance, threads=self.threads)
@@ -129,14 +138,17 @@ class Pooled:
         array([2, 0], dtype=int32)
         """
         check_fits(feedback, model, any_tree=True)
-        labelled = self._labelled(model.n_arms)
-        trials = Trials.of(feedback, labelled)
+        feedback, examined = if_examined(model, feedback)
+        labelled = self.labelled(model.n_arms)
+        totals = ArmTotals.of(feedback, model.n_arms)
+        trials = Trials.of_totals(totals, labelled)
         model, initial_leaf = self._placed(model, feedback, labelled, trials)
         by_measure = model.measure is not None and model.measure.routes
         if (labels := self.label_samples) is not None and self.mechanisms.route_arms and not by_measure:
             place, taught = partial(self._place, model, labelled), self.mechanisms.learn_routing
             model = with_arm_routes(model, labels, feedback if taught else feedback.head(0), place, self.threads)
         samples = self._samples(model, feedback)
+        model = with_learned_map(model, samples)
         slacks = slack(samples.log_route)
         measured = Measured.of(model, samples)
         left = samples.reward if measured is None else samples.reward - measured.said
@@ -149,37 +161,46 @@ class Pooled:
             found = np.unique(rewarded_unlabelled(feedback, labelled)[0])
             count[~labelled] //= ANCHORS
         start, rows, targets = self._problems(model, samples, residual, found)
-        contexts = without_outliers(samples.contexts)
-        rewards = self._solver(measured is not None).solve(
-            contexts, start, rows, targets, before=model.reward_rows, progress=progress
-        )
-        through = feedback.rewards[feedback.observed & (feedback.nodes >= 0)]
+        rewards = self._regressors(model, samples, (start, rows, targets), measured is not None, progress)
         pooled = PooledState(
             means=means.astype(np.float32),
-            node_mean=float(np.float32(through.sum() / (len(through) + DRAWS))),
+            node_mean=node_mean(totals),
             new_arm_value=float(np.float32(trials.new_value)),
             exploration_net=trials.net,
             sample_count=count.astype(np.int32),
             trial_value=trials.value.astype(np.float32),
             initial_leaf=initial_leaf,
             new_trials=trials.new_trials,
-            leaf_factor=self.mechanisms.leaf_factor,
-            weights=self._weights(feedback, measured),
+            weights=state_weights(self, feedback, measured),
             measure_means=measured.means if measured else None,
             measure_range=measured.range if measured else (0.0, 1.0),
+            examined=examined,
         )
         return replace(model, reward_rows=rewards, epoch=model.epoch + 1, n_seen=len(feedback), pooled=pooled)
 
-    def _weights(self, feedback: Feedback, measured: Measured | None) -> tuple[float, ...]:
-        first = FIRST if measured is None else MEASURED_WEIGHTS
-        if measured is not None:
-            feedback = _measured_again(feedback, measured)
-        known = self.label_samples is not None or measured is not None
-        pooled, own, *more = component_weights(feedback, first) if self.mechanisms.weigh and known else first
-        return pooled, own if self.mechanisms.own else 0.0, *more
+    def _regressors(
+        self,
+        model: Model,
+        samples: Samples,
+        problems: tuple[Int64s, Ints, Float32s],
+        measured: bool,
+        progress: Progress | None,
+    ) -> Rows:
+        """The arms' regressors. Where contexts have parts, these are on one scale while they are fitted."""
+        scale, solver = part_scale(samples.contexts, self.vectors), self.solver(measured)
+        if scale is None:
+            contexts = without_outliers(samples.contexts)
+            return solver.solve(contexts, *problems, before=model.reward_rows, progress=progress)
+        contexts = without_outliers(scaled(samples.contexts, scale))
+        before = unscaled_fit(model.reward_rows, scale)
+        return scaled(solver.solve(contexts, *problems, before=before, progress=progress), scale)
 
-    def _labelled(self, arms: int) -> Bools:
-        """Which arms have labels; without label samples all count as if they had."""
+    def labelled(self, arms: int) -> Bools:
+        """Which arms have labels; without label samples all count as if they had.
+
+        >>> Pooled().labelled(2)
+        array([ True,  True])
+        """
         return np.ones(arms, np.bool_) if self.label_samples is None else self.label_samples.labelled_arms(arms)
 
     def _placed(self, model: Model, feedback: Feedback, labelled: Bools, trials: Trials) -> tuple[Model, Ints | None]:
@@ -214,7 +235,7 @@ class Pooled:
     ) -> tuple[Int64s, Ints, Float32s]:
         """The regressions as the solver takes them: where each begins, rows of contexts, targets."""
         tree, labels = model.tree, self.label_samples
-        anchor_row, anchor_arm = _anchors(labels, model, found) if labels is not None else (found, found)
+        anchor_row, anchor_arm = anchors(labels, model, found) if labels is not None else (found, found)
         rows_before = 0 if labels is None else len(labels.contexts)
         shown = (samples.row >= rows_before) | (samples.weight > 0)  # a label that no search finds is not shown either
         row, arm = np.concatenate([anchor_row, samples.row[shown]]), np.concatenate([anchor_arm, samples.arm[shown]])
@@ -224,6 +245,30 @@ class Pooled:
         start, order = latest_step(start, order, is_round, self.mechanisms.growth)
         start, order = latest(start, order, self.window)
         return start, row[order], target[order]
+
+
+def node_mean(totals: ArmTotals) -> float:
+    """The mean reward of draws through nodes, with DRAWS more that brought nothing.
+
+    >>> drawn = Feedback(np.ones((1, 1)), arms=[[0]], nodes=[[0]], rewards=[[1.0]])
+    >>> round(1 / node_mean(ArmTotals.of(drawn, 1)))
+    3001
+    """
+    return float(np.float32(totals.drawn_reward.sum() / (int(totals.drawn.sum()) + DRAWS)))
+
+
+def state_weights(learner: Pooled, feedback: Feedback, measured: Measured | None) -> tuple[float, ...]:
+    """How much each component of a score counts.
+
+    >>> state_weights(Pooled(), Feedback.none(1, 1), None) == FIRST  # without labels they stay
+    True
+    """
+    first = FIRST if measured is None else MEASURED_WEIGHTS
+    if measured is not None and not measured.in_sample:
+        feedback = _measured_again(feedback, measured)
+    known = learner.label_samples is not None or measured is not None
+    pooled, own, *more = component_weights(feedback, first) if learner.mechanisms.weigh and known else first
+    return pooled, own if learner.mechanisms.own else 0.0, *more
 
 
 def _measured_again(feedback: Feedback, measured: Measured) -> Feedback:
@@ -239,10 +284,16 @@ def _measured_again(feedback: Feedback, measured: Measured) -> Feedback:
     return replace(feedback, components=components)
 
 
-def _anchors(labels: LabelSamples, model: Model, arms: Ints) -> tuple[Ints, Ints]:
+def anchors(labels: LabelSamples, model: Model, arms: Ints) -> tuple[Ints, Ints]:
     """Labelled rows that lead to the leaf of each of these arms, to be samples of a residual of 0: (rows, arms).
 
     One reward that was found by chance would otherwise be expected of every context that leads there.
+
+    >>> X = Y = np.eye(2, dtype=np.float32)
+    >>> tree = Tree(parents=[-1, 0, 0], leaf_of=[1, 2, 2])
+    >>> labels = LabelSamples.of(tree, X, np.eye(2, 3), beam=1)
+    >>> [part.tolist() for part in anchors(labels, Model.initial(tree, X, np.eye(2, 3)), np.array([2], np.int32))]
+    [[0, 1], [2, 2]]
     """
     tree = model.tree
     start, order = by_group(tree.leaf_of[labels.arm], tree.n_nodes)

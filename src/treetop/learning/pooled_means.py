@@ -33,14 +33,27 @@ def pooled_means(slacks: Floats, reward: Floats | Float32s, weight: Floats) -> F
     >>> pooled_means(np.array([0.0, 0.0, 4.0]), np.array([1.0, 0.0, 0.0]), np.ones(3))[[0, -1]]
     array([0.5, 0. ])
     """
-    place = slacks / WIDEST * (KNOTS - 1)
-    i = np.minimum(place.astype(np.int64), KNOTS - 2)
-    part = place - i
-    total, mass = np.zeros(KNOTS), np.zeros(KNOTS)
-    for at, share in ((i, weight * (1 - part)), (i + 1, weight * part)):
-        total += np.bincount(at, share * reward, KNOTS)
-        mass += np.bincount(at, share, KNOTS)
-    return _never_rising(total, mass)
+    sums = MeanSums()
+    sums.add(slacks, reward, weight)
+    return sums.means()
+
+
+class MeanSums:
+    """What pooled means are made of. Samples are added one by one: the sums are the same whatever the pieces."""
+
+    def __init__(self) -> None:
+        self._total, self._mass = np.zeros((2, KNOTS)), np.zeros((2, KNOTS))
+
+    def add(self, slacks: Floats, reward: Floats | Float32s, weight: Floats) -> None:
+        place = slacks / WIDEST * (KNOTS - 1)
+        i = np.minimum(place.astype(np.int64), KNOTS - 2)
+        part = place - i
+        for side, share in enumerate((weight * (1 - part), weight * part)):
+            np.add.at(self._total[side], i + side, share * reward)
+            np.add.at(self._mass[side], i + side, share)
+
+    def means(self) -> Floats:
+        return _never_rising(self._total.sum(axis=0), self._mass.sum(axis=0))
 
 
 def _never_rising(total: Floats, mass: Floats) -> Floats:

@@ -45,13 +45,22 @@ def refit(model: Any, feedback: Feedback, learner: Learner | None = None, *, pro
         if learner is not None:
             raise ValueError(f"{type(model).__name__} has an oracle of its own; learner={learner!r} is not for it")
         return model.refit(feedback)
-    if len(feedback) < model.n_seen:
-        warnings.warn(
-            f"the feedback has {len(feedback)} rounds, the model has seen {model.n_seen}: the others are forgotten",
-            stacklevel=2,
-        )
+    warn_of_forgotten(model, len(feedback))
     learned: Model = (learner or Linear()).learn(model, feedback, progress)
     return learned
+
+
+def warn_of_forgotten(model: Model, rounds: int) -> None:
+    """Warns if a model has seen more rounds than there are to learn from.
+
+    >>> import numpy as np
+    >>> from treetop.tree.tree import Tree
+    >>> X = np.eye(2, dtype=np.float32)
+    >>> warn_of_forgotten(Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, X), rounds=3)  # it has seen none
+    """
+    if rounds < model.n_seen:
+        text = f"the feedback has {rounds} rounds, the model has seen {model.n_seen}: the others are forgotten"
+        warnings.warn(text, stacklevel=3)
 
 
 def initial_fit(base: Model, learner: Learner) -> Model:

@@ -5,12 +5,15 @@ Contexts that routing was fitted on are judged by routing that has not seen them
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from treetop import _core
-from treetop.arrays import Bools, Floats, Int64s, Ints, Rows, as_rows
+from treetop.arrays import Bools, Float32s, Floats, Int64s, Ints, Rows, as_rows
 from treetop.learning.arm_routing import fold_of
 from treetop.learning.label_samples import LabelSamples, as_table, pair_routes
 from treetop.model.measure import Measure
@@ -31,11 +34,21 @@ class Router:
     arm_rows: Rows | None
 
     @classmethod
-    def of(cls, tree: Tree, rows: Rows, geometric: bool = False, measure: Measure | None = None) -> Router:
+    def of(
+        cls,
+        tree: Tree,
+        rows: Rows,
+        geometric: bool = False,
+        measure: Measure | None = None,
+        context_map: Float32s | None = None,
+        folder: Path | None = None,
+    ) -> Router:
+        """With `folder`, an empty one, what is made to route leaves lies there instead of in memory."""
         leaves = np.setdiff1d(np.arange(tree.n_nodes), tree.parents).astype(np.int32)
         model = Model.unlearned(Tree(tree.parents, leaves), rows.head(tree.n_nodes), geometric)
         if measure is not None and measure.routes:
-            model = replace(model, measure=measure)
+            model = replace(model, measure=measure, context_map=context_map)
+        model = model if folder is None else model.backed_by(folder)
         arms = rows.slice(tree.n_nodes, len(rows)) if len(rows) > tree.n_nodes else None
         return cls(leaves, model, arms)
 
@@ -66,7 +79,7 @@ class RouteCache:
     """The routes of the last refit, for a caller that refits one history again and again, as a simulation does.
 
     What was routed before is not routed again, but for arms that moved; the result is the same with or without a
-    cache. Not for several threads at once.
+    cache. Not for several threads at once. With `folder`, an empty one, what is made to route lies there.
     """
 
     routing: Rows | None = None
@@ -74,6 +87,7 @@ class RouteCache:
     leaf_of: Ints | None = None
     rounds: tuple[tuple[int, ...], Floats] | None = None
     labels: tuple[LabelSamples, LabelSamples] | None = None
+    folder: Path | None = None
 
     def prepared(self, model: Model) -> tuple[Router, ...]:
         """The routers of the folds, then that of the routing that serves; what other routing gave is forgotten."""
@@ -81,9 +95,16 @@ class RouteCache:
         if self.routing is not model.route_rows or not known:
             folds = model.learned_routing.held_out if model.learned_routing else ()
             self.routing, self.rounds, self.labels = model.route_rows, None, None
-            how = model.geometric, model.measure
-            self.routers = tuple(Router.of(model.tree, rows, *how) for rows in (*folds, model.route_rows))
+            how = model.geometric, model.measure, model.context_map
+            every = (*folds, model.route_rows)
+            self.routers = tuple(Router.of(model.tree, rows, *how, self._own(i)) for i, rows in enumerate(every))
         return self.routers
+
+    def _own(self, i: int) -> Path | None:
+        if self.folder is None:
+            return None
+        (own := self.folder / f"router-{i}").mkdir(parents=True)
+        return own
 
     def moved(self, model: Model) -> Bools:
         """Which arms are in another leaf than when this was last asked."""
@@ -122,13 +143,30 @@ def _rounds(model: Model, feedback: Feedback, cache: RouteCache, routers: tuple[
     fold = np.full(len(feedback), len(routers) - 1)
     if model.learned_routing and (fitted := min(model.learned_routing.rounds, len(feedback))):
         fold[:fitted] = fold_of(feedback.contexts.head(fitted))
-    for f, router in enumerate(routers):
-        mine = np.flatnonzero(again & (fold == f))
-        if len(mine):
-            row, slot = np.nonzero(arms[mine] >= 0)
-            x = as_rows(feedback.contexts.csr()[mine])
-            routes[mine[row], slot] = router(x, row, arms[mine[row], slot], model.tree.leaf_of)
+    row, slot = np.nonzero((arms >= 0) & again[:, None])
+    routes[row, slot] = fold_routes(routers, model.tree.leaf_of, feedback.contexts, fold, row, arms[row, slot])
     cache.rounds = _digest(feedback, len(feedback)), routes
+    return routes
+
+
+def fold_routes(routers: Sequence[Router], leaf_of: Ints, contexts: Rows, fold: Any, row: Any, arm: Any) -> Floats:
+    """The routes of pairs of a context and an arm, whose rows rise, each by the router of the context's fold.
+
+    >>> from treetop.tree.tree import Tree
+    >>> X = np.eye(2, dtype=np.float32)
+    >>> model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, X)
+    >>> row, arm = np.array([0, 1]), np.array([0, 0], np.int32)
+    >>> routers = [Router.of(model.tree, model.route_rows)]
+    >>> mine, other = fold_routes(routers, model.tree.leaf_of, as_rows(X), np.zeros(2, int), row, arm)
+    >>> bool(mine > other)
+    True
+    """
+    routes = np.empty(len(row))
+    for f, router in enumerate(routers):
+        mine = np.flatnonzero(fold[row] == f)
+        if len(mine):
+            rows, place = np.unique(row[mine], return_inverse=True)
+            routes[mine] = router(as_rows(contexts.csr()[rows]), place, arm[mine], leaf_of)
     return routes
 
 
@@ -141,12 +179,8 @@ def _labels(
     again = np.flatnonzero(np.ones(len(labels), np.bool_) if known is None else moved[labels.arm])
     again = again[np.argsort(labels.row[again], kind="stable")]
     log_route = (known or labels).log_route.copy()
-    fold = fold_of(labels.contexts)[labels.row[again]]
-    for f, router in enumerate(routers[:-1]):
-        mine = again[fold == f]
-        rows, row = np.unique(labels.row[mine], return_inverse=True)
-        x = as_rows(labels.contexts.csr()[rows])
-        log_route[mine] = router(x, row, labels.arm[mine], model.tree.leaf_of)
+    pairs = labels.row[again], labels.arm[again]
+    log_route[again] = fold_routes(routers, model.tree.leaf_of, labels.contexts, fold_of(labels.contexts), *pairs)
     cache.labels = labels, replace(labels, log_route=log_route)
     return cache.labels[1]
 

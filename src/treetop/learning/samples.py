@@ -59,8 +59,16 @@ def without_outliers(contexts: Rows) -> Rows:
     """
     n = len(contexts)
     blocks = (contexts.slice(first, min(first + BLOCK, n)) for first in range(0, n, BLOCK))
-    norms = np.concatenate([np.zeros(0), *map(_norms, blocks)])
-    ordinary = np.median(norms[norms > 0]) if norms.any() else 0.0
+    norms = np.concatenate([np.zeros(0), *map(context_norms, blocks)])
+    return scaled_down(contexts, norms, np.median(norms[norms > 0]) if norms.any() else 0.0)
+
+
+def scaled_down(contexts: Rows, norms: Floats, ordinary: float) -> Rows:
+    """Contexts with those of a norm beyond FAR times the ordinary one scaled down to it.
+
+    >>> scaled_down(as_rows([[3.0], [5.0]]), np.array([3.0, 5.0]), 1.0).value
+    array([3., 1.], dtype=float32)
+    """
     far = np.flatnonzero(norms > FAR * ordinary)
     if len(far) == 0:
         return contexts
@@ -70,7 +78,12 @@ def without_outliers(contexts: Rows) -> Rows:
     return replace(contexts, value=value)
 
 
-def _norms(contexts: Rows) -> Floats:
+def context_norms(contexts: Rows) -> Floats:
+    """The length of each context.
+
+    >>> context_norms(as_rows([[3.0, 4.0]]))
+    array([5.])
+    """
     squares = contexts.csr().astype(np.float64)
     squares.data **= 2
     return np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
@@ -102,14 +115,25 @@ def latest_step(start: Int64s, order: Ints, new: Bools, growth: float) -> tuple[
     """
     if growth == 1:
         return start, order
-    steps = np.unique([0, *(growth ** np.arange(int(22 / np.log(growth)))).astype(np.int64)])
     fresh = new[order]
     rank = np.cumsum(fresh)
     before = np.concatenate([[0], rank])[start]
-    kept = steps[np.searchsorted(steps, np.diff(before), side="right") - 1]
+    kept = reached_step(np.diff(before), growth)
     group = np.repeat(np.arange(len(kept)), np.diff(start))
     keep = ~fresh | (rank - 1 - before[group] < kept[group])
     return np.concatenate([[0], np.cumsum(keep)])[start].astype(np.int64), order[keep]
+
+
+def reached_step(counts: Int64s, growth: float) -> Int64s:
+    """The largest step (1, growth, growth^2, ...) that each number has reached; 0 of 0.
+
+    >>> reached_step(np.array([0, 8, 12]), 1.1).tolist()  # the next step is 13
+    [0, 8, 11]
+    """
+    if growth == 1:
+        return counts
+    steps = np.unique([0, *(growth ** np.arange(int(22 / np.log(growth)))).astype(np.int64)])
+    return np.asarray(steps[np.searchsorted(steps, counts, side="right") - 1])
 
 
 def latest(start: Int64s, order: Ints, window: int) -> tuple[Int64s, Ints]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from treetop.arrays import Bools, Floats, Int64s, Ints
+from treetop.learning.arm_totals import ArmTotals
 from treetop.records import Feedback
 
 ALIKE = 0.3  # part of what known arms earn that an unknown one is guessed to earn before any draw
@@ -39,57 +40,22 @@ class Trials:
         >>> Trials.of(feedback, labelled).value.tolist()
         [0.0, 0.0, 0.09375]
         """
-        arms = len(labelled)
-        late, counts = feedback.appeared_late(arms), _Counts.of(feedback, arms)
-        value, new_value = np.zeros(arms), 0.0
-        for unknown, known in ((~labelled & ~late, labelled & ~late), (late, ~late)):
-            likely = _Rates.of(counts.rate[known]).scaled(counts, unknown, len(feedback))
-            value[unknown] = likely.value(counts.shown[unknown])
-            new_value = float(likely.value(np.zeros(1, np.int64))[0])
-        value[counts.rate > 0] = 0  # nothing is left to be found
-        total = float(np.nan_to_num(feedback.rewards).sum())
-        net = (_earned(feedback, ~labelled | late) - _cost(feedback, late)) / total if total > 0 else 0.0
-        return cls(value, new_value, net, np.where(late, counts.shown, -1).astype(np.int32) if late.any() else None)
-
-
-def _earned(feedback: Feedback, unknown: Bools) -> float:
-    """The rewards of unknown arms whose first one a draw through a node has brought."""
-    reward = np.nan_to_num(feedback.rewards)
-    t, slot = np.nonzero(reward > 0)
-    arm = feedback.arms[t, slot]
-    known, first = np.unique(arm, return_index=True)  # rewards are in the order of the rounds
-    found = np.zeros(len(unknown), np.bool_)
-    found[known] = feedback.nodes[t[first], slot[first]] >= 0
-    return float(reward[t, slot][(found & unknown)[arm]].sum())
-
-
-def _cost(feedback: Feedback, late: Bools) -> float:
-    """Of the draws through nodes, as if each had taken what the last other slot of the same round has brought.
-
-    Arms that were added are shown at the cost of their own budget.
-    """
-    drawn = feedback.nodes >= 0
-    reward, draws = np.nan_to_num(feedback.rewards), (drawn & ~late[np.maximum(feedback.arms, 0)]).sum(axis=1)
-    last = drawn.shape[1] - 1 - np.argmax(~drawn[:, ::-1], axis=1)
-    return float((draws * reward[np.arange(len(draws)), last]).sum())
-
-
-@dataclass(frozen=True, eq=False)
-class _Counts:
-    """Of each arm: rewards per round, how often it was shown, how often it was drawn through a node, whether found."""
-
-    rate: Floats
-    shown: Int64s
-    drawn: Int64s
-    found: Bools
+        return cls.of_totals(ArmTotals.of(feedback, len(labelled)), labelled)
 
     @classmethod
-    def of(cls, feedback: Feedback, arms: int) -> _Counts:
-        seen = feedback.observed
-        arm, reward, through = feedback.arms[seen], feedback.rewards[seen], feedback.nodes[seen] >= 0
-        rate = np.bincount(arm, weights=np.maximum(reward, 0), minlength=arms) / max(1, len(feedback))
-        found = np.bincount(arm[through & (reward > 0)], minlength=arms) > 0
-        return cls(rate, np.bincount(arm, minlength=arms), np.bincount(arm[through], minlength=arms), found)
+    def of_totals(cls, totals: ArmTotals, labelled: Bools) -> Trials:
+        """The same from what the rounds add up to."""
+        late, rate = totals.late, totals.gain / max(1, totals.rounds)
+        value, new_value = np.zeros(len(labelled)), 0.0
+        for unknown, known in ((~labelled & ~late, labelled & ~late), (late, ~late)):
+            likely = _Rates.of(rate[known]).scaled(totals, unknown)
+            value[unknown] = likely.value(totals.shown[unknown])
+            new_value = float(likely.value(np.zeros(1, np.int64))[0])
+        value[rate > 0] = 0  # nothing is left to be found
+        total = float(totals.reward.sum())
+        earned = float(totals.gain[totals.first_found & (~labelled | late)].sum())  # whose first reward a draw brought
+        net = (earned - float(totals.draw_cost.sum())) / total if total > 0 else 0.0
+        return cls(value, new_value, net, np.where(late, totals.shown, -1).astype(np.int32) if late.any() else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +71,10 @@ class _Rates:
     def of(cls, rates: Floats) -> _Rates:
         return cls(*np.unique(np.minimum(rates, 1), return_counts=True))
 
-    def scaled(self, counts: _Counts, unknown: Bools, rounds: int) -> _Rates:
+    def scaled(self, totals: ArmTotals, unknown: Bools) -> _Rates:
         """With the worth n/2, times the finds so far per find that would be expected."""
-        finds, expected = int((counts.found & unknown).sum()), self._expected_finds(counts.drawn[unknown])
-        return _Rates(self.rate, self.count, rounds / 2 * (finds + ALIKE * FINDS) / (expected + FINDS))
+        finds, expected = int((totals.found & unknown).sum()), self._expected_finds(totals.drawn[unknown])
+        return _Rates(self.rate, self.count, totals.rounds / 2 * (finds + ALIKE * FINDS) / (expected + FINDS))
 
     def value(self, shown: Int64s) -> Floats:
         """Of one more showing, after so many without a reward."""

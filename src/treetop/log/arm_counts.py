@@ -51,13 +51,12 @@ class ArmCounts:
         self.add(other.table())
 
 
-def rows_of(arms: Ints, new: Bools, explored: Bools, rewards: Floats, positions: Int64s) -> Table:
-    """One row for each of n slots; an old slot counts for its reward alone, which is NaN if there is none."""
+def rows_of(arms: Ints, new: Bools, explored: Bools, known: Bools, rewards: Floats, positions: Int64s) -> Table:
+    """One row for each of n slots; an old slot counts for its reward alone, which is 0 if there is none."""
     rows = np.zeros(len(arms), ARM)
     rows["arm"], rows["last"] = arms, positions
     rows["impressions"], rows["explored"] = new, new & explored
-    known = ~np.isnan(rewards)
-    rows["observed"], rows["reward"] = known, np.where(known, rewards, 0.0)
+    rows["observed"], rows["reward"] = known, rewards
     return rows
 
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 
-from treetop.arrays import Int64s, Ints
+from treetop.arrays import Floats, Int64s, Ints
 from treetop.errors import EventConflict
 from treetop.log.blocks import Block, RewardRows
+from treetop.log.decided import DecidedRounds
 from treetop.log.records import (
     Counts,
     Entry,
@@ -24,6 +25,7 @@ from treetop.log.records import (
     Reward,
     StoredEvent,
 )
+from treetop.log.variant_rows import VariantRows
 
 NO_SETS: Mapping[str, Ints] = {}
 FORGET_STEP = 200  # decisions deleted in one transaction, which other writers wait for
@@ -105,12 +107,24 @@ class Log(ABC):
         """
 
     @abstractmethod
+    def decided(self, until: int, size: int, after: int = 0) -> Iterator[DecidedRounds]:
+        """Every decision up to a position with how it was made, in chunks of at most `size`, with its rewards so far;
+        only those behind the position `after`.
+
+        Each chunk is read in a transaction of its own.
+        """
+
+    @abstractmethod
     def time_of_next(self, after: int, n: int) -> float | None:
         """The time of the n-th decision behind a position; None if there are fewer."""
 
     @abstractmethod
     def late_rewards(self, low: int, high: int, last: int) -> RewardRows:
         """The rewards at positions in (low, high] of decisions up to the position `last`."""
+
+    @abstractmethod
+    def variant_rows(self, experiment: str, unit: str, low: int, high: int) -> tuple[VariantRows, VariantRows]:
+        """Visits and rewards of an experiment at positions in (low, high]; `unit` is the key that says who asked."""
 
     @abstractmethod
     def count_between(self, first: int, last: int) -> int:
@@ -133,6 +147,18 @@ class Log(ABC):
         """The decisions at these positions, newest first; positions of anything else are left out."""
 
     @abstractmethod
+    def shown_to(self, key: tuple[str, str], since: float, but: str = "") -> Ints:
+        """The arms of all slots of decisions that carry a key and were made after a time; not of the event `but`."""
+
+    @abstractmethod
+    def impressions(self, after: int, size: int) -> tuple[Int64s, Floats, Int64s]:
+        """Position, time and arm of every slot of the next `size` decisions behind a position, in their order."""
+
+    @abstractmethod
+    def position_before(self, when: float) -> int:
+        """A position behind which all decisions lie that were made since a time and not imported."""
+
+    @abstractmethod
     def eligible_set(self, fingerprint: str) -> Ints | None:
         """The listed arms of an eligible set, by its name."""
 
@@ -151,6 +177,10 @@ class Log(ABC):
     @abstractmethod
     def erase(self, key: tuple[str, str], limit: int = FORGET_STEP) -> int:
         """Deletes decisions that carry a key, as `forget` does; returns how many, 0 when none is left."""
+
+    @abstractmethod
+    def has_key(self, key: tuple[str, str]) -> bool:
+        """Whether a decision carries a key."""
 
     @abstractmethod
     def scrub(self) -> None:
@@ -173,16 +203,27 @@ class Log(ABC):
         """Replaces the bytes under a name by what `change` makes of them, in one transaction; returns the new ones."""
 
     @abstractmethod
+    def drop(self, name: str, data: bytes | None = None) -> bool:
+        """Deletes what `keep` stored, if it is there and, with `data`, still that; returns whether nothing is left."""
+
+    @abstractmethod
     def kept(self, name: str) -> bytes | None:
         """The bytes that `keep` stored."""
+
+    @abstractmethod
+    def kept_after(self, prefix: str, after: str, size: int) -> list[tuple[str, bytes]]:
+        """The next names that begin so, in the log's order of names, with their bytes; at most `size` of them."""
 
     @abstractmethod
     def summary(self) -> LogSummary:
         """The counts and marks of now."""
 
     @abstractmethod
-    def entries(self, summary: LogSummary, size: int = 1024) -> Iterator[list[Entry]]:
-        """Everything in the log up to a summary, in order; an eligible set comes with the first entry that names it."""
+    def entries(self, summary: LogSummary, size: int = 1024, after: int = 0) -> Iterator[list[Entry]]:
+        """Everything in the log up to a summary, in order; an eligible set comes with the first entry that names it.
+
+        With `after`, only decisions behind that position.
+        """
 
     @abstractmethod
     def restore(self, summary: LogSummary, chunks: Iterable[list[Entry]]) -> Restored:

@@ -21,7 +21,7 @@ _DECISIONS = (
 )
 _REWARDS = (
     "SELECT decision, slot, value, position FROM treetop_rewards WHERE decision BETWEEN ? AND ? AND position <= ? "
-    "ORDER BY decision, slot"
+    "ORDER BY decision, slot, position"
 )
 # The sign keeps SQLite from looking by decision: it would read the rewards of every older one.
 _LATE = (

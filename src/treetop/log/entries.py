@@ -13,7 +13,7 @@ from treetop.log.connection import Connection
 from treetop.log.keys import NO_KEYS, Keys
 from treetop.log.ownership import joined_owner, read_owner, store_owner
 from treetop.log.pack import pack_event, unpack_set
-from treetop.log.records import Entry, Event, LogSummary, Mark, Restored, StoredEvent
+from treetop.log.records import Entry, Event, LogSummary, Mark, ReplacedReward, Restored, StoredEvent
 from treetop.log.write import (
     DECISION,
     EVENT,
@@ -41,13 +41,40 @@ def read_entries(connection: Connection, until: int, which: str, *values: Any) -
     keys = _read_keys(connection, [row[0] for row in rows])
     found = {row[0]: _without_rewards(event_of(row[1:], keys.get(row[0], NO_KEYS)), row[0]) for row in rows}
     if rows:
-        sql = f"SELECT decision, slot, value, time, position FROM treetop_rewards WHERE decision {connection.among}"
+        sql = (
+            "SELECT decision, slot, value, time, position FROM treetop_rewards "
+            f"WHERE decision {connection.among} ORDER BY position"
+        )
+        replaced: dict[int, list[ReplacedReward]] = {}
         for decision, slot, value, time, position in connection.rows(sql, connection.several(list(found))):
             if position <= until:
                 entry = found[decision]
+                if entry.reward_positions[slot]:
+                    replaced.setdefault(decision, []).append(_reward_of(entry, slot))
                 entry.stored.rewards[slot], entry.stored.times[slot] = value, time
                 entry.reward_positions[slot] = position
+        for decision, earlier in replaced.items():
+            entry = found[decision]
+            found[decision] = replace(entry, stored=replace(entry.stored, replaced=_in_order(earlier)))
     return list(found.values())
+
+
+def _reward_of(entry: Entry, slot: int) -> ReplacedReward:
+    stored = entry.stored
+    return ReplacedReward(
+        slot, float(stored.rewards[slot]), float(stored.times[slot]), int(entry.reward_positions[slot])
+    )
+
+
+def _in_order(rewards: Iterable[ReplacedReward]) -> tuple[ReplacedReward, ...]:
+    return tuple(sorted(rewards, key=lambda reward: reward.position))
+
+
+def _told(entry: Entry) -> dict[int, list[ReplacedReward]]:
+    """All that was told of each slot, the value that counts last."""
+    slots = np.flatnonzero(entry.reward_positions).tolist()
+    earlier = entry.stored.replaced
+    return {slot: [*(r for r in earlier if r.slot == slot), _reward_of(entry, slot)] for slot in slots}
 
 
 def _read_keys(connection: Connection, positions: list[int]) -> dict[int, Keys]:
@@ -65,10 +92,10 @@ def _without_rewards(event: Event, position: int) -> Entry:
 
 
 def all_entries(
-    reading: Callable[[], AbstractContextManager[Connection]], until: int, size: int
+    reading: Callable[[], AbstractContextManager[Connection]], until: int, size: int, after: int = 0
 ) -> Iterator[list[Entry]]:
-    """Every entry up to a position, in chunks; an eligible set with the first entry that names it."""
-    at, sent = 0, {""}
+    """Every entry behind one position and up to another, in chunks; an eligible set with the first that names it."""
+    at, sent = after, {""}
     while True:
         with reading() as connection:
             which = "WHERE d.position > ? AND d.position <= ? ORDER BY d.position LIMIT ?"
@@ -145,9 +172,8 @@ class _Restoring:
         slots = sum(len(entry.stored.event) for entry in new)
         self.state.decisions += len(new)
         self.state.slots += slots
-        self.state.pending += slots - len(rows)
-        self.state.rewards += len(rows)
-        self.decisions, self.rewards = self.decisions + len(new), self.rewards + len(rows)
+        self.state.pending += slots
+        self.decisions += len(new)
         self.known += len(there)
 
     def _check(self, chunk: list[Entry]) -> None:
@@ -157,7 +183,7 @@ class _Restoring:
                 limits = f"[{self.last + 1}, {self.until}]"
                 raise ValueError(f"event {event.event_id!r} has position {position}, outside {limits}")
             self.last = position
-            later = entry.reward_positions[entry.reward_positions != 0]
+            later = np.array([r.position for told in _told(entry).values() for r in told], np.int64)
             if len(later) and not position < later.min() <= later.max() <= self.until:
                 limits = f"[{position + 1}, {self.until}]"
                 raise ValueError(f"event {event.event_id!r} has rewards at {later.tolist()}, not all in {limits}")
@@ -195,32 +221,33 @@ class _Restoring:
 
     def _rewards(self, entry: Entry, there: Entry | None) -> list[tuple[Any, ...]]:
         """The rows of rewards that are not in the log yet."""
-        slots = np.nonzero(entry.reward_positions)[0].tolist()
-        if there is not None:
-            slots = [slot for slot in slots if self._is_new(entry, there, slot)]
+        told = _told(entry)
+        known = {} if there is None else self._known(entry, there, told)
+        new = {slot: rewards[len(known.get(slot, ())) :] for slot, rewards in told.items()}
+        rows = _in_order(reward for rewards in new.values() for reward in rewards)
         position = entry.stored.position + self.shift if there is None else there.stored.position
-        if slots and (there is None or not there.reward_positions.any()):
-            self.state.observed += 1
-        self.state.late += len(slots) * (position <= self.state.sealed)
-        stored = entry.stored
-        return [
-            (
-                position,
-                slot,
-                float(stored.rewards[slot]),
-                float(stored.times[slot]),
-                int(entry.reward_positions[slot]) + self.shift,
-            )
-            for slot in slots
-        ]
+        self.state.observed += bool(rows) and not known
+        self.state.late += len(rows) * (position <= self.state.sealed)
+        first = sum(slot not in known for slot in told)  # a correction is no reward more
+        self.rewards += first
+        self.state.rewards += first
+        self.state.pending -= first
+        return [(position, r.slot, r.value, r.time, r.position + self.shift) for r in rows]
 
-    def _is_new(self, entry: Entry, there: Entry, slot: int) -> bool:
-        event, stored, value = entry.stored.event, there.stored, entry.stored.rewards[slot]
-        if not np.array_equal(stored.event.arms, event.arms):
+    def _known(
+        self, entry: Entry, there: Entry, told: dict[int, list[ReplacedReward]]
+    ) -> dict[int, list[ReplacedReward]]:
+        """What the log was told of a decision. Raises ValueError if that is not the beginning of what the entry says,
+        or what it says the beginning of that."""
+        event = entry.stored.event
+        if not np.array_equal(there.stored.event.arms, event.arms):
             raise ValueError(f"event {event.event_id!r} is in the log already, with other arms")
-        if there.reward_positions[slot] and stored.rewards[slot] != value:
-            raise ValueError(
-                f"arm {event.arms[slot]} of event {event.event_id!r} has reward {stored.rewards[slot]} in the log "
-                f"already, not {value}"
-            )
-        return not there.reward_positions[slot]
+        known = _told(there)
+        for slot in told.keys() & known.keys():
+            values = [[reward.value for reward in rewards] for rewards in (known[slot], told[slot])]
+            if any(one != other for one, other in zip(*values, strict=False)):
+                raise ValueError(
+                    f"arm {event.arms[slot]} of event {event.event_id!r} has reward {values[0][-1]} in the log "
+                    f"already, not {values[1][-1]}"
+                )
+        return known

@@ -1,7 +1,7 @@
 """Keys that a request may carry, such as a visitor's number: what they may be. Knows no log.
 
-They are never learned from, never answered with a decision, and stored beside it for one purpose: to find the events of
-somebody who wants them erased.
+They are never learned from, never answered with a decision, and stored beside it to find the events of somebody: who
+wants them erased, or who is not to see an arm too often.
 """
 
 from __future__ import annotations

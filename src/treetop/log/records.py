@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
@@ -25,6 +25,7 @@ DTYPES = {
     "components": np.dtype(np.float32),
 }
 LARGEST_REWARD = 1e9  # in size; a bandit's settings say what it takes
+PAST_COMPONENTS = 1  # of a decision of another system: its position
 ID_BYTES = 512  # longest event id, in UTF-8
 
 
@@ -53,26 +54,42 @@ class Event(Decision):
 
 @dataclass(frozen=True)
 class Reward:
-    """The reward of one arm of an event, as it was told, and when it arrived."""
+    """The reward of one arm of an event, as it was told, and when it arrived; whether it may correct an earlier one."""
 
     event_id: str
     arm: int
     value: float
     time: float
+    corrects: bool = False
+
+
+@dataclass(frozen=True)
+class ReplacedReward:
+    """A reward that was told of a slot and corrected later; the log keeps both."""
+
+    slot: int
+    value: float
+    time: float
+    position: int
 
 
 @dataclass(frozen=True, eq=False)
 class StoredEvent:
-    """A logged decision with the rewards of its slots and when they arrived: NaN where there is none yet."""
+    """A logged decision with the rewards of its slots and when they arrived: NaN where there is none yet.
+
+    `replaced` are the rewards that were corrected, in the order in which they were told.
+    """
 
     event: Event
     rewards: Floats
     times: Floats
     position: int
+    replaced: tuple[ReplacedReward, ...] = ()
 
 
 class Status(Enum):
     STORED = "stored"
+    CORRECTED = "corrected"  # stored, and counts instead of the value before it
     SAME = "same"  # was stored before, with this value
     CONFLICT = "conflict"  # was stored before, with another value
     UNKNOWN = "unknown"  # no such event
@@ -89,7 +106,7 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        return self.status in (Status.STORED, Status.SAME)
+        return self.status in (Status.STORED, Status.CORRECTED, Status.SAME)
 
 
 @dataclass(frozen=True)
@@ -190,7 +207,8 @@ class LoggedRounds:
     Contexts are compressed sparse rows (start, index, value). Slots are (n, k) arrays, padded with arm -1; a reward is
     NaN where none was known. `new` is False for a decision that an earlier reading returned and that appears again
     because it got rewards since. `components` are (n, k, C), C the most that one of these decisions has, and
-    `component_counts` how many each has; the others are NaN.
+    `component_counts` how many each has; the others are NaN. `replaced` are the rewards that an earlier reading
+    returned and that these correct, NaN elsewhere; empty if there are none.
     """
 
     positions: Int64s
@@ -208,6 +226,7 @@ class LoggedRounds:
     new: Bools
     components: Float32s
     component_counts: Int64s
+    replaced: Floats = field(default_factory=lambda: np.zeros((0, 0)))
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -218,12 +237,18 @@ class LoggedRounds:
 
 
 def gather(
-    chunks: Iterable[LoggedRounds], columns: int, since: Int64s | None = None, limits: tuple[float, float] = (0.0, 1.0)
+    chunks: Iterable[LoggedRounds],
+    columns: int,
+    since: Int64s | None = None,
+    limits: tuple[float, float] = (0.0, 1.0),
+    positions: bool = False,
 ) -> Feedback:
     """All chunks as one Feedback, each copied once. `since` is the epoch of the first model that knew each arm; rewards
-    are scaled from `limits` to [0, 1].
+    are scaled from `limits` to [0, 1], or to [-1, 1] and 0 to 0 where they may be negative (`learned_rewards`).
 
-    Components are those of the newest decision that has any; decisions with another number of them count as without.
+    A decision of another system has its positions as its one component; with `positions` the slots of the others are
+    positions, too. Components are those of the newest decision of a model; decisions with another number of them count
+    as without.
 
     >>> import tempfile
     >>> from treetop.bandit.bandit import Bandit
@@ -244,14 +269,68 @@ def gather(
     value = np.concatenate([np.zeros(0, np.float32), *(p.value for p in parts)])
     arms, nodes = (_stacked([getattr(p, name) for p in parts], k, -1, np.int32) for name in ("arms", "nodes"))
     told = np.asarray(_stacked([p.rewards for p in parts], k, np.nan, np.float64), np.float64)
-    rewards = scaled_rewards(told, limits)
+    rewards, reward_range = learned_rewards(told, limits)
     appeared = None
     if since is not None and since.any():
         epochs = np.concatenate([np.zeros(0, np.int64), *(p.epochs for p in parts)])
         newest = np.maximum.accumulate(epochs)  # an older model may be current again
         appeared = np.where(since > 0, np.searchsorted(newest, since), 0)
     contexts = Rows(np.cumsum(lengths), index, value, columns)
-    return Feedback(contexts, arms, nodes, rewards, appeared=appeared, components=_joined_components(parts, k))
+    components, places = _joined_components(parts, k), _positions(parts, arms, positions)
+    return Feedback(contexts, arms, nodes, rewards, reward_range, appeared, components, places)
+
+
+def _positions(parts: Sequence[LoggedRounds], arms: NDArray[np.generic], slots: bool) -> Ints | None:
+    """(rounds, slots): the position of each slot from 1 on, 0 where nobody knows it; None if nothing says position."""
+    counts = np.concatenate([np.zeros(0, np.int64), *(p.component_counts for p in parts)])
+    if not slots and not (counts == PAST_COMPONENTS).any():
+        return None
+    found = np.zeros(arms.shape, np.int32)
+    row = 0
+    for p in parts:
+        past = np.flatnonzero(p.component_counts == PAST_COMPONENTS)
+        if len(past):
+            given = p.components[past, :, 0]
+            found[row + past, : given.shape[1]] = np.where(given >= 1, given, 0)  # NaN and 0 are unknown
+        row += len(p)
+    if slots:
+        own = counts != PAST_COMPONENTS
+        found[own] = np.arange(1, arms.shape[1] + 1)
+    found[np.asarray(arms) == -1] = 0
+    return found if found.any() else None
+
+
+def learned_rewards(rewards: Floats, limits: tuple[float, float]) -> tuple[Floats, tuple[float, float]]:
+    """Rewards within limits, as a learner takes them, and their range: what brings nothing is 0 and no find.
+
+    >>> learned_rewards(np.array([-2.0, 0.0, 8.0, np.nan]), (-2.0, 8.0))
+    (array([-0.25,  0.  ,  1.  ,   nan]), (-1.0, 1.0))
+    """
+    low, high = limits
+    scaled = scaled_rewards(rewards, limits)
+    if not low < 0 < high:
+        return scaled, (0.0, 1.0)
+    return np.clip((scaled + low / (high - low)) / learned_unit(limits), -1.0, 1.0), (-1.0, 1.0)
+
+
+def learned_unit(limits: tuple[float, float]) -> float:
+    """How much of the range of rewards is 1 for a learner.
+
+    >>> learned_unit((-2.0, 8.0)), learned_unit((0.0, 8.0))
+    (0.8, 1.0)
+    """
+    low, high = limits
+    return max(-low, high) / (high - low) if low < 0 < high else 1.0
+
+
+def score_line(limits: tuple[float, float]) -> tuple[float, float]:
+    """What scores of 0 and 1 more are, as [low, high] is scaled to [0, 1]; none lies beyond.
+
+    >>> score_line((-2.0, 8.0)), score_line((-8.0, 2.0)), score_line((-5.0, 0.0))
+    ((0.2, 0.8), (0.8, 0.2), (0.0, 1.0))
+    """
+    low, high = limits
+    return (-low / (high - low), high / (high - low)) if low < 0 < high else (0.0, 1.0)
 
 
 def scaled_rewards(rewards: Floats, limits: tuple[float, float]) -> Floats:
@@ -279,7 +358,9 @@ def _joined_components(parts: Sequence[LoggedRounds], k: int) -> Float32s | None
         joined[row : row + len(p), : p.components.shape[1], : p.components.shape[2]] = p.components
         row += len(p)
     counts = np.concatenate([p.component_counts for p in parts])
-    newest = counts[counts > 0][-1]
+    if not (counts > PAST_COMPONENTS).any():
+        return None
+    newest = counts[counts > PAST_COMPONENTS][-1]
     joined[counts != newest] = np.nan
     return joined[:, :, :newest]
 

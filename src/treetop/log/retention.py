@@ -38,7 +38,9 @@ def _delete(connection: Connection, state: State, found: list[tuple[Any, ...]]) 
     positions = connection.several([row[0] for row in found])
     sql = f"SELECT count(DISTINCT decision) FROM treetop_rewards WHERE decision {connection.among}"
     observed = connection.rows(sql, positions)[0][0]
-    rewards = connection.run(f"DELETE FROM treetop_rewards WHERE decision {connection.among}", positions)
+    slots = f"SELECT DISTINCT decision, slot FROM treetop_rewards WHERE decision {connection.among}"
+    rewards = connection.rows(f"SELECT count(*) FROM ({slots}) AS rewarded", positions)[0][0]
+    connection.run(f"DELETE FROM treetop_rewards WHERE decision {connection.among}", positions)
     connection.run(f"DELETE FROM treetop_keys WHERE decision {connection.among}", positions)
     connection.run(f"DELETE FROM treetop_decisions WHERE position {connection.among}", positions)
     if sets := {row[2] for row in found} - {""}:

@@ -17,6 +17,7 @@ from treetop.log.records import LoggedRounds
 
 _DECISIONS = "SELECT position, time, settings, context, slots, components FROM treetop_decisions WHERE position"
 _REWARDS = "SELECT decision, slot, value FROM treetop_rewards WHERE position > ? AND position <= ? AND decision"
+_LAST = "ORDER BY position"  # of several rewards of a slot, the last one counts
 # By position alone: with a condition on decisions, SQLite would read the rewards of every older decision.
 NEWER_REWARDS = "SELECT decision FROM treetop_rewards WHERE position > ? AND position <= ?"
 
@@ -59,15 +60,18 @@ class View:
     def _again(self, connection: Connection, positions: list[int]) -> LoggedRounds:
         chosen = connection.several(positions)
         rows = connection.rows(f"{_DECISIONS} {connection.among} ORDER BY position", chosen)
-        rewards = connection.rows(f"{_REWARDS} {connection.among}", self.low, self.high, chosen)
-        return self._assemble(connection, rows, rewards, new=False)
+        rewards = connection.rows(f"{_REWARDS} {connection.among} {_LAST}", self.low, self.high, chosen)
+        before = connection.rows(f"{_REWARDS} {connection.among} {_LAST}", 0, self.low, chosen)
+        found = self._assemble(connection, rows, rewards, new=False)
+        replaced = np.where(np.isnan(found.rewards), np.nan, _table(before, found.positions, found.arms))
+        return found if np.isnan(replaced).all() else replace(found, replaced=replaced)
 
     def _after(self, connection: Connection, at: int) -> LoggedRounds:
         rows = connection.rows(
             f"{_DECISIONS} > ? AND position <= ? ORDER BY position LIMIT ?", at, self.high, self.size
         )
         ends = (rows[0][0], rows[-1][0]) if rows else (0, 0)
-        rewards = connection.rows(f"{_REWARDS} BETWEEN ? AND ?", self.low, self.high, *ends)
+        rewards = connection.rows(f"{_REWARDS} BETWEEN ? AND ? {_LAST}", self.low, self.high, *ends)
         return self._assemble(connection, rows, rewards, new=True)
 
     def _assemble(

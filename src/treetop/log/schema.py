@@ -5,7 +5,7 @@ from __future__ import annotations
 from treetop.errors import LogError
 from treetop.log.connection import Connection
 
-VERSION = 6  # 1 to 5 were of development versions
+VERSION = 7  # 1 to 6 were of development versions
 # One counter gives positions to decisions, rewards and marks, in the order of their commits. It is in the one row of
 # treetop_state: writers of PostgreSQL take turns by locking that row, writers of SQLite by its own lock.
 TABLES = """
@@ -28,7 +28,7 @@ CREATE INDEX treetop_decisions_time ON treetop_decisions (time);
 CREATE INDEX treetop_decisions_eligible ON treetop_decisions (eligible) WHERE eligible <> '';
 CREATE TABLE treetop_rewards (
     decision {int} NOT NULL, slot {int} NOT NULL, value {real} NOT NULL, time {real} NOT NULL,
-    position {int} NOT NULL, PRIMARY KEY (decision, slot)) {clustered};
+    position {int} NOT NULL, PRIMARY KEY (decision, slot, position)) {clustered};
 CREATE INDEX treetop_rewards_position ON treetop_rewards (position);
 CREATE TABLE treetop_keys (
     key_name TEXT NOT NULL, key_value TEXT NOT NULL, decision {int} NOT NULL,

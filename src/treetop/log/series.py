@@ -24,6 +24,7 @@ CERTAIN = 1 - 1e-9  # a propensity from here on left nothing to chance
 SHORTEST, DETAIL = 1, 100  # of the timeline of visits: seconds of a stretch, and how many times its length it is old
 ARM_SHORTEST, ARM_DETAIL = 10, 64  # of the timeline of arms
 ARM_ROWS = 4_000_000  # rows of the timeline of arms; with more, its stretches become longer
+SHOWING, EXPLORING = 1, 2  # what brought the first reward of an arm
 NEWEST = 4096  # decisions whose arms are remembered one by one
 
 
@@ -44,6 +45,7 @@ class LogSeries:
         self.last = (0, 0.0)  # position and time of the newest decision that was counted
         self.visits = Timeline(VisitTotals, SHORTEST, DETAIL)
         self.arms = Timeline(ArmCounts, ARM_SHORTEST, ARM_DETAIL)
+        self.found_by = np.zeros(0, np.int8)  # of each arm: what brought its first reward, or 0
         self._newest: list[tuple[Int64s, Floats, Ints]] = []  # positions, times and arms of the last decisions
 
     def update(self, limit: int = 50_000) -> bool:
@@ -95,9 +97,9 @@ class LogSeries:
 
     def _add_visits(self, chunk: LoggedRounds, new: Bools, explored: Bools) -> None:
         totals, which = self.visits.at(chunk.times)
-        known = ~np.isnan(chunk.rewards)
-        rewards = np.where(known, chunk.rewards, 0.0)
+        known, rewards = _told(chunk)
         weight = greedy_weights(chunk.explored, chunk.propensities, chunk.nodes)
+        found = self._found(chunk.arms, rewards, explored)
         columns = [
             chunk.new,
             (new & chunk.explored & (chunk.propensities < CERTAIN)).sum(1),
@@ -106,6 +108,7 @@ class LogSeries:
             *((rewards * how).sum(1) for how in (~explored, explored)),
             weight * chunk.new,
             weight * rewards.sum(1),
+            *found,
         ]
         keys = np.stack([which, chunk.epochs, (chunk.arms >= 0).sum(1)], axis=1)
         groups, group = np.unique(keys, axis=0, return_inverse=True)
@@ -118,14 +121,40 @@ class LogSeries:
             for how, slots in enumerate((here & ~explored, here & explored)):
                 total.propensities[how] += np.bincount(bins[slots], minlength=len(EDGES) - 1)
 
+    def _found(self, arms: Ints, rewards: Floats, explored: Bools) -> tuple[Int64s, Floats]:
+        """(n,): how many arms had their first reward in each decision, from an explored slot; and what such brought."""
+        row, slot = np.nonzero((rewards > 0) & (arms >= 0))
+        who = arms[row, slot]
+        if (more := int(who.max(initial=-1)) + 1 - len(self.found_by)) > 0:
+            self.found_by = np.concatenate([self.found_by, np.zeros(more, np.int8)])
+        rewarded, first = np.unique(who, return_index=True)
+        fresh = self.found_by[rewarded] == 0
+        rewarded, first = rewarded[fresh], first[fresh]
+        self.found_by[rewarded] = np.where(explored[row[first], slot[first]], EXPLORING, SHOWING)
+        mine = first[self.found_by[rewarded] == EXPLORING]
+        known = self.found_by[who] == EXPLORING
+        brought = np.bincount(row[known], rewards[row[known], slot[known]], len(arms)).astype(np.float64)
+        return np.bincount(row[mine], minlength=len(arms)).astype(np.int64), brought
+
     def _add_arms(self, chunk: LoggedRounds, new: Bools, explored: Bools) -> None:
         counts, which = self.arms.at(chunk.times)
+        known, rewards = _told(chunk)
         told = new | ~np.isnan(chunk.rewards)
         positions = np.broadcast_to(chunk.positions[:, None], told.shape)
         for stretch, count in enumerate(counts):
             here = told & (which == stretch)[:, None]
-            rows = rows_of(chunk.arms[here], new[here], explored[here], chunk.rewards[here], positions[here])
+            rows = rows_of(chunk.arms[here], new[here], explored[here], known[here], rewards[here], positions[here])
             count.add(merged([rows]))
         if sum(stretch.sums.size for stretch in self.arms) > 1.5 * ARM_ROWS:
             while sum(len(stretch.sums.table()) for stretch in self.arms) > ARM_ROWS and len(self.arms) > 1:
                 self.arms.coarsen()
+
+
+def _told(chunk: LoggedRounds) -> tuple[Bools, Floats]:
+    """Which slots have their first reward, and what that adds to the rewards; a correction adds the difference."""
+    known = ~np.isnan(chunk.rewards)
+    rewards = np.where(known, chunk.rewards, 0.0)
+    if not len(chunk.replaced):
+        return known, rewards
+    corrected = ~np.isnan(chunk.replaced)
+    return known & ~corrected, rewards - np.where(corrected, chunk.replaced, 0.0)

@@ -19,7 +19,7 @@ from treetop.log.timeline import Stretch, Timeline
 from treetop.log.visit_totals import COLUMNS, EDGES, VisitTotals
 
 NAME = "series"  # of the tag in the log
-FORMAT = 2
+FORMAT = 3
 
 
 def save_series(series: LogSeries, path: Path) -> None:
@@ -43,6 +43,7 @@ def save_series(series: LogSeries, path: Path) -> None:
             propensities=np.array([stretch.sums.propensities for stretch in visits], np.int64),
             arms_about=_about(series.arms),
             arms_bounds=_bounds(arms),
+            found_by=series.found_by,
             table_sizes=np.array([len(table) for table in tables], np.int64),
             table=np.concatenate([np.zeros(0, ARM), *tables]),
         )
@@ -92,6 +93,7 @@ def _restore(series: LogSeries, arrays: dict[str, Any]) -> None:
     series.position, series.last = position, (last, float(arrays["last"][0]))
     for timeline, about in ((series.visits, arrays["visits_about"]), (series.arms, arrays["arms_about"])):
         timeline.shortest, timeline.detail, timeline.now, timeline.floor = about.tolist()
+    series.found_by = arrays["found_by"]
     ends = np.cumsum(arrays["row_counts"])
     keys, rows = np.split(arrays["keys"], ends[:-1]), np.split(arrays["rows"], ends[:-1])
     for i, (begin, end) in enumerate(arrays["visits_bounds"].tolist()):

@@ -13,17 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from treetop.arrays import Int64s, Ints, check_float, check_int
+from treetop.arrays import Floats, Int64s, Ints, check_float, check_int
 from treetop.errors import EventConflict, LogError
 from treetop.log import write
 from treetop.log.base import FORGET_STEP, NO_SETS, Log
 from treetop.log.blocks import Block, RewardRows, read_block, read_late
 from treetop.log.connection import Connection
+from treetop.log.decided import DecidedRounds, decided_rounds
 from treetop.log.entries import MAX_POSITION, all_entries, read_entries, read_marks, restore
 from treetop.log.group import Group
 from treetop.log.keys import check_keys
 from treetop.log.ownership import claim, read_owner
-from treetop.log.pack import unpack_set
+from treetop.log.pack import shown_arms, unpack_set
 from treetop.log.records import (
     LARGEST_REWARD,
     Counts,
@@ -41,6 +42,7 @@ from treetop.log.records import (
 from treetop.log.retention import erase, forget
 from treetop.log.sample import View
 from treetop.log.schema import make_tables
+from treetop.log.variant_rows import VariantRows, read_variant_rows
 
 IDLE_CONNECTIONS = 4  # reading connections kept for the next reader
 
@@ -185,6 +187,31 @@ class SqlLog(Log):
             rows = connection.rows("SELECT arms FROM treetop_eligible WHERE fingerprint = ?", fingerprint)
         return unpack_set(rows[0][0]) if rows else None
 
+    def shown_to(self, key: tuple[str, str], since: float, but: str = "") -> Ints:
+        sql = (
+            "SELECT d.slots FROM treetop_keys k JOIN treetop_decisions d ON d.position = k.decision "
+            "WHERE k.key_name = ? AND k.key_value = ? AND d.time > ? AND d.event_id <> ?"
+        )
+        with self.reading() as connection:
+            rows = connection.rows(sql, *key, since, but)
+        return np.array([arm for row in rows for arm in shown_arms(row[0])], np.int32)
+
+    def impressions(self, after: int, size: int) -> tuple[Int64s, Floats, Int64s]:
+        sql = "SELECT position, time, slots FROM treetop_decisions WHERE position > ? ORDER BY position LIMIT ?"
+        with self.reading() as connection:
+            rows = connection.rows(sql, after, check_int("size", size, 1))
+        arms = [shown_arms(row[2]) for row in rows]
+        counts = np.array([max(1, len(shown)) for shown in arms], np.int64)  # a decision of no slots has arm -1
+        positions, times = np.array([row[0] for row in rows], np.int64), np.array([row[1] for row in rows], np.float64)
+        flat = np.array([arm for shown in arms for arm in (shown or (-1,))], np.int64)
+        return np.repeat(positions, counts), np.repeat(times, counts), flat
+
+    def position_before(self, when: float) -> int:
+        sql = "SELECT position FROM treetop_decisions WHERE time >= ? ORDER BY time, position LIMIT 1"
+        with self.reading() as connection:
+            rows = connection.rows(sql, when)
+            return int(rows[0][0]) - 1 if rows else write.read_state(connection, alone=False).position
+
     def keep(self, name: str, data: bytes) -> None:
         self.alone(lambda connection, state: write.keep(connection, name, data))
 
@@ -196,9 +223,29 @@ class SqlLog(Log):
 
         return bytes(self.alone(work))
 
+    def has_key(self, key: tuple[str, str]) -> bool:
+        with self.reading() as connection:
+            sql = "SELECT 1 FROM treetop_keys WHERE key_name = ? AND key_value = ? LIMIT 1"
+            return bool(connection.rows(sql, *key))
+
+    def drop(self, name: str, data: bytes | None = None) -> bool:
+        def work(connection: Connection, state: write.State) -> bool:
+            if data is not None and write.kept(connection, name) not in (None, data):
+                return False
+            connection.run("DELETE FROM treetop_kept WHERE name = ?", name)
+            return True
+
+        return bool(self.alone(work))
+
     def kept(self, name: str) -> bytes | None:
         with self.reading() as connection:
             return write.kept(connection, name)
+
+    def kept_after(self, prefix: str, after: str, size: int) -> list[tuple[str, bytes]]:
+        sql = "SELECT name, data FROM treetop_kept WHERE name > ? AND substr(name, 1, ?) = ? ORDER BY name LIMIT ?"
+        with self.reading() as connection:
+            found = connection.rows(sql, after, len(prefix), prefix, check_int("size", size, 1))
+        return [(name, bytes(data)) for name, data in found]
 
     def event(self, event_id: str) -> StoredEvent | None:
         found = self._stored("WHERE d.event_id = ?", event_id)
@@ -225,8 +272,12 @@ class SqlLog(Log):
             counts = write.read_state(connection, alone=False).counts()
             return LogSummary(counts, tuple(read_marks(connection)), read_owner(connection))
 
-    def entries(self, summary: LogSummary, size: int = 1024) -> Iterator[list[Entry]]:
-        return all_entries(self.reading, summary.counts.position, check_int("size", size, 1))
+    def variant_rows(self, experiment: str, unit: str, low: int, high: int) -> tuple[VariantRows, VariantRows]:
+        with self.reading() as connection:
+            return read_variant_rows(connection, experiment, unit, low, high)
+
+    def entries(self, summary: LogSummary, size: int = 1024, after: int = 0) -> Iterator[list[Entry]]:
+        return all_entries(self.reading, summary.counts.position, check_int("size", size, 1), after)
 
     def restore(self, summary: LogSummary, chunks: Iterable[list[Entry]]) -> Restored:
         found: Restored = self.alone(lambda connection, state: restore(connection, state, summary, chunks))
@@ -263,6 +314,9 @@ class SqlLog(Log):
                 return
             yield block
             after = int(block.positions[-1])
+
+    def decided(self, until: int, size: int, after: int = 0) -> Iterator[DecidedRounds]:
+        return decided_rounds(self.reading, until, check_int("size", size, 1), after)
 
     def time_of_next(self, after: int, n: int) -> float | None:
         sql = "SELECT time FROM treetop_decisions WHERE position > ? ORDER BY position LIMIT 1 OFFSET ?"

@@ -25,13 +25,14 @@ from treetop.log.records import (
     LogSummary,
     Mark,
     Owner,
+    ReplacedReward,
     Restored,
     StoredEvent,
     check_event,
 )
 
-FORMAT, VERSION = "treetop-log", 4
-READABLE = (3, 4)  # 3 has no keys
+FORMAT, VERSION = "treetop-log", 5
+READABLE = (3, 4, 5)  # 3 has no keys, 4 no rewards that were corrected
 CHUNK = 1024  # records
 Progress = Callable[[int], None]
 Check = Callable[[Owner | None], object]
@@ -57,7 +58,8 @@ class Record(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """One decision. Rewards are null where there are none; `eligible_arms` is given with the first use of its set.
 
     `components` has a list a slot; it is left out (null in Parquet) if the model that decided had no components, and so
-    is `keys`, pairs of name and value, if the request carried none.
+    is `keys`, pairs of name and value, if the request carried none. `replaced` are rewards that were corrected: slot,
+    value, time and position of each, in the order of the positions.
     """
 
     position: int
@@ -83,6 +85,7 @@ class Record(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     reward_positions: list[int | None]
     components: list[list[float]] | None = None
     keys: list[tuple[str, str]] | None = None
+    replaced: list[tuple[float, float, float, float]] | None = None
 
 
 RECORDS = msgspec.json.Decoder(Record)
@@ -177,6 +180,7 @@ def record_of(entry: Entry) -> Record:
         _or_null(entry.reward_positions, known),
         e.components.tolist() if e.components.size else None,
         list(e.keys) or None,
+        [(r.slot, r.value, r.time, r.position) for r in stored.replaced] or None,
     )
 
 
@@ -214,7 +218,22 @@ def entry_of(r: Record, limits: tuple[float, float] = (-LARGEST_REWARD, LARGEST_
     check_event(event)
     sets = None if r.eligible_arms is None else as_indices(r.eligible_arms, INT32_MAX, "eligible arm")
     rewards, times, positions = _rewards(r, len(arms), limits)
-    return Entry(StoredEvent(event, rewards, times, r.position), positions, sets)
+    replaced = _replaced(r, positions, limits)
+    return Entry(StoredEvent(event, rewards, times, r.position, replaced), positions, sets)
+
+
+def _replaced(r: Record, counts: Int64s, limits: tuple[float, float]) -> tuple[ReplacedReward, ...]:
+    """The rewards that were corrected; each lies before the one that counts, whose positions are given."""
+    found: list[ReplacedReward] = []
+    for entry in r.replaced or ():
+        slot, value, time, position = entry
+        if not (slot.is_integer() and position.is_integer() and 0 <= slot < len(counts)):
+            raise ValueError(f"a corrected reward is {list(entry)}; slot, value, time and position are needed")
+        last = found[-1].position if found else 0
+        check_int("position of a corrected reward", int(position), last + 1, int(counts[int(slot)]) - 1)
+        value, time = check_float("reward", value, *limits), check_float("reward time", time, -1e15, 1e15)
+        found.append(ReplacedReward(int(slot), value, time, int(position)))
+    return tuple(found)
 
 
 def _rewards(r: Record, k: int, limits: tuple[float, float]) -> tuple[Floats, Floats, Int64s]:
@@ -350,6 +369,7 @@ def _parquet_schema(arrow: Any, metadata: dict[str, bytes]) -> Any:
         "reward_positions": arrow.list_(whole_),
         "components": arrow.list_(arrow.list_(single)),
         "keys": arrow.list_(arrow.list_(text)),
+        "replaced": arrow.list_(arrow.list_(real_)),
     }
     return arrow.schema(list(kinds.items()), metadata)
 

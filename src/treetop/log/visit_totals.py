@@ -11,8 +11,8 @@ from treetop.arrays import Floats, Int64s
 
 EDGES = np.concatenate([[0.0], 10.0 ** np.linspace(-6, 0, 25)])  # of the bins of propensities
 # Visits, drawn, then slots, observed and reward of greedy and of explored slots, then weights and weighted rewards of
-# greedy slates.
-COLUMNS = 10
+# greedy slates, then arms that exploration found and what these brought.
+COLUMNS = 12
 GROUPS = 8  # models, and numbers of slots, that are kept apart; the smaller ones are counted together
 OTHERS = -1  # stands for them
 
@@ -22,7 +22,8 @@ class Cell:
     """The totals of one model and one number of slots `k`; pairs are for (greedy, explored) slots.
 
     `drawn` slots were left to chance, whatever came of it: those explored, and greedy ones that drew the likeliest arm.
-    `weight` and `weighted_reward` are those of `greedy_slates.py`.
+    `weight` and `weighted_reward` are those of `greedy_slates.py`. `found_arms` had their first reward from an explored
+    slot here; `found_reward` is what such arms brought, whenever they were found.
     """
 
     epoch: int
@@ -34,6 +35,8 @@ class Cell:
     reward: tuple[float, float]
     weight: float
     weighted_reward: float
+    found_arms: int
+    found_reward: float
 
 
 @dataclass(eq=False)
@@ -58,7 +61,9 @@ class VisitTotals:
         """By epoch, then by k."""
         return [
             Cell(
-                epoch, k, int(r[0]), int(r[1]), (int(r[2]), int(r[3])), (int(r[4]), int(r[5])), (r[6], r[7]), r[8], r[9]
+                *(epoch, k, int(r[0]), int(r[1])),
+                *((int(r[2]), int(r[3])), (int(r[4]), int(r[5])), (r[6], r[7])),
+                *(r[8], r[9], int(r[10]), r[11]),
             )
             for (epoch, k), r in sorted((key, row.tolist()) for key, row in self.rows.items())
         ]

@@ -205,11 +205,11 @@ def store_sets(connection: Connection, sets: Mapping[str, Ints]) -> None:
 
 @dataclass
 class _Rewarded:
-    """A decision that gets rewards: its position, the slot of each arm, and the rewards so far."""
+    """A decision that gets rewards: its position, the slot of each arm, and what was told of each slot so far."""
 
     position: int
     slot: dict[int, int]
-    values: dict[int, float]
+    told: dict[int, list[float]]
 
 
 def add_rewards(connection: Connection, state: State, jobs: Sequence[Rewards]) -> list[list[Outcome]]:
@@ -231,9 +231,9 @@ def _find_events(connection: Connection, ids: set[str]) -> dict[str, _Rewarded]:
         for name, position, slots in connection.rows(sql, connection.several(list(ids)))
     }
     by_position = {event.position: event for event in found.values()}
-    sql = f"SELECT decision, slot, value FROM treetop_rewards WHERE decision {connection.among}"
+    sql = f"SELECT decision, slot, value FROM treetop_rewards WHERE decision {connection.among} ORDER BY position"
     for position, slot, value in connection.rows(sql, connection.several(list(by_position))):
-        by_position[position].values[slot] = value
+        by_position[position].told.setdefault(slot, []).append(value)
     return found
 
 
@@ -249,23 +249,30 @@ def _job_rewards(
             judged = _judge(events[name], [job.rewards[i] for i in items])
             for i, outcome in zip(items, judged, strict=True):
                 outcomes[i] = outcome
-            _accept(state, events[name], [job.rewards[i] for i in items if outcomes[i].status is Status.STORED], rows)
+            written = (Status.STORED, Status.CORRECTED)
+            _accept(state, events[name], [job.rewards[i] for i in items if outcomes[i].status in written], rows)
     return outcomes
 
 
 def _judge(event: _Rewarded, rewards: Sequence[Reward]) -> list[Outcome]:
-    """The outcomes of the rewards of one event in one call; if one is refused, none of them is stored."""
-    values = dict(event.values)
+    """The outcomes of the rewards of one event in one call; if one is refused, none of them is stored.
+
+    A value that was told before changes nothing, even if it was corrected since: it is told again by who was not
+    answered.
+    """
+    told = {slot: list(values) for slot, values in event.told.items()}
     outcomes = []
     for r in rewards:
         slot = event.slot.get(r.arm)
         if slot is None:
             outcomes.append(Outcome(Status.NOT_SHOWN))
-        elif slot not in values:
-            values[slot] = float(r.value)
-            outcomes.append(Outcome(Status.STORED, values[slot]))
-        else:
-            outcomes.append(Outcome(Status.SAME if values[slot] == r.value else Status.CONFLICT, values[slot]))
+            continue
+        before = told.setdefault(slot, [])
+        if before and (r.value in before or not r.corrects):
+            outcomes.append(Outcome(Status.SAME if r.value in before else Status.CONFLICT, before[-1]))
+            continue
+        outcomes.append(Outcome(Status.CORRECTED if before else Status.STORED, float(r.value)))
+        before.append(float(r.value))
     if all(outcome.ok for outcome in outcomes):
         return outcomes
     return [_held_back(event, r, outcome) for r, outcome in zip(rewards, outcomes, strict=True)]
@@ -273,22 +280,23 @@ def _judge(event: _Rewarded, rewards: Sequence[Reward]) -> list[Outcome]:
 
 def _held_back(event: _Rewarded, reward: Reward, outcome: Outcome) -> Outcome:
     """The outcome if nothing of the call is stored; a value that the call only repeated is not in the log either."""
-    stored = event.values.get(event.slot.get(reward.arm, -1))
-    if outcome.ok and stored is None:
+    stored = event.told.get(event.slot.get(reward.arm, -1))
+    if outcome.ok and (stored is None or outcome.status is Status.CORRECTED):
         return Outcome(Status.WITHHELD)
     return Outcome(outcome.status, outcome.stored)
 
 
 def _accept(state: State, event: _Rewarded, rewards: Sequence[Reward], rows: list[tuple[Any, ...]]) -> None:
-    if rewards and not event.values:
+    if rewards and not event.told:
         state.observed += 1
     for r in rewards:
         slot = event.slot[r.arm]
-        event.values[slot] = float(r.value)
+        first = slot not in event.told
+        event.told.setdefault(slot, []).append(float(r.value))
         rows.append((event.position, slot, float(r.value), float(r.time), state.next()))
         state.late += event.position <= state.sealed
-    state.rewards += len(rewards)
-    state.pending -= len(rewards)
+        state.rewards += first  # a correction is no reward more
+        state.pending -= first
 
 
 def seal(connection: Connection, state: State, name: str, time: float) -> Mark:

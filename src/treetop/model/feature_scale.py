@@ -6,11 +6,14 @@ created from, and is raised by what many later rows have reached. It never falls
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
-from treetop.arrays import Float32s, Int64s, Rows
+from treetop.arrays import Float32s, Int64s, Ints, Rows
 
 ROWS = 10  # that must have a feature, or reach a value, before it counts
+MANY = 1 << 22  # values at a time that are larger than their scales
 SHARE = 1000  # of so many rows that have the feature, one must reach a value
 
 
@@ -32,34 +35,59 @@ def feature_scale(rows: Rows) -> Float32s | None:
     return np.where(often & (largest > 0), largest, overall)
 
 
-def raised_scale(scale: Float32s | None, rows: Rows) -> Float32s | None:
+def raised_scale(scale: Float32s | None, parts: Iterable[Rows]) -> Float32s | None:
     """The scale after more rows: a feature's rises to the value that 10 of them reach, and 1 in 1000 that have it.
+
+    The rows are in parts, which are read more than once.
 
     Without a scale before, all features begin with the value that as many rows reach in any feature.
 
     >>> from treetop.arrays import as_rows
-    >>> raised_scale(np.ones(1, np.float32), as_rows([[7.0]] * 9 + [[1000.0]]))
+    >>> raised_scale(np.ones(1, np.float32), [as_rows([[7.0]] * 9), as_rows([[1000.0]])])
     array([7.], dtype=float32)
-    >>> raised_scale(np.ones(1, np.float32), as_rows([[1000.0]] * 9))
+    >>> raised_scale(np.ones(1, np.float32), [as_rows([[1000.0]] * 9)])
     array([1.], dtype=float32)
     """
-    size = np.abs(rows.value)
-    if scale is None:
-        first = rows.start[:-1][np.diff(rows.start) > 0]
-        of_rows = np.sort(np.maximum.reduceat(size, first)) if len(first) else size
-        if len(of_rows) < ROWS or of_rows[-_needed(len(of_rows))] == 0:
-            return None
-        scale = np.full(rows.columns, of_rows[-_needed(len(of_rows))], np.float32)
-    above = size > scale[rows.index]
-    feature, size = rows.index[above], size[above]
-    order = np.lexsort((-size, feature))
-    needed = _needed(np.bincount(rows.index, minlength=rows.columns))
-    count = np.bincount(feature, minlength=rows.columns)
+    if scale is None and (scale := _first_scale(parts)) is None:
+        return None
+    most = int(_needed(sum(map(len, parts))))  # values of a feature that can matter
+    counts, feature, size = np.zeros(len(scale), np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32)
+    for rows in parts:
+        counts += np.bincount(rows.index, minlength=len(scale))
+        above = np.flatnonzero(np.abs(rows.value) > scale[rows.index])
+        feature, size = np.concatenate([feature, rows.index[above]]), np.concatenate([size, np.abs(rows.value[above])])
+        if len(feature) > MANY:
+            feature, size = _largest(feature, size, most)
+    feature, size = _largest(feature, size, most)
+    needed, count = _needed(counts), np.bincount(feature, minlength=len(scale))
     raised = np.flatnonzero(count >= needed)
     first = np.cumsum(count) - count
     out = scale.copy()
-    out[raised] = size[order[first[raised] + needed[raised] - 1]]
+    out[raised] = size[first[raised] + needed[raised] - 1]
     return out
+
+
+def _first_scale(parts: Iterable[Rows]) -> Float32s | None:
+    """The value that enough rows reach in any feature, for all features; None if there are too few rows."""
+    most, count, largest = int(_needed(sum(map(len, parts)))), 0, np.zeros(0, np.float32)
+    columns = 0
+    for rows in parts:
+        columns = rows.columns
+        first = rows.start[:-1][np.diff(rows.start) > 0]
+        of_rows = np.maximum.reduceat(np.abs(rows.value), first) if len(first) else largest[:0]
+        count, largest = count + len(first), np.sort(np.concatenate([largest, of_rows]))[-most:]
+    if count < ROWS or largest[-_needed(count)] == 0:
+        return None
+    return np.full(columns, largest[-_needed(count)], np.float32)
+
+
+def _largest(feature: Ints, size: Float32s, most: int) -> tuple[Ints, Float32s]:
+    """The largest sizes of each feature, at most so many, feature by feature and falling."""
+    order = np.lexsort((-size, feature))
+    feature, size = feature[order], size[order]
+    first = np.searchsorted(feature, feature)
+    kept = np.arange(len(feature)) - first < most
+    return feature[kept], size[kept]
 
 
 def _needed(rows: Int64s | int) -> Int64s:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from treetop import _core
-from treetop.arrays import Rows, check_int
+from treetop.arrays import Fitted, Rows, check_int
 
 FOLDS = 2
-PARTS = ("start", "index", "value")
+PARTS, PRINTS = ("start", "index", "value"), "fingerprints"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -46,6 +46,8 @@ class LearnedRouting:
         if len(self.held_out) != FOLDS:
             raise ValueError(f"there is routing of {len(self.held_out)} folds; there must be {FOLDS}")
         for rows in self.held_out:
+            if isinstance(rows, Fitted) and len(rows.fingerprints) != len(rows):
+                raise ValueError(f"{len(rows.fingerprints)} fingerprints of routing of a fold with {len(rows)} rows")
             if len(rows) != nodes + arms:
                 raise ValueError(
                     f"routing of a fold has {len(rows)} rows; {nodes} nodes and {arms} arms need {nodes + arms}"
@@ -60,7 +62,9 @@ class LearnedRouting:
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """What is saved as files."""
         named = {"base_routing": self.base, **{f"held_out_{f}": rows for f, rows in enumerate(self.held_out)}}
-        return {f"{name}_{part}": getattr(rows, part) for name, rows in named.items() for part in PARTS}
+        found = {f"{name}_{part}": getattr(rows, part) for name, rows in named.items() for part in PARTS}
+        prints = {f"{name}_{PRINTS}": rows.fingerprints for name, rows in named.items() if isinstance(rows, Fitted)}
+        return found | prints
 
     def numbers(self) -> dict[str, int]:
         return {"digest": self.digest, "rounds": self.rounds}
@@ -77,7 +81,17 @@ def load_learned_routing(arrays: dict[str, Any], numbers: dict[str, int] | None,
             raise ValueError("there are files of routing before any reward, but no numbers that go with them")
         return None
     names = ("base_routing", *(f"held_out_{fold}" for fold in range(FOLDS)))
-    base, *held_out = (
-        Rows(arrays[f"{name}_start"], arrays[f"{name}_index"], arrays[f"{name}_value"], columns) for name in names
-    )
+    base, *held_out = (load_rows(arrays, name, columns) for name in names)
     return LearnedRouting(base=base, held_out=tuple(held_out), digest=numbers["digest"], rounds=numbers["rounds"])
+
+
+def load_rows(arrays: dict[str, Any], name: str, columns: int) -> Rows:
+    """Weights from what was saved, with their fingerprints where these are known.
+
+    >>> saved = {"a_start": np.zeros(1, np.int64), "a_index": np.zeros(0, np.int32), "a_value": np.zeros(0, np.float32)}
+    >>> len(load_rows(saved, "a", columns=3))
+    0
+    """
+    parts = arrays[f"{name}_start"], arrays[f"{name}_index"], arrays[f"{name}_value"], columns
+    prints = arrays.get(f"{name}_{PRINTS}")
+    return Rows(*parts) if prints is None else Fitted(*parts, prints)

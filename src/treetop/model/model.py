@@ -18,9 +18,11 @@ from treetop.arrays import Fitted, Float32s, Matrix, Rows, as_rows, check_int
 from treetop.display import html_table
 from treetop.errors import ModelFileError
 from treetop.files import sync_folder
-from treetop.model.learned_routing import LearnedRouting, load_learned_routing
-from treetop.model.measure import Measure, measured_routing
-from treetop.model.pooled_state import PooledState
+from treetop.model.coverage import NAMES as COVERAGE
+from treetop.model.coverage import Coverage, load_coverage
+from treetop.model.learned_routing import LearnedRouting, load_learned_routing, load_rows
+from treetop.model.measure import Measure, check_vectors, first_map, load_measure, measured_routing
+from treetop.model.pooled_state import PooledState, load_pooled
 from treetop.model.routing import fit_routing, geometric_routing
 from treetop.model.storage import (
     FILES,
@@ -42,7 +44,7 @@ from treetop.model.storage import (
 from treetop.tree.tree import Tree
 from treetop.tree.vectors import check_metric, dense_vectors
 
-MADE = ("engine", "routing", "rewards", "layout")  # on first use, from the fields
+MADE = ("engine", "routing", "rewards", "layout", "own_folder")  # on first use, from the fields, or by `backed_by`
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -54,7 +56,9 @@ class Model:
     that refits routing keeps.
     `feature_scale` says how large each feature has been, None if nobody knows.
     `measure` says how contexts and items are compared, if the owner has vectors; `item_vectors` (n_arms, dims) are
-    those of the arms, and have a say in the scores of treetop's learner.
+    those of the arms, and have a say in the scores of treetop's learner. `context_map` (context_dims, dims) leads from
+    the space of contexts to that of the items, where these differ. `coverage` says what each arm covers, for policies
+    with `diversity`.
 
     >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
     >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
@@ -75,6 +79,8 @@ class Model:
     learned_routing: LearnedRouting | None = None
     measure: Measure | None = None
     item_vectors: Float32s | None = None
+    context_map: Float32s | None = None
+    coverage: Coverage | None = None
 
     def __post_init__(self) -> None:
         nodes, arms = self.tree.n_nodes, self.tree.n_arms
@@ -89,10 +95,8 @@ class Model:
                 )
             if not _core.inspect_rows(rows.start, rows.index, rows.value, rows.columns, name):
                 raise ValueError(f"{name}: indices must rise strictly in every row")
-        if isinstance(self.reward_rows, Fitted) and len(self.reward_rows.fingerprints) != nodes + arms:
-            raise ValueError(
-                f"{len(self.reward_rows.fingerprints)} fingerprints of rewards; there are {nodes + arms} rows"
-            )
+            if isinstance(rows, Fitted) and len(rows.fingerprints) != wanted:
+                raise ValueError(f"{len(rows.fingerprints)} fingerprints of {name}; there are {wanted} rows")
         if self.pooled is not None:
             self.pooled.check_fits(arms, nodes)
         if self.learned_routing is not None:
@@ -103,6 +107,8 @@ class Model:
             if len(scale) and not (scale.min() > 0 and scale.max() < np.inf):
                 raise ValueError(f"scales of features from {scale.min():g} to {scale.max():g}; each must be positive")
         self._check_measure()
+        if self.coverage is not None:
+            self.coverage.check_fits(arms)
         check_int("epoch", self.epoch, 0, 2**62)
         check_int("n_seen", self.n_seen, 0, 2**62)
         if not isinstance(self.geometric, bool):
@@ -120,12 +126,7 @@ class Model:
             measure.check_fits(self.n_features)
             if measure.routes and (self.geometric or self.has_arm_routes):
                 raise ValueError("routing is by the owner's measure, by geometry or down to arms: one of the three")
-        if items is not None:
-            if measure is None:
-                raise ValueError("there are item vectors, but no measure to compare them by")
-            if items.shape != (self.n_arms, measure.dims) or items.dtype != np.float32:
-                wanted = f"float32 {(self.n_arms, measure.dims)}"
-                raise ValueError(f"item vectors are {items.dtype} {items.shape}; the model needs {wanted}")
+        check_vectors(measure, items, self.context_map, self.n_arms)
         if self.pooled is not None and (self.pooled.measure_means is None) != (items is None):
             raise ValueError(
                 "the learner's state knows the owner's measure where there are item vectors, and only there"
@@ -138,12 +139,20 @@ class Model:
 
     @classmethod
     def from_vectors(
-        cls, tree: Tree, vectors: Matrix, metric: str | None = None, *, n_features: int | None = None, first: int = 0
+        cls,
+        tree: Tree,
+        vectors: Matrix,
+        metric: str | None = None,
+        *,
+        n_features: int | None = None,
+        first: int = 0,
+        context_dims: int = 0,
     ) -> Model:
         """Epoch 0 with geometric routing: contexts and arms live in one space (the paper's motivating example).
 
         With `metric`, "cosine", "inner_product" or "euclidean", routing finds what that measure ranks highest, and
-        scores start at it. A context then has `n_features` columns, of which those from `first` on are its vector.
+        scores start at it. A context then has `n_features` columns, of which those from `first` on are its vector. With
+        `context_dims` that vector has so many numbers and lies in another space than the items': the map is learned.
 
         >>> arms = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]
         >>> Model.from_vectors(Tree.from_vectors(arms, max_leaf=2), arms).geometric
@@ -151,21 +160,22 @@ class Model:
         >>> tree = Tree.from_vectors(arms, max_leaf=2, metric="cosine")
         >>> model = Model.from_vectors(tree, arms, "cosine", n_features=3)  # a vector and one feature more
         >>> model.measure, model.item_vectors.shape
-        (Measure(metric='cosine', dims=2, first=0, scale=1.0, routes=True), (4, 2))
+        (Measure(metric='cosine', dims=2, first=0, scale=1.0, routes=True, context_dims=0), (4, 2))
         """
         if metric is None:
-            if first or n_features is not None:
-                raise ValueError("n_features and first are for a metric; without one a context is a vector")
+            if first or context_dims or n_features is not None:
+                raise ValueError("n_features, first and context_dims are for a metric; else a context is a vector")
             return cls.unlearned(tree, geometric_routing(tree, vectors), geometric=True)
         dense = dense_vectors(vectors)
         if len(dense) != tree.n_arms:
             raise ValueError(f"there are {len(dense)} arm vectors; the tree has {tree.n_arms} arms")
-        measure = Measure.of(dense, check_metric(metric), check_int("first", first, 0))
-        columns = measure.first + measure.dims if n_features is None else check_int("n_features", n_features, 1)
+        measure = Measure.of(dense, check_metric(metric), check_int("first", first, 0), context_dims)
+        columns = sum(measure.place) if n_features is None else check_int("n_features", n_features, 1)
         measure.check_fits(columns)
-        items = measure.item_vectors(dense)
-        model = cls.unlearned(tree, measured_routing(tree, items, measure, columns))
-        return replace(model, measure=measure, item_vectors=items, pooled=PooledState.untaught(tree.n_arms, measure))
+        items, map_ = measure.item_vectors(dense), first_map(measure)
+        model = cls.unlearned(tree, measured_routing(tree, items, measure, columns, map_))
+        untaught = PooledState.untaught(tree.n_arms, measure)
+        return replace(model, measure=measure, item_vectors=items, context_map=map_, pooled=untaught)
 
     @classmethod
     def from_weights(
@@ -235,14 +245,17 @@ class Model:
         if (layout := self.__dict__.get("layout")) is not None:
             engine = _core.Engine(*routing, r.columns, self.geometric, layout)
         else:
-            engine = _core.Engine(*routing, w.start, w.index, w.value, r.columns, self.geometric, 0)
+            own: Path | None = self.__dict__.get("own_folder")
+            file = "" if own is None else str(own / SERVING)
+            engine = _core.Engine(*routing, w.start, w.index, w.value, r.columns, self.geometric, 0, file)
         if (pooled := self.pooled) is not None:
             new = np.full(self.n_arms, -1, np.int32) if pooled.new_trials is None else pooled.new_trials
-            means = pooled.means, pooled.node_mean, pooled.leaf_factor
             counts = pooled.sample_count, pooled.trial_value, new
-            engine.set_pooled(*means, *counts, pooled.exploration_net, pooled.weights)
+            engine.set_pooled(pooled.means, pooled.node_mean, *counts, pooled.exploration_net, pooled.weights)
         if self.measure is not None:
             self._add_measure(engine, self.measure)
+        if (c := self.coverage) is not None:
+            engine.set_coverage(c.start, c.group, c.share, c.groups)
         return engine
 
     def _add_measure(self, engine: _core.Engine, measure: Measure) -> None:
@@ -250,7 +263,8 @@ class Model:
         if self.item_vectors is not None and self.pooled is not None and self.pooled.measure_means is not None:
             vectors, means, ends = self.item_vectors.reshape(-1), self.pooled.measure_means, self.pooled.measure_range
         facts = measure.kind, measure.first, measure.dims, measure.scale, measure.routes
-        engine.set_measure(*facts, vectors, means, ends)
+        map_ = np.zeros(0, np.float32) if self.context_map is None else self.context_map.reshape(-1)
+        engine.set_measure(*facts, vectors, means, ends, measure.place[1], map_)
 
     def __getstate__(self) -> dict[str, Any]:
         """To be pickled: without what is made again on first use."""
@@ -277,6 +291,20 @@ class Model:
         }
         return html_table("model", {"": list(facts), " ": list(facts.values())})
 
+    def backed_by(self, folder: Path) -> Model:
+        """The same model, whose serving layout is made in a file of this folder, not in memory.
+
+        The folder is its own and stays while it is used: `save` gives files there another name instead of copying.
+
+        >>> X = np.eye(2, dtype=np.float32)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, X).backed_by(Path(folder))
+        ...     model.save(f"{folder}/monday")
+        """
+        backed = replace(self)
+        backed.__dict__["own_folder"] = folder
+        return backed
+
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes the model beside `folder` and renames it into place; an older model there is replaced.
 
@@ -290,8 +318,9 @@ class Model:
         try:
             fresh = work / "new"
             fresh.mkdir()
-            files = {name: write_array(fresh / f"{name}.npy", array) for name, array in self._arrays().items()}
-            layout = write_layout(fresh / SERVING, self.engine.layout(), files)
+            own: Path | None = self.__dict__.get("own_folder")
+            files = {name: write_array(fresh / f"{name}.npy", array, own) for name, array in self._arrays().items()}
+            layout = write_layout(fresh / SERVING, self.engine.layout(), files, own and own / SERVING)
             manifest = {
                 "format": FORMAT,
                 "version": VERSION,
@@ -302,6 +331,7 @@ class Model:
                 "pooled": self.pooled.numbers() if self.pooled else None,
                 "learned_routing": self.learned_routing.numbers() if self.learned_routing else None,
                 **({"measure": self.measure.numbers()} if self.measure else {}),
+                **({"coverage": self.coverage.groups} if self.coverage else {}),
                 "files": files,
                 "serving": layout,
             }
@@ -318,9 +348,12 @@ class Model:
             "leaf_of": self.tree.leaf_of,
             **{f"routing_{name}": getattr(r, name) for name in ("start", "index", "value")},
             **{f"rewards_{name}": getattr(w, name) for name in ("start", "index", "value")},
+            **({"routing_fingerprints": r.fingerprints} if isinstance(r, Fitted) else {}),
             **({"rewards_fingerprints": w.fingerprints} if isinstance(w, Fitted) else {}),
             **({"feature_scale": self.feature_scale} if self.feature_scale is not None else {}),
             **({"item_vectors": self.item_vectors.reshape(-1)} if self.item_vectors is not None else {}),
+            **({"context_map": self.context_map.reshape(-1)} if self.context_map is not None else {}),
+            **({f"coverage_{name}": getattr(self.coverage, name) for name in COVERAGE} if self.coverage else {}),
             **(self.pooled.arrays() if self.pooled else {}),
             **(self.learned_routing.arrays() if self.learned_routing else {}),
         }
@@ -350,24 +383,18 @@ class Model:
                 for name, facts in manifest["files"].items()
             }
             columns = check_int("columns", manifest["columns"], 1)
-            rows = {
-                kind: Rows(arrays[f"{kind}_start"], arrays[f"{kind}_index"], arrays[f"{kind}_value"], columns)
-                for kind in ("routing", "rewards")
-            }
-            tree, rewards = Tree(arrays["parents"], arrays["leaf_of"]), rows["rewards"]
-            if "rewards_fingerprints" in arrays:
-                rewards = Fitted(rewards.start, rewards.index, rewards.value, columns, arrays["rewards_fingerprints"])
             model = cls(
-                tree=tree,
-                route_rows=rows["routing"],
-                reward_rows=rewards,
+                tree=Tree(arrays["parents"], arrays["leaf_of"]),
+                route_rows=load_rows(arrays, "routing", columns),
+                reward_rows=load_rows(arrays, "rewards", columns),
                 epoch=manifest["epoch"],
                 n_seen=manifest["n_seen"],
                 geometric=manifest["geometric"],
-                pooled=_pooled(arrays, manifest["pooled"]),
+                pooled=load_pooled(arrays, manifest["pooled"]),
                 feature_scale=arrays.get("feature_scale"),
                 learned_routing=load_learned_routing(arrays, manifest["learned_routing"], columns),
-                **_measured(arrays, manifest.get("measure")),
+                **load_measure(arrays, manifest.get("measure")),
+                coverage=load_coverage(arrays, manifest.get("coverage")),
             )
             for array in arrays.values():
                 forget_pages(array)
@@ -379,28 +406,3 @@ class Model:
             raise
         except (KeyError, TypeError, ValueError, OSError) as error:
             raise ModelFileError(f"{source}: not a valid model: {error}") from error
-
-
-def _measured(arrays: dict[str, Any], numbers: dict[str, Any] | None) -> dict[str, Any]:
-    """The owner's measure and the items' vectors, as fields of a model."""
-    items = arrays.get("item_vectors")
-    if numbers is None:
-        if items is not None:
-            raise ValueError("there is a file of item vectors, but no measure to compare them by")
-        return {}
-    measure = Measure(**numbers)
-    if items is not None and len(items) % measure.dims:
-        raise ValueError(f"{len(items)} numbers are not item vectors of {measure.dims} dimensions")
-    if items is not None and not np.isfinite(items).all():
-        raise ValueError("an item vector holds a value that is not finite")
-    return {"measure": measure, "item_vectors": None if items is None else items.reshape(-1, measure.dims)}
-
-
-def _pooled(arrays: dict[str, Any], numbers: dict[str, float] | None) -> PooledState | None:
-    found = {name.removeprefix("pooled_"): array for name, array in arrays.items() if name.startswith("pooled_")}
-    if numbers is None:
-        if found:
-            raise ValueError(f"there is a file of {min(found)}, but no numbers of the learner it belongs to")
-        return None
-    values: dict[str, Any] = {**found, **numbers}
-    return PooledState(**values)

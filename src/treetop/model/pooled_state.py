@@ -11,7 +11,6 @@ from treetop.arrays import Float32s, Ints, as_float32s, as_indices, check_float
 from treetop.model.measure import Measure, curve
 
 MEASURED_WEIGHTS = (1.0, 0.75, 1.0)  # of the components before there is any round, where items have vectors
-LEAF_FACTOR = 1.4  # without regressors of nodes a search affords 7 leaves where the paper's has 5
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -30,7 +29,8 @@ class PooledState:
       the model has item vectors
     - `measure_means`: the reward that a measure stands for, at evenly spaced measures in `measure_range`; None without
       item vectors
-    - `leaf_factor`: how many leaves survive the last level of a search, times the beam
+    - `examined`: how often what stands at positions 1, 2, ... is looked at, compared with the first; empty where
+      nothing says position
 
     >>> PooledState(means=[0.5, 0.1], sample_count=[3, 0], trial_value=[0.0, float("nan")])
     Traceback (most recent call last):
@@ -45,10 +45,10 @@ class PooledState:
     exploration_net: float = 0.0
     initial_leaf: Ints | None = None
     new_trials: Ints | None = None
-    leaf_factor: float = LEAF_FACTOR
     weights: tuple[float, ...] = (1.0, 1.0)
     measure_means: Float32s | None = None
     measure_range: tuple[float, float] = (0.0, 1.0)
+    examined: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -69,7 +69,6 @@ class PooledState:
             put(self, "new_trials", as_indices(self.new_trials, 2**31 - 1, "new_trials", low=-1))
         for name in ("node_mean", "new_arm_value", "exploration_net"):
             put(self, name, check_float(name, getattr(self, name), -np.inf))
-        check_float("leaf_factor", self.leaf_factor, 1, 1000)
         components = 2 if self.measure_means is None else 3
         if len(self.weights) != components:
             raise ValueError(f"there are {len(self.weights)} weights; a score has {components} components")
@@ -78,6 +77,7 @@ class PooledState:
             values = getattr(self, name)
             if values is not None and (values.ndim != 1 or len(values) < 2):
                 raise ValueError(f"{name} have shape {values.shape}; a list of at least 2 is needed")
+        put(self, "examined", tuple(check_float("a position's factor", f, 0, 1e3) for f in self.examined))
         low, high = (check_float("measure_range", value, -1e30, 1e30) for value in self.measure_range)
         if not low < high:
             raise ValueError(f"measure_range is from {low:g} to {high:g}; the second must be larger")
@@ -137,6 +137,22 @@ class PooledState:
         return {f"pooled_{name}": value for name in names if (value := getattr(self, name)) is not None}
 
     def numbers(self) -> dict[str, Any]:
-        names = ["node_mean", "new_arm_value", "exploration_net", "leaf_factor", "weights"]
+        names = ["node_mean", "new_arm_value", "exploration_net", "weights"]
         names += [] if self.measure_means is None else ["measure_range"]
+        names += ["examined"] if self.examined else []
         return {name: getattr(self, name) for name in names}
+
+
+def load_pooled(arrays: dict[str, Any], numbers: dict[str, float] | None) -> PooledState | None:
+    """What a saved model has of the learner; None if it was another learner's.
+
+    >>> load_pooled({}, None) is None
+    True
+    """
+    found = {name.removeprefix("pooled_"): array for name, array in arrays.items() if name.startswith("pooled_")}
+    if numbers is None:
+        if found:
+            raise ValueError(f"there is a file of {min(found)}, but no numbers of the learner it belongs to")
+        return None
+    values: dict[str, Any] = {**found, **numbers}
+    return PooledState(**values)

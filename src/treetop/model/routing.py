@@ -71,7 +71,7 @@ def one_against_siblings(tree: Tree, labels: sp.csr_matrix) -> tuple[Int64s, Int
     """
     n, m = labels.shape[0], tree.n_nodes
     row = np.repeat(np.arange(n, dtype=np.int64), np.diff(labels.indptr))
-    below = _below(tree, row, labels.indices, n)
+    below = rows_below(tree, row, labels.indices, n)
     sizes = np.bincount(below // n, minlength=m)
     first = np.concatenate([[0], np.cumsum(sizes)])
     child = np.arange(1, m)
@@ -83,8 +83,12 @@ def one_against_siblings(tree: Tree, labels: sp.csr_matrix) -> tuple[Int64s, Int
     return start, rows.astype(np.int32), target.astype(np.float32)
 
 
-def _below(tree: Tree, row: Int64s, arm: Ints, n: int) -> Int64s:
-    """All pairs (node, context with a label below it) as sorted numbers node * n + context."""
+def rows_below(tree: Tree, row: Int64s, arm: Ints, n: int) -> Int64s:
+    """All pairs (node, context with a label below it) as sorted numbers node * n + context.
+
+    >>> rows_below(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), np.array([0, 1]), np.array([0, 1]), n=2).tolist()
+    [0, 1, 2, 5]
+    """
     level = np.unique(tree.leaf_of[arm].astype(np.int64) * n + row)
     found = [level]
     while True:

@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treetop import _core
-from treetop.arrays import check_int
+from treetop.arrays import check_int, map_array
 from treetop.errors import ModelFileError
 from treetop.files import sync_folder
 
-FORMAT, VERSION, MANIFEST, SERVING = "treetop-model", 5, "manifest.json", "serving.bin"
+FORMAT, VERSION, MANIFEST, SERVING = "treetop-model", 6, "manifest.json", "serving.bin"
 PIECE = 1 << 23  # large aligned writes: where the system can, the file is then cached, and mapped, in huge pages
 CSR = {"start": "int64", "index": "int32", "value": "float32"}
 FILES = {
@@ -38,12 +38,19 @@ FILES = {
     "rewards_index": "int32",
     "rewards_value": "float32",
 }
-# What the rewards were fitted from, how large features are, the items' vectors one behind the other, and what treetop's
-# own learner adds (`PooledState`).
+# What routing and rewards were fitted from, how large features are, what arms cover, the items' vectors one behind the
+# other, and what treetop's own learner adds (`PooledState`).
 OPTIONAL = {
+    "routing_fingerprints": "int64",
     "rewards_fingerprints": "int64",
+    "held_out_0_fingerprints": "int64",
+    "held_out_1_fingerprints": "int64",
     "feature_scale": "float32",
+    "coverage_start": "int64",
+    "coverage_group": "int32",
+    "coverage_share": "float32",
     "item_vectors": "float32",
+    "context_map": "float32",
     "pooled_means": "float32",
     "pooled_sample_count": "int32",
     "pooled_trial_value": "float32",
@@ -69,19 +76,62 @@ def write_synced(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def write_array(path: Path, array: NDArray[Any]) -> dict[str, Any]:
-    """An array as a `.npy` file; gives what the manifest says of it.
+def write_array(path: Path, array: NDArray[Any], own: Path | None = None) -> dict[str, Any]:
+    """An array as a `.npy` file; gives what the manifest says of it. One that is mapped from a file of its own in the
+    folder `own` is not copied: the file gets one more name.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     write_array(Path(folder, "parents.npy"), np.array([-1, 0, 0], np.int32))["shape"]
     [3]
     """
-    with path.open("wb") as file:
-        np.save(file, array, allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
+    source = None if own is None else mapped_from(array)
+    if own is not None and source is not None and own in source.parents and link(source, path):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    else:
+        with path.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
+            file.flush()
+            os.fsync(file.fileno())
     return {"bytes": path.stat().st_size, "crc32": checksum(path), "dtype": str(array.dtype), "shape": [*array.shape]}
+
+
+def mapped_from(array: NDArray[Any]) -> Path | None:
+    """The `.npy` file that holds this array and nothing else, if it was mapped from one.
+
+    >>> mapped_from(np.zeros(3)) is None
+    True
+    """
+    base: Any = array
+    while base is not None and not isinstance(base, np.memmap):
+        base = getattr(base, "base", None)
+    name = getattr(base, "filename", None)
+    if name is None or Path(name).suffix != ".npy":
+        return None
+    try:
+        whole = map_array(Path(name))
+    except OSError:  # it is gone: what was mapped of it stays
+        return None
+    same = (whole.shape, whole.dtype) == (array.shape, array.dtype) and _sum(whole) == _sum(array)
+    return Path(name) if same else None
+
+
+def _sum(array: NDArray[Any]) -> int:
+    return _core.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8), 0)
+
+
+def link(source: Path, target: Path) -> bool:
+    """Gives a file one more name; False where the system cannot, as across disks.
+
+    >>> link(Path("no/such"), Path("no/such/either"))
+    False
+    """
+    try:
+        os.link(source, target)
+    except OSError:
+        return False
+    return True
 
 
 def why_not_replaceable(folder: Path) -> str:
@@ -262,7 +312,7 @@ def read_array(path: Path, facts: dict[str, Any], wanted: str) -> NDArray[Any]:
     """
     content = _check(path, facts)
     try:
-        array: np.memmap[Any, Any] = np.lib.format.open_memmap(path, mode="r")  # one array, and no pickle
+        array = map_array(path)
     except (TypeError, ValueError, OSError, OverflowError) as error:
         raise ModelFileError(f"{path}: {error}") from error
     if [*array.shape] != facts["shape"] or str(array.dtype) != facts["dtype"]:
@@ -272,16 +322,20 @@ def read_array(path: Path, facts: dict[str, Any], wanted: str) -> NDArray[Any]:
     return content[array.offset : array.offset + array.nbytes].view(array.dtype)  # its pages are in place already
 
 
-def write_layout(path: Path, layout: NDArray[np.uint8], arrays: dict[str, Any]) -> dict[str, Any]:
-    """Writes the serving layout; `arrays` are the facts about the arrays that it was made from.
+def write_layout(
+    path: Path, layout: NDArray[np.uint8], arrays: dict[str, Any], own: Path | None = None
+) -> dict[str, Any]:
+    """Writes the serving layout; `arrays` are the facts about the arrays that it was made from. If it lies in the file
+    `own` already, that gets one more name.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     write_layout(Path(folder, SERVING), np.zeros(64, np.uint8), {})["bytes"]
     64
     """
-    with path.open("wb", buffering=0) as file:
-        for first in range(0, len(layout), PIECE):
+    linked = own is not None and own.is_file() and link(own, path)
+    with path.open("rb" if linked else "wb", buffering=0) as file:
+        for first in range(0, 0 if linked else len(layout), PIECE):
             left = layout[first : first + PIECE].data
             while left:
                 left = left[file.write(left) :]

@@ -15,6 +15,7 @@ from treetop.records import Candidates
 
 BUDGETED = 4  # as the core numbers it
 UNTIL_REFIT = 0.2  # rounds until the next refit, as a share of those before it
+LITTLE = 0.02  # of the mean of the best scores: what a slot for a new arm costs that is near
 ALIKE = 1e-9  # the least weight of a candidate: where none has any, all are alike
 
 
@@ -26,7 +27,7 @@ class Budgeted:
     - `evaluation_share`: on so many of the events every slot is drawn, so that the log can judge other policies: with
       `evaluation_floor` a uniform candidate, otherwise the best. This is paid from the budget
     - `new_arms_budget`: the share that may be given up for arms that were added, until each was shown
-      `new_arm_trials` times
+      `new_arm_trials` times; by what is expected of them without their own first rewards
     - `paying_budget`: the share that draws may give up at most where each is expected to bring more than it costs,
       while all of them have cost no more than what they found has earned and `budget`
     - `largest_chance`: the largest chance of a draw in one slot, where nothing is given up by it
@@ -127,9 +128,11 @@ class _Event:
     weight: Floats
     valued: bool  # whether any candidate has an exploration value
     new_share: Floats
+    prior: Floats
     slots: int
     greedy: int
     spending: tuple[float, float, float]
+    near: float  # what is little for a slot to cost
 
     @classmethod
     def of(cls, strategy: Budgeted, candidates: Candidates, k: int, explore: int) -> _Event:
@@ -148,7 +151,9 @@ class _Event:
             max(0.0, share * float(best.sum()) - paid) / ordinary if ordinary > 0 else 0.0 for share, paid in shares
         )
         valued = bool((candidates.exploration_value > 0).any())
-        return cls(strategy, order, score, weight, valued, new, slots, greedy, (usual, paying, fresh))
+        prior = np.maximum(candidates.prior.astype(np.float64), 0)
+        near = LITTLE * float(best.mean()) if slots else 0.0
+        return cls(strategy, order, score, weight, valued, new, prior, slots, greedy, (usual, paying, fresh), near)
 
     def _in_play(self, taken: Sequence[int]) -> Int64s:
         return self.order[~np.isin(self.order, list(taken))]
@@ -177,9 +182,16 @@ class _Event:
         elif self.valued and brings > 0:
             explore = max(explore, paying * (1 - costs / brings))
         draws = self._draws(others, self.weight, cost, explore)
-        draws += (1 - draws.sum()) * self._draws(others, self.new_share, cost, fresh)
+        draws += (1 - draws.sum()) * self._draws(others, self._new_weight(in_play, fit), cost, fresh)
         p[in_play[0]] -= draws.sum()
         return p + draws
+
+    def _new_weight(self, in_play: Int64s, fit: int) -> Floats:
+        """By the trials that are missing, where an arm is little below the others: by what is known without its own
+        rewards, or a trial would end with the first bad luck."""
+        gap = np.maximum(0, np.sort(self.prior[in_play])[-fit] - self.prior)
+        near = np.exp(-gap / self.near) if self.near > 0 else (gap == 0).astype(np.float64)
+        return np.asarray(self.new_share * near)
 
     def _draws(self, others: Int64s, weight: Floats, cost: Floats, spend: float) -> Floats:
         """In proportion to the weights, as often as costs what may be spent, up to the largest chance."""

@@ -77,7 +77,8 @@ def choose(
     if is_native(strategy):
         kind, rate = strategy.native(n_seen)
         known = candidates.score, candidates.is_node, candidates.id
-        return _core.choose(*known, k, explore, kind, rate, key, candidates.exploration_value, candidates.new_share)
+        more = candidates.exploration_value, candidates.new_share, candidates.prior
+        return _core.choose(*known, k, explore, kind, rate, key, *more)
     return _choose_slowly(candidates, k, explore, strategy, n_seen, key)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,7 +32,8 @@ class Policy:
 
     `beam` nodes survive on each level (Algorithm 2); with `beta`, every node whose routing score exceeds it instead
     (the adaptive search of Section 4). `threads` are those of `decide_batch`, 0 for all cores; no decision depends on
-    them.
+    them. `diversity` is what covering one more group is worth, in rewards: slot by slot, scores have what an arm adds
+    to what the slots before cover (`Model.coverage`).
 
     >>> from treetop.tree.tree import Tree
     >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)  # four contexts, each with an arm of its own
@@ -53,6 +54,7 @@ class Policy:
     strategy: Strategy = field(default_factory=IGW)
     beta: float | None = None
     threads: int = 0
+    diversity: float = 0.0
 
     def __post_init__(self) -> None:
         check_int("k", self.k, 1, MAX_SLOTS)
@@ -62,6 +64,9 @@ class Policy:
             check_float("beta", self.beta, 0, 1)
         check_int("threads", self.threads, 0, 4096)
         check_strategy(self.strategy, self.explore)
+        check_float("diversity", self.diversity, 0, 1e6)
+        if self.diversity and not is_native(self.strategy):
+            raise ValueError(f"diversity is {self.diversity:g}; a strategy written in Python has none: it must be 0")
 
     def decide(
         self,
@@ -126,6 +131,7 @@ class Policy:
             self._first_draw(model, found),
             components=found.components,
             new_share=found.new_share,
+            prior=found.prior,
         )
 
     def probability(
@@ -169,6 +175,10 @@ class Policy:
 
     def _first_draw(self, model: Model, found: Candidates) -> Floats:
         """The chances in the first slot, if it is one that is drawn."""
+        if self.diversity:
+            scores = np.maximum(found.score, 0) if type(self.strategy) is Budgeted else found.score
+            gains = self.diversity * _first_gains(model, found)
+            found = replace(found, score=np.asarray(scores + gains))
         if type(self.strategy) is not Budgeted:
             return draw_probabilities(self.strategy, found, model.n_seen)
         strategy = self.strategy.after(model.pooled.exploration_net if model.pooled else 0.0)
@@ -212,7 +222,8 @@ class Policy:
             return None
         beta = -1.0 if self.beta is None else self.beta
         strategy = self.strategy.native(n_seen)  # type: ignore[attr-defined]
-        return (*arrays, columns, event_key(name), self.k, self.explore, self.beam, beta, *strategy, allowed.mask)
+        slots = event_key(name), self.k, self.explore, self.beam, beta
+        return (*arrays, columns, *slots, *strategy, allowed.mask, self.diversity)
 
     def _run(self, model: Model, x: Rows, keys: Any, allowed: Eligible, threads: int) -> tuple[Any, ...]:
         if not is_native(self.strategy):
@@ -220,9 +231,8 @@ class Policy:
         kind, rate = self.strategy.native(model.n_seen)  # type: ignore[attr-defined]
         beta = -1.0 if self.beta is None else self.beta
         asked = (x.start, x.index, x.value, keys, self.k, self.explore, self.beam, beta, kind, rate)
-        return model.engine.decide(
-            *asked, allowed.kind, allowed.positions, allowed.start, threads=threads, mask=allowed.mask
-        )
+        given = allowed.kind, allowed.positions, allowed.start
+        return model.engine.decide(*asked, *given, threads=threads, mask=allowed.mask, diversity=self.diversity)
 
     def _run_slowly(self, model: Model, x: Rows, keys: Any, allowed: Eligible) -> tuple[Any, ...]:
         """The same arrays for a strategy written in Python, one context at a time."""
@@ -254,6 +264,19 @@ def _decision(event_id: str, epoch: int, found: tuple[Any, ...]) -> Decision:
     return Decision(event_id, epoch, arms, propensities, scores, explored, nodes, components=components)
 
 
+def _first_gains(model: Model, found: Candidates) -> Floats:
+    """What each effective arm covers of an empty slate; a node, what one of its arms does on average."""
+    if model.coverage is None:
+        return np.zeros(len(found))
+    tree, each = model.tree, model.coverage.totals()
+    sums = np.concatenate([np.zeros(1), np.cumsum(each[tree.arm_at])])
+    gains = each[np.where(found.is_node, 0, found.id)]
+    nodes = found.id[found.is_node]
+    first, last = tree.begin[nodes], tree.end[nodes]
+    gains[found.is_node] = (sums[last] - sums[first]) / (last - first)
+    return gains
+
+
 def expect(model: Any, kind: type[M], policy: object) -> M:
     """The model, if it is of the kind that the policy decides with.
 
@@ -262,6 +285,8 @@ def expect(model: Any, kind: type[M], policy: object) -> M:
     """
     if not isinstance(model, kind):
         raise TypeError(f"{type(policy).__name__} decides with a {kind.__name__}, not with a {type(model).__name__}")
+    if getattr(policy, "diversity", 0) and getattr(model, "coverage", None) is None:
+        raise ValueError("diversity needs a model that knows what its arms cover: Model.coverage, from categories")
     return model
 
 

@@ -13,7 +13,7 @@ are in each (docs/learner.md).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -45,6 +45,8 @@ class PolicySettings(Protocol):
     def beta(self) -> float | None: ...
     @property
     def threads(self) -> int: ...
+    @property
+    def diversity(self) -> float: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,9 +54,11 @@ class SlotChances:
     """What a policy would have done, slot by slot, where the slots before showed the given arms: (n, k) arrays.
 
     `probability` of the given arm; `nodes` through which it would come, -1 for an arm by itself, -2 for one that
-    cannot be shown; `score` of its effective arm, and `expected`, the mean score of what the slot may show; `grouped`
-    (n, k, D), the chance that the slot shows an arm of the same group. A slot after one of probability 0 is that of a
-    decision that showed those arms all the same.
+    cannot be shown; `score` of its effective arm, cut to [0, 1], and `expected`, the mean of that over what the slot
+    may show; `grouped` (n, k, D), the chance that the slot shows an arm of the same group. Beside a policy that served,
+    `expected` leaves out what that cannot show, `covered` is the chance of what it can, and `largest` how many times as
+    likely as there anything is at most; NaN without one. A slot after one of probability 0 is that of a decision that
+    showed those arms all the same.
     """
 
     probability: Floats
@@ -62,6 +66,17 @@ class SlotChances:
     score: Floats
     expected: Floats
     grouped: Floats
+    covered: Floats
+    largest: Floats
+
+    def scaled(self, level: float, slope: float) -> SlotChances:
+        """With level + slope * score for each score. `expected` has the level of what is covered alone."""
+        covered = np.where(np.isnan(self.covered), 1.0, self.covered)
+        return replace(self, score=level + slope * self.score, expected=level * covered + slope * self.expected)
+
+    def head(self, slots: int) -> SlotChances:
+        """Of the first slots."""
+        return SlotChances(*(getattr(self, f.name)[:, :slots] for f in fields(self)))
 
 
 def slot_chances(
@@ -85,9 +100,18 @@ def slot_chances(
 
 
 def shared_chances(
-    policies: Sequence[PolicySettings], model: Model, x: Rows, arms: Ints, allowed: Eligible, groups: Ints = NO_GROUPS
+    policies: Sequence[PolicySettings],
+    model: Model,
+    x: Rows,
+    arms: Ints,
+    allowed: Eligible,
+    groups: Ints = NO_GROUPS,
+    served: tuple[PolicySettings, Model] | None = None,
 ) -> list[SlotChances]:
     """`slot_chances` of several policies; those that search alike (k, beam and beta) share their searches.
+
+    `served` is the policy that served, with its model, which must have the same tree. A policy of fewer slots than
+    `arms` has 0 in the others.
 
     >>> from treetop.arrays import as_rows
     >>> from treetop.policy.eligibility import EVERY_ARM
@@ -95,20 +119,17 @@ def shared_chances(
     >>> from treetop.tree.tree import Tree
     >>> X = np.eye(4, dtype=np.float32)
     >>> model, arms = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X), np.zeros((4, 1), np.int32)
-    >>> even, greedy = shared_chances([Policy(1, 1), Policy(1, 0)], model, as_rows(X), arms, EVERY_ARM)
-    >>> even.probability[0], greedy.probability[0]
-    (array([0.25]), array([1.]))
+    >>> policies = even, greedy = Policy(1, 1), Policy(1, 0)
+    >>> found = shared_chances(policies, model, as_rows(X), arms, EVERY_ARM, served=(even, model))
+    >>> [(float(each.probability[0, 0]), float(each.largest[0, 0])) for each in found]
+    [(0.25, 1.0), (1.0, 4.0)]
     """
     found: dict[int, SlotChances] = {}
-    alike: dict[tuple[int, int, float, int], list[int]] = {}
-    for place, policy in enumerate(policies):
-        if is_native(policy.strategy):
-            beta = -1.0 if policy.beta is None else policy.beta
-            alike.setdefault((policy.k, policy.beam, beta, policy.threads), []).append(place)
-        else:
-            found[place] = _slowly(policy, model, x, arms, allowed, groups)
-    for (k, beam, beta, threads), places in alike.items():
-        ways = [(policies[i].explore, *policies[i].strategy.native(model.n_seen)) for i in places]
+    native = [place for place, policy in enumerate(policies) if is_native(policy.strategy)]
+    searched = None if served is None else _searches(served[0])  # those that search so come first: it is done already
+    native.sort(key=lambda place: (_searches(policies[place]) != searched, _searches(policies[place])))
+    if native:
+        beside = None if served is None or not is_native(served[0].strategy) else served
         chances = _core.slot_probabilities(
             model.engine,
             x.start,
@@ -116,19 +137,30 @@ def shared_chances(
             x.value,
             np.ascontiguousarray(arms).reshape(-1),
             arms.shape[1],
-            k,
-            beam,
-            beta,
-            ways,
+            [_asked(policies[place], model) for place in native],
             allowed.kind,
             allowed.positions,
             allowed.start,
-            threads,
+            policies[native[0]].threads,
             allowed.mask,
             np.ascontiguousarray(groups).reshape(-1),
+            None if beside is None else beside[1].engine,
+            [] if beside is None else [_asked(*beside)],
         )
-        found |= {place: SlotChances(*each) for place, each in zip(places, chances, strict=True)}
+        found |= {place: SlotChances(*each) for place, each in zip(native, chances, strict=True)}
+    for place, policy in enumerate(policies):
+        if place not in found:
+            found[place] = _slowly(policy, model, x, arms, allowed, groups)
     return [found[place] for place in range(len(policies))]
+
+
+def _searches(policy: PolicySettings) -> tuple[int, int, float]:
+    return policy.k, policy.beam, -1.0 if policy.beta is None else policy.beta
+
+
+def _asked(policy: PolicySettings, model: Model) -> tuple[Any, ...]:
+    k, beam, beta = _searches(policy)
+    return k, policy.explore, beam, beta, *policy.strategy.native(model.n_seen), policy.diversity
 
 
 def given_arms(arms: Any, n: int, model: Model, k: int) -> Ints:
@@ -159,6 +191,7 @@ def _slowly(policy: PolicySettings, model: Model, x: Rows, arms: Ints, allowed: 
     out = SlotChances(
         *(np.zeros((n, width)), np.full((n, width), UNREACHABLE, np.int32)),
         *(np.zeros((n, width)), np.zeros((n, width)), np.zeros((n, width, len(cuts)))),
+        *(np.full((n, width), np.nan), np.full((n, width), np.nan)),
     )
     for i in range(n):
         mine = allowed.row(i)
@@ -174,7 +207,7 @@ def _slowly(policy: PolicySettings, model: Model, x: Rows, arms: Ints, allowed: 
                 p[np.argmax(some.score)] = 1
             else:
                 p = draw_probabilities(policy.strategy, some, model.n_seen)
-            out.expected[i, s] = p @ some.score.astype(np.float64)
+            out.expected[i, s] = p @ np.clip(some.score.astype(np.float64), 0, 1)
             for d, cut in enumerate(cuts):
                 alike = cut == cut[arm]
                 out.grouped[i, s, d] = sum(c * alike[below[z]].mean() for c, z in zip(p, in_play, strict=True))
@@ -182,7 +215,7 @@ def _slowly(policy: PolicySettings, model: Model, x: Rows, arms: Ints, allowed: 
             if z is None:
                 continue
             out.nodes[i, s] = found.id[z] if found.is_node[z] else -1
-            out.score[i, s] = found.score[z]
+            out.score[i, s] = np.clip(found.score[z], 0, 1)
             if z in in_play:
                 out.probability[i, s] = p[in_play.index(z)] / len(below[z])
                 in_play.remove(z)

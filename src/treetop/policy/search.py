@@ -27,6 +27,7 @@ class CandidateRows:
     exploration_value: Float32s
     components: Float32s
     new_share: Float32s
+    prior: Float32s
 
 
 def search_batch(
@@ -89,4 +90,4 @@ def search(
     found = search_batch(model, x, beam, beta, wanted, eligible, threads=1, new_arm_trials=new_arm_trials)
     columns = (found.is_node, found.id, np.exp(found.log_route), found.score, found.exploration_value)
     new = found.new_share if found.new_share.any() else None
-    return Candidates(*columns, components=found.components, new_share=new)
+    return Candidates(*columns, components=found.components, new_share=new, prior=found.prior)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from starlette.types import Scope
 
+from treetop.arrays import Rows, as_rows
 from treetop.bandit.arm_filter import ArmFilter, logged_filter
 from treetop.bandit.retention import RetentionState
 from treetop.bandit.snapshot import Snapshot
@@ -60,6 +61,7 @@ async def event(service: Service, scope: Scope) -> schema.EventAnswer:
         features=schema.Sparse(found.index.tolist(), found.value.tolist()),
         slots=slots,
         keys=dict(found.keys),
+        replaced=[schema.ReplacedReward(served.slots[r.slot].arm, r.value, r.time) for r in stored.replaced],
     )
 
 
@@ -143,6 +145,7 @@ def _model(service: Service) -> schema.ModelAnswer:
         last=state.refit_time or None,
         failures=refits.in_a_row,
         error=refits.error,
+        aside=refits.aside,
     )
     return schema.ModelAnswer(
         model=snapshot.name,
@@ -175,7 +178,7 @@ async def refit(service: Service, request: schema.RefitRequest) -> Raw | schema.
     if end.code != 0:
         raise Problem(*REFIT_ENDS.get(end.code, (500, "refit_failed")), f"the refit made no model: {end.said}")
     await service.refresh()
-    return schema.RefitAnswer("done", end.said)
+    return schema.RefitAnswer("aside" if end.aside else "done", end.said)
 
 
 async def rollback(service: Service, request: schema.RollbackRequest) -> schema.RollbackAnswer:
@@ -212,7 +215,7 @@ def _change_arms(service: Service, request: schema.ArmsRequest) -> None:
     if request.vectors:
         import scipy.sparse as sp
 
-        vectors = sp.vstack([context_row(service, features).csr() for features in request.vectors], format="csr")
+        vectors = sp.vstack([_vector(service, features).csr() for features in request.vectors], format="csr")
     bandit.refresh()
     known = bandit.snapshot.arms
     known.add(known.split(request.add)[0]).find(request.remove)  # raises before anything is changed
@@ -220,6 +223,25 @@ def _change_arms(service: Service, request: schema.ArmsRequest) -> None:
         bandit.add_arms(request.add, vectors, request.categories, request.attributes)
     if request.remove:
         bandit.remove_arms(request.remove)
+
+
+def _vector(service: Service, features: dict[str, Any]) -> Rows:
+    """The vector of a new arm: a context, or, where contexts lie in a space of their own, a vector of the items'."""
+    if service.bandit.snapshot.model.context_map is None:
+        return context_row(service, features)
+    if len(features) != 1 or not isinstance(given := next(iter(features.values())), list):
+        raise ValueError('contexts lie in a space of their own here: an arm\'s vector is {"vector": [...]}')
+    return as_rows([given], what="arm vectors")
+
+
+async def new_arms(service: Service, scope: Scope) -> schema.NewArmsAnswer:
+    def count() -> schema.NewArmsAnswer:
+        with service.counting:
+            arms, counted = service.bandit.snapshot.arms, service.new_arms
+            counted.update(service.bandit.log, arms, service.bandit.folder.history())
+            return schema.NewArmsAnswer(counted.trials, counted.cohorts(arms))
+
+    return await asyncio.to_thread(count)
 
 
 async def attributes(service: Service, request: schema.AttributesRequest) -> schema.CatalogueAnswer:

@@ -15,11 +15,15 @@ from starlette.types import Receive, Scope, Send
 
 from treetop.bandit.results import ServedDecision
 from treetop.errors import Problem
-from treetop.service import admin, decide, openapi, reward, schema
+from treetop.service import admin, decide, experiments, openapi, reward, schema
+from treetop.service import personalizer_schema as shapes
 from treetop.service.dashboard.pages import Dashboard
 from treetop.service.http import JSON, Endpoint
+from treetop.service.personalizer import Personalizer
 from treetop.service.problems import body_of
 from treetop.service.service import Service
+
+PERSONALIZER_VERSIONS = ("v1.0", "v1.1-preview.1", "v1.1-preview.2", "v1.1-preview.3")
 
 
 def endpoints(service: Service) -> list[Endpoint]:
@@ -93,6 +97,28 @@ def endpoints(service: Service) -> list[Endpoint]:
             small,
             "The effective arms of a context or an event, with route, score and chance.",
         ),
+        make(
+            "/v1/experiments",
+            "GET",
+            experiments.experiments,
+            "read",
+            None,
+            schema.ExperimentAnswer,
+            (),
+            0,
+            "The experiment that runs, or the last, with intervals that hold at all times.",
+        ),
+        make(
+            "/v1/experiments/change",
+            "POST",
+            experiments.change,
+            "admin",
+            schema.ExperimentRequest,
+            schema.ExperimentAnswer,
+            (409,),
+            small,
+            "Starts or stops an experiment, or promotes one of its variants.",
+        ),
         make("/v1/model", "GET", admin.model, "read", None, schema.ModelAnswer, (), 0, "The model that serves."),
         make(
             "/v1/refit",
@@ -137,6 +163,17 @@ def endpoints(service: Service) -> list[Endpoint]:
             (409,),
             large,
             "Adds and removes arms.",
+        ),
+        make(
+            "/v1/arms/new",
+            "GET",
+            admin.new_arms,
+            "read",
+            None,
+            schema.NewArmsAnswer,
+            (),
+            0,
+            "How often arms that were added have been shown, and how long that took.",
         ),
         make(
             "/v1/attributes",
@@ -210,11 +247,39 @@ class App:
         await (chosen or self.rest)(scope, receive, send)
 
 
+def personalizer_endpoints(service: Service) -> list[Endpoint]:
+    """The routes of Azure Personalizer, v1.0 and the previews of v1.1; none unless the settings ask for them."""
+    if not service.bandit.config.personalizer.enabled:
+        return []
+    found, small, large = Personalizer(service), service.limits.body, service.limits.batch_body
+    rank, multislot = shapes.RankRequest, shapes.MultiSlotRankRequest
+    made = []
+    for version in PERSONALIZER_VERSIONS:
+        at, events = f"/personalizer/{version}", f"/personalizer/{version}/events/{{event_id:path}}"
+        several = f"/personalizer/{version}/multislot/events/{{event_id:path}}"
+        make = partial(Endpoint, service, method="POST", scope="write")
+        made += [
+            make(route=f"{at}/rank", handler=found.personalizer_rank, body=rank, largest=large),
+            make(route=f"{at}/multislot/rank", handler=found.multislot_rank, body=multislot, largest=large),
+            make(
+                route=f"{several}/reward",
+                handler=found.multislot_reward,
+                body=shapes.MultiSlotRewardRequest,
+                largest=small,
+            ),
+            make(route=f"{several}/activate", handler=found.multislot_activate),
+            make(route=f"{events}/reward", handler=found.personalizer_reward, body=shapes.RewardRequest, largest=small),
+            make(route=f"{events}/activate", handler=found.personalizer_activate),
+        ]
+    return made
+
+
 def create(service: Service) -> App:
     """The application of one worker."""
     served = endpoints(service)
     described = openapi.describe(served)
     served.append(Endpoint(service, "/openapi.json", "GET", openapi.handler(described), "read"))
+    served += personalizer_endpoints(service)
     by_path = {endpoint.route: endpoint for endpoint in served if "{" not in endpoint.route}
     routes: list[BaseRoute] = [Route(e.route, e) for e in served if e.route not in by_path]
     dashboard = Dashboard(service)

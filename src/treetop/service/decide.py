@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
+
 from treetop import _core
 from treetop.arrays import Ints, Rows
-from treetop.bandit.arm_filter import ArmFilter
+from treetop.bandit.arm_filter import NO_ARMS, ArmFilter
 from treetop.bandit.outliers import ClippedRow
 from treetop.bandit.results import ServedDecision
 from treetop.bandit.snapshot import Snapshot, request_digest
@@ -27,39 +29,51 @@ CANNOT_DECIDE = (NoEligibleArm, FeatureOutlier)  # arms were removed, or limits 
 LIST_FORMS = (frozenset({"indices", "values"}), frozenset({"dense"}))
 
 
-def context_row(service: Service, features: dict[str, float | list[float]]) -> Rows:
+def context_row(service: Service, features: dict[str, Any]) -> Rows:
     """The row of a request's features, in one of their three forms."""
     vocabulary, largest = service.bandit.vocabulary, service.limits.features
     if len(features) <= largest and (found := vocabulary.named_fast(features)) is not None:
         if found[1]:
-            service.metrics.unknown.inc(found[1])
+            _note_unknown(service, features, found[1])
+        if len(found[0].index) > largest:
+            raise _too_many_features(len(found[0].index), largest)
         return found[0]
-    if has_lists(features):
-        lists: Any = features
-        if (size := len(lists.get("indices", ()))) > largest:
+    if features.keys().isdisjoint(vocabulary.vectors) and has_lists(features):
+        if (size := len(features.get("indices", ()))) > largest:
             raise _too_many_features(size, largest)
-        row = vocabulary.dense(lists["dense"]) if "dense" in lists else vocabulary.sparse(**lists)
+        row = vocabulary.dense(features["dense"]) if "dense" in features else vocabulary.sparse(**features)
         if len(row.index) > largest:
             raise _too_many_features(len(row.index), largest)
         return row
     if len(features) > largest:
         raise _too_many_features(len(features), largest)
-    row, unknown = vocabulary.named(features)  # type: ignore[arg-type]
+    row, unknown = vocabulary.named(features)
     if unknown:
-        service.metrics.unknown.inc(unknown)
+        _note_unknown(service, features, unknown)
     return row
 
 
-def has_lists(features: dict[str, float | list[float]]) -> bool:
-    """Whether the features are given as lists. Raises ValueError for lists in neither of their two forms."""
-    if not any(type(value) is list for value in features.values()):
+def _note_unknown(service: Service, features: Mapping[str, Any], count: int) -> None:
+    """Counts features that the vocabulary does not know, by name if they may join it."""
+    service.metrics.unknown.inc(count)
+    bandit = service.bandit
+    if bandit.vocabulary.room:
+        bandit.unknown.note(bandit.vocabulary.unknown(features))
+
+
+def has_lists(features: dict[str, Any]) -> bool:
+    """Whether the features are given by column or dense. Raises ValueError for a mixture of that and names."""
+    if features.keys().isdisjoint(("indices", "values", "dense")):
         return False
-    if features.keys() not in LIST_FORMS or not all(type(value) is list for value in features.values()):
-        raise ValueError("features are names with numbers, or indices and values, or dense: not a mixture")
+    listed = {name for name, value in features.items() if type(value) is list}
+    if not listed:
+        return False
+    if features.keys() not in LIST_FORMS or listed != features.keys():
+        raise ValueError("features are names with values, or indices and values, or dense: not a mixture")
     return True
 
 
-def check_features(features: dict[str, float | list[float]]) -> None:
+def check_features(features: dict[str, Any]) -> None:
     """Checks what the JSON schema says of features beyond their types; one bad request refuses a whole batch."""
     indices: Any = features.get("indices", []) if has_lists(features) else []
     if wrong := next((i for i in indices if i < 0 or i != math.floor(i)), None):
@@ -88,6 +102,11 @@ class PreparedRequest:
     arm_filter: ArmFilter
     keys: Keys = NO_KEYS
 
+    @property
+    def digest(self) -> bytes:
+        """The request in 16 bytes, as its event has it."""
+        return request_digest(self.row, self.request.k, self.request.explore, self.arm_filter, self.keys)
+
     def begin(self, service: Service, ahead: _core.Ahead | None = None) -> Callable[[], Event]:
         """Starts to decide; the function returned gives the event."""
         request = self.request
@@ -101,17 +120,18 @@ class PreparedRequest:
         return self.snapshot.begin(row, self.event_id, request.k, request.explore, self.arm_filter, ahead, self.keys)
 
 
-def prepare(service: Service, request: schema.DecideRequest) -> PreparedRequest:
-    """Checks a request and looks up its features and arms."""
+def prepare(service: Service, request: schema.DecideRequest, capped: Ints = NO_ARMS) -> PreparedRequest:
+    """Checks a request and looks up its features and arms; it may not show the `capped` ones."""
     limits = service.limits
     if request.k is not None and request.k > limits.k:
         raise Problem(422, "too_many_slots", f"k is {request.k}; at most {limits.k} are accepted")
     if request.eligible is not None or request.exclude is not None:
         check_arm_count(service, request.eligible, request.exclude)
     event_id = None if request.event_id is None else event_text(request.event_id)
-    row, snapshot = context_row(service, request.features), service.bandit.snapshot
-    arm_filter = snapshot.arm_filter(request.eligible, request.exclude, request.where)
-    return PreparedRequest(snapshot, row, event_id, request, arm_filter, as_keys(request.keys))
+    row, keys = context_row(service, request.features), as_keys(request.keys)
+    now, lists = service.bandit.snapshot, (request.eligible, request.exclude, request.where)
+    snapshot, arm_filter = now.for_visit(event_id, keys, *lists, capped)
+    return PreparedRequest(snapshot, row, event_id, request, arm_filter, keys)
 
 
 def check_arm_count(service: Service, *lists: Sequence[Any] | None) -> None:
@@ -145,15 +165,24 @@ async def look_up_attributes(service: Service) -> None:
         await asyncio.to_thread(service.bandit.look_up_attributes)
 
 
+async def _capped(service: Service, request: schema.DecideRequest) -> Ints:
+    """The arms that the request's visitor has seen often enough; asks the log only where caps are set."""
+    if not request.keys or service.bandit.config.caps.visitor(keys := as_keys(request.keys)) is None:
+        return NO_ARMS
+    event_id = None if request.event_id is None else event_text(request.event_id)
+    return await asyncio.to_thread(service.bandit.capped_arms, keys, event_id)
+
+
 async def decide(service: Service, request: schema.DecideRequest) -> ServedDecision:
     if request.where:
         await look_up_attributes(service)
+    capped = await _capped(service, request)
     if request.eligible is None and request.exclude is None:
-        prepared = prepare(service, request)
+        prepared = prepare(service, request, capped)
     else:
         many = len(request.eligible or ()) + len(request.exclude or ()) > INLINE_ARMS
         prepared = await with_new_arms(
-            service, lambda: prepare(service, request), asyncio.to_thread if many else run_here
+            service, lambda: prepare(service, request, capped), asyncio.to_thread if many else run_here
         )
     try:
         finish = prepared.begin(service, service.ahead)
@@ -175,12 +204,11 @@ async def decide(service: Service, request: schema.DecideRequest) -> ServedDecis
 
 async def _logged_before(service: Service, prepared: PreparedRequest, error: Exception) -> Event:
     """The logged answer to a request that could not be decided now. Raises the error if there is none."""
-    event_id, request = prepared.event_id, prepared.request
+    event_id = prepared.event_id
     stored = None if event_id is None else await asyncio.to_thread(service.bandit.log.event, event_id)
     if stored is None:
         raise error
-    asked = request_digest(prepared.row, request.k, request.explore, prepared.arm_filter, prepared.keys)
-    if stored.event.request != asked:
+    if stored.event.request != prepared.digest:
         raise EventConflict(stored.event)
     return stored.event
 
@@ -238,14 +266,23 @@ class Attempt:
 
 
 def _attempt_all(service: Service, requests: Sequence[schema.DecideRequest]) -> list[Attempt]:
-    return [_attempt(service, request) for request in requests]
+    shown: dict[tuple[str, str], Ints] = {}  # to each visitor that caps limit, by the batch itself
+    return [_attempt(service, request, shown) for request in requests]
 
 
-def _attempt(service: Service, request: schema.DecideRequest) -> Attempt:
-    prepared = None
+def _attempt(service: Service, request: schema.DecideRequest, shown: dict[tuple[str, str], Ints]) -> Attempt:
+    prepared, bandit = None, service.bandit
     try:
-        prepared = prepare(service, request)
-        return Attempt(prepared, prepared.begin(service)())
+        visitor = bandit.config.caps.visitor(keys := as_keys(request.keys)) if request.keys else None
+        if visitor is None:
+            prepared = prepare(service, request)
+            return Attempt(prepared, prepared.begin(service)())
+        event_id = None if request.event_id is None else event_text(request.event_id)
+        also = shown.get(visitor, NO_ARMS)
+        prepared = prepare(service, request, bandit.capped_arms(keys, event_id, also))
+        event = prepared.begin(service)()
+        shown[visitor] = np.concatenate([also, event.arms])
+        return Attempt(prepared, event)
     except Exception as error:
         problem_of(error)
         return Attempt(prepared, error=error)

@@ -20,7 +20,8 @@ import numpy as np
 
 from treetop.arrays import check_float
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.config import Config, RefitConfig, TreeConfig
+from treetop.bandit.config import Config, TreeConfig
+from treetop.bandit.refit_config import RefitConfig
 from treetop.client.blocking import Client
 from treetop.data.datasets import Stream, load
 from treetop.errors import ServiceError, ServiceUnreachable

@@ -23,6 +23,7 @@ from treetop.service.service import Service
 from treetop.service.tokens import is_local_name
 
 JSON = b"application/json"
+SUBSCRIPTION = b"ocp-apim-subscription-key"  # where clients of Azure Personalizer have their token
 ENCODE = msgspec.json.Encoder().encode
 SAFE: Headers = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
@@ -128,6 +129,8 @@ class Endpoint:
                 credentials = value
             elif name == b"host":
                 host = value
+            elif name == SUBSCRIPTION and not credentials:
+                credentials = b"Bearer " + value
         self._admit(scope, credentials, host)
         if self.counted and service.in_flight > service.limits.in_flight:
             raise later(429, "too_many", f"{service.limits.in_flight} requests are being answered already")

@@ -22,6 +22,7 @@ from treetop.bandit.state import FolderState
 from treetop.errors import FolderInUse
 from treetop.files import locked
 from treetop.service import logs
+from treetop.service.replicas import follow, follow_erased, lead_by_lease
 from treetop.service.retention import Retention
 
 CHECK_INTERVAL = 0.5  # seconds between two checks of the schedule
@@ -44,13 +45,17 @@ class RefitState:
     failed_at: float = 0.0
     error: str | None = None
     running: bool = False
+    asides: int = 0  # refits that the gate did not let serve
+    aside: str | None = None  # why the last one was not
 
 
 class RefitEnd(NamedTuple):
-    """How a refit process ended: its exit code, and the model that it made (code 0) or the reason why it made none."""
+    """How a refit process ended: its exit code, the model that it made (code 0) or the reason why it made none, and why
+    the gate keeps that model aside, if so."""
 
     code: int | None
     said: str
+    aside: str = ""
 
 
 class RefitScheduler:
@@ -106,12 +111,23 @@ class RefitScheduler:
         return task
 
     async def run(self) -> None:
-        """Waits for the schedule lock, then keeps the schedule until it is cancelled."""
+        """Waits for the schedule lock, then keeps the schedule until it is cancelled; of several replicas, the one that
+        has the lease does, and all of them follow."""
         with ExitStack() as held:
             while not self._take_lock(held):
                 await asyncio.sleep(LOCK_RETRY)
-            self.keeps_schedule = True
+            if self.bandit.folder.shared is None:
+                await self._lead()
+            else:
+                leading = lead_by_lease(self.bandit, self._lead)
+                await asyncio.gather(follow(self.bandit), follow_erased(self.bandit), leading)
+
+    async def _lead(self) -> None:
+        self.keeps_schedule = True
+        try:
             await asyncio.gather(self._keep_schedule(), self._retention.run())
+        finally:
+            self.keeps_schedule = False
 
     async def _keep_schedule(self) -> None:
         while True:
@@ -160,8 +176,11 @@ class RefitScheduler:
         if code == 0:
             self._local = NO_FAILURES
             result = json.loads(out)
-            logs.log_event("refit done", **result)
-            return RefitEnd(code, result["model"])
+            if result["aside"]:
+                logs.log_event("refit kept aside", logging.WARNING, **result)
+            else:
+                logs.log_event("refit done", **result)
+            return RefitEnd(code, result["model"], result["aside"])
         if code in (BUSY, NOTHING, SUPERSEDED):
             logs.log_event("refit given up", why=_last_line(err))
             return RefitEnd(code, _last_line(err))
@@ -211,12 +230,15 @@ def _last_line(text: bytes) -> str:
 
 def _summary(history: list[dict[str, Any]]) -> RefitState:
     """The refits in a history."""
-    done = failed = in_a_row = 0
+    done = failed = in_a_row = asides = 0
+    aside = None
     seconds = failed_at = 0.0
     error = None
     for entry in history:
         if entry["kind"] == "refit":
-            done, in_a_row, seconds, error = done + 1, 0, entry["seconds"], None
+            done, in_a_row, seconds, error, aside = done + 1, 0, entry["seconds"], None, None
+        elif entry["kind"] == "refit kept aside":
+            asides, in_a_row, seconds, error, aside = asides + 1, 0, entry["seconds"], None, entry["aside"]
         elif entry["kind"] == "refit failed":
             failed, in_a_row, failed_at, error = failed + 1, in_a_row + 1, entry["time"], entry["error"]
-    return RefitState(done, failed, in_a_row, seconds, failed_at, error)
+    return RefitState(done, failed, in_a_row, seconds, failed_at, error, asides=asides, aside=aside)

@@ -32,7 +32,7 @@ async def _prepare(service: Service, request: schema.RewardRequest) -> tuple[str
 
 def _answer(service: Service, event_id: str, records: list[Reward], outcomes: list[Outcome]) -> schema.RewardAnswer:
     check_stored(event_id, records, outcomes, service.bandit.snapshot.arms)
-    stored = sum(outcome.status is Status.STORED for outcome in outcomes)
+    stored = sum(outcome.status in (Status.STORED, Status.CORRECTED) for outcome in outcomes)
     return schema.RewardAnswer(event_id, stored, len(records) - stored)
 
 

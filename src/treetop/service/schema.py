@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
+from treetop.bandit.new_arms import Cohort
 from treetop.bandit.results import ServedDecision, ServedSlot
 from treetop.log.keys import MAX_KEYS, VALUE_BYTES
 
@@ -20,14 +21,18 @@ EventId: TypeAlias = Annotated[
     Annotated[str, Meta(min_length=1, max_length=512)] | int, Meta(description="Your own id of the event.")
 ]
 KeyValue: TypeAlias = Annotated[str, Meta(min_length=1, max_length=VALUE_BYTES)] | int
-KEYS_HELP = 'Such as {"visitor": "123"}: what finds the event if it has to be erased (`treetop erase`).'
+KEYS_HELP = (
+    'Such as {"visitor": "123"}: what finds the event if it has to be erased (`treetop erase`), and whom [caps] limit.'
+)
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=65_536)]
 
+_TEXT = {"type": "string", "maxLength": 1024}
 _NUMBERS = {"type": "array", "items": {"type": "number"}}
 _FEATURES = {
-    "description": 'By name {"age": 3, ...}, by column {"indices": [...], "values": [...]}, or {"dense": [...]}.',
+    "description": 'By name {"age": 3, "device": "mobile", "vector": [...]}, by column {"indices": [...], '
+    '"values": [...]}, or {"dense": [...]}.',
     "anyOf": [
-        {"type": "object", "additionalProperties": {"type": "number"}},
+        {"type": "object", "additionalProperties": {"anyOf": [{"type": "number"}, _TEXT, _NUMBERS]}},
         {
             "type": "object",
             "properties": {
@@ -47,7 +52,9 @@ WHERE_HELP = (
     '"category": "dept 3 > cat 7", "sets": ["summer-sale"]}.'
 )
 Where: TypeAlias = Annotated[dict[str, Condition], Meta(max_length=100, description=WHERE_HELP)]
-Features: TypeAlias = Annotated[dict[str, float | list[float]], Meta(extra_json_schema=_FEATURES)]
+Features: TypeAlias = Annotated[
+    dict[str, float | list[float] | Annotated[str, Meta(max_length=1024)]], Meta(extra_json_schema=_FEATURES)
+]
 
 
 class Strict(Struct, forbid_unknown_fields=True):
@@ -75,7 +82,7 @@ class RewardRequest(Strict):
 
 
 class RewardAnswer(Struct):
-    """How many rewards were stored now, and how many had been stored before with the same value."""
+    """How many rewards were stored now (corrections too), and how many had been told before."""
 
     event_id: str
     stored: int
@@ -143,8 +150,17 @@ class EventSlot(ServedSlot):
     reward_time: float | None
 
 
+class ReplacedReward(Struct):
+    """A reward that was corrected later."""
+
+    arm: str | int
+    reward: float
+    reward_time: float
+
+
 class EventAnswer(Struct):
-    """A decision as logged. `eligible` is the name of the set of arms it could choose from; empty for all arms."""
+    """A decision as logged. `eligible` is the name of the set of arms it could choose from; empty for all arms.
+    `replaced` are rewards that were corrected, in the order in which they were told."""
 
     event_id: str
     time: float
@@ -156,6 +172,7 @@ class EventAnswer(Struct):
     features: Sparse
     slots: list[EventSlot]
     keys: dict[str, str]
+    replaced: list[ReplacedReward] = []
 
 
 class ExplainRequest(Strict):
@@ -196,7 +213,8 @@ class ExplainAnswer(Struct):
 class RefitStatus(Struct):
     """`observed` rounds in the log have a reward; the last refit, at the time `last`, saw `seen` of them.
 
-    `new` were observed since the last refit or rollback; at `due` the next refit begins.
+    `new` were observed since the last refit or rollback; at `due` the next refit begins. `aside` says why the gate did
+    not let the last refit serve, if so.
     """
 
     running: bool
@@ -207,6 +225,7 @@ class RefitStatus(Struct):
     last: float | None
     failures: int
     error: str | None
+    aside: str | None = None
 
 
 class ModelAnswer(Struct):
@@ -236,7 +255,7 @@ class RefitRequest(Strict):
 
 
 class RefitAnswer(Struct, omit_defaults=True):
-    """`started`, or `done` with the name of the model that the refit made."""
+    """`started`; `done` with the name of the model that the refit made; `aside` if the gate did not let it serve."""
 
     status: str
     model: str | None = None
@@ -279,6 +298,14 @@ class ArmsAnswer(Struct):
     removed: int
 
 
+class NewArmsAnswer(Struct):
+    """The arms that were added, by the call that added them, newest first; `trials` is how often one is shown until it
+    is not new any more."""
+
+    trials: int
+    cohorts: list[Cohort]
+
+
 class AttributesRequest(Strict):
     """Values of attributes for some arms: a list for each name, null where an arm has no value."""
 
@@ -304,6 +331,53 @@ class CatalogueAnswer(Struct):
 
     attributes: dict[str, AttributeAnswer]
     sets: dict[str, int]
+
+
+class ExperimentEstimate(Struct):
+    """A number with its interval, which holds at all times at once; null where too little is known."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+class VariantAnswer(Struct):
+    """A variant: what is different in it, its share of the traffic, its visits, and what these brought."""
+
+    name: str
+    share: float
+    settings: dict[str, Any]
+    visits: int
+    reward: ExperimentEstimate
+    difference: ExperimentEstimate | None
+    verdict: str
+
+
+class ExperimentMoment(Struct):
+    """Rewards a visit, by the names of the variants, of all visits up to a time."""
+
+    time: float
+    rewards: dict[str, ExperimentEstimate | None]
+
+
+class ExperimentAnswer(Struct):
+    """An experiment: the one that runs, or the last. The first variant is the baseline; `defined` are the names in
+    config.toml when the worker started. Without any, `name` is null."""
+
+    name: str | None
+    running: bool
+    started: float | None
+    unit: str | None
+    variants: list[VariantAnswer]
+    history: list[ExperimentMoment]
+    defined: list[str]
+
+
+class ExperimentRequest(Strict):
+    """`start` with the name of an experiment in config.toml, `stop`, or `promote` with the name of a variant."""
+
+    action: Annotated[str, Meta(pattern="^(start|stop|promote)$")]
+    name: Annotated[str, Meta(max_length=64)] | None = None
 
 
 class Health(Struct):

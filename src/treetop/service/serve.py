@@ -14,6 +14,7 @@ from treetop.arrays import check_int
 from treetop.bandit.config import CONFIG, read_config
 from treetop.bandit.folder import LOG, BanditFolder
 from treetop.bandit.ownership import claim_log
+from treetop.bandit.replica import shared_folder
 from treetop.log.open import open_log
 from treetop.service import logs, supervisor
 from treetop.service.refit_scheduler import LOG_VARIABLE
@@ -64,12 +65,12 @@ def start(
     check_int("port", port, 0, 65_535)
     check_listening(host, Tokens.read(os.environ, tokens))
     BanditFolder(folder).state()
-    read_config(folder / CONFIG)
+    config = read_config(folder / CONFIG)
     logs.set_up()
     if where := log or os.environ.get(LOG_VARIABLE):
         logs.hide(where)
     with open_log(where or folder / LOG) as opened:  # a wrong password or another bandit's log ends the start here
-        claim_log(BanditFolder(folder), opened)
+        claim_log(shared_folder(BanditFolder(folder), config, opened), opened)
     if tokens is not None:
         os.environ["TREETOP_TOKENS_FILE"] = str(tokens.resolve())
     if log is not None:

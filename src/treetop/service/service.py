@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -15,11 +16,13 @@ from treetop import _core
 from treetop.arrays import Ints
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.config import LimitConfig
+from treetop.bandit.new_arms import NewArms
 from treetop.bandit.retention import RetentionState
 from treetop.bandit.snapshot import Snapshot
-from treetop.errors import EventConflict
+from treetop.errors import EventConflict, FolderInUse, LogError
 from treetop.log.records import Counts, Event, Outcome, Reward
 from treetop.service import logs
+from treetop.service.experiment_reader import ExperimentReader
 from treetop.service.explanations import Explanations
 from treetop.service.metrics import Metrics
 from treetop.service.readiness import Readiness
@@ -28,6 +31,7 @@ from treetop.service.tokens import Guesses, Tokens
 from treetop.service.write_batcher import WriteBatcher
 
 POLL_INTERVAL = 0.2  # seconds between two looks at the folder
+UNKNOWN_INTERVAL = 5.0  # seconds between two times that counts of unknown features are stored
 RELOAD_INTERVAL = 5.0  # seconds between two attempts to load a model that cannot be read
 
 
@@ -47,6 +51,7 @@ class Service:
         self.waiting: dict[asyncio.Task[Any], float] = {}  # deadlines of the tasks that read a body
         self.started = time.time()
         self.readiness, self.explanations = Readiness(bandit), Explanations(bandit)
+        self.new_arms, self.counting = NewArms(), threading.Lock()  # the lock is for who counts
         self._appends: WriteBatcher[Event, Event | EventConflict] = WriteBatcher(
             self._submit_append, self.readiness.noted
         )
@@ -54,6 +59,8 @@ class Service:
             lambda rewards, _: bandit.log.submit_reward(rewards)
         )
         self._tasks: list[asyncio.Task[None]] = []
+        self.experiments = ExperimentReader(bandit)
+        self._stored_unknown = 0.0
 
     async def start(self) -> None:
         self._tasks = [asyncio.create_task(self._poll()), asyncio.create_task(self.refits.run())]
@@ -121,6 +128,8 @@ class Service:
     def _load_current(self) -> bool:
         """`Bandit.refresh`, and lets go of models that only failed requests still refer to, by their tracebacks:
         collections are rare in a worker, and each model maps a dozen files."""
+        with contextlib.suppress(OSError, FolderInUse):  # what is here can be loaded without the other replicas
+            self.bandit.folder.follow()
         changed = self.bandit.refresh()
         if changed:
             gc.collect()
@@ -147,7 +156,15 @@ class Service:
                 failed = str(error)
             self._end_slow_bodies()
             self.explanations.expire()
+            await self._store_unknown()
             await asyncio.sleep(pause)
+
+    async def _store_unknown(self) -> None:
+        """Adds the counts of unknown features to those of all workers, now and then."""
+        if len(self.bandit.unknown) and time.monotonic() - self._stored_unknown > UNKNOWN_INTERVAL:
+            self._stored_unknown = time.monotonic()
+            with contextlib.suppress(LogError):
+                await asyncio.to_thread(self.bandit.unknown.store, self.bandit.log)
 
     def _end_slow_bodies(self) -> None:
         """Cancels the tasks whose body has not arrived in time; a deadline of 0 tells the task why."""
@@ -175,6 +192,8 @@ class Service:
         yield "treetop_requests_in_flight", "Requests being answered by this worker.", self.in_flight
         yield "treetop_refits_total", "Refits that succeeded.", state.done
         yield "treetop_refit_failures_total", "Refits that failed.", state.failed
+        yield "treetop_refits_aside_total", "Refits that the gate did not let serve.", state.asides
+        yield "treetop_experiment_running", "1 while an experiment runs.", snapshot.experiment is not None
         yield "treetop_refit_failures_in_a_row", "Refits that failed since the last success.", state.in_a_row
         yield "treetop_refit_running", "1 while a refit runs.", state.running
         yield "treetop_refit_last_seconds", "How long the last refit took.", state.seconds

@@ -2,19 +2,18 @@
 
 import os
 import random
-import subprocess
-import sys
+import signal
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
 from helpers.sealing import START, check_same, fill, late, manifest, seal
+from helpers.waiting import wait_until
 
 from treetop.log.base import Log
 from treetop.log.open import open_log
 from treetop.log.segments.manifest import SegmentFolder
-
-WORKER = Path(__file__).parents[2] / "helpers" / "seal_worker.py"
 
 
 class Crash(BaseException):
@@ -72,17 +71,38 @@ def test_a_crash_at_any_sync_leaves_the_manifest_as_before_or_after(
     assert n > 80
 
 
+def seal_until_killed(place: str, folder: SegmentFolder, first: int, sealed: Path) -> None:
+    """Decides, rewards, deletes and seals; `sealed` is there when it has sealed once."""
+    with open_log(place) as log:
+        for step in count():
+            at = first + step * 12
+            fill(log, range(at, at + 12), keep=0.4)
+            rest = step % 2 == 1
+            seal(folder, log, rounds=20, rest=rest)
+            late(log, range(at, at + 6))
+            if step % 4 == 3:
+                log.forget(START + at - 100)
+            if rest:
+                sealed.touch()
+
+
 def test_sealing_killed_at_random_points_loses_and_doubles_nothing(place: str, tmp_path: Path) -> None:
     folder = SegmentFolder(tmp_path / "segments")
     generations = [0]
     for round in range(20 if place.endswith(".sqlite") else 5):
-        first = round * 100_000
-        command = [sys.executable, str(WORKER), place, str(folder.path), str(first)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"ready\n"
-            time.sleep(random.random() * 0.4)
-            process.kill()
+        sealed = tmp_path / f"sealed-{round}"
+        child = os.fork()  # a new Python would take longer to start than all that it does
+        if child == 0:
+            try:
+                seal_until_killed(place, folder, round * 100_000, sealed)
+            finally:
+                os._exit(1)
+        try:
+            wait_until(sealed.exists)
+            time.sleep(random.random() * 0.03)  # some steps of it
+        finally:
+            os.kill(child, signal.SIGKILL)
+            assert os.waitpid(child, 0)[1] == signal.SIGKILL  # and did not end before
         with open_log(place) as log:
             check_same(folder, log)
             generations.append(manifest(folder).generation)

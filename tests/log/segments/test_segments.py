@@ -301,19 +301,29 @@ def test_arguments_are_checked(tmp_path: Path, folder: SegmentFolder) -> None:
 
 
 def test_a_reward_that_is_corrected_counts_as_corrected(tmp_path: Path, folder: SegmentFolder) -> None:
-    """Logs of today never change a reward; deltas can carry one that does."""
-    from treetop.log.blocks import RewardRows
-
+    """Before it was sealed, after it, in a delta, and as of any mark."""
     with open_log(tmp_path / "log.sqlite") as log:
-        made = event(1)
-        log.append([made])
-        log.reward([Reward(made.event_id, int(made.arms[0]), 0.5, START)])
+        made = [event(i) for i in range(4)]
+        log.append(made)
+
+        def tell(which: int, value: float) -> None:
+            log.reward([Reward(made[which].event_id, int(made[which].arms[0]), value, START, corrects=True)])
+
+        for which in range(3):
+            tell(which, 0.0)
+        tell(0, 1.0)
+        first = log.seal("first")
         seal(folder, log, rest=True)
-        block = read_segment(folder.path, manifest(folder).segments[0])
-        where = (np.full(2, block.positions[0]), np.zeros(2, np.int32))
-        changed = block.with_rewards(RewardRows(*where, np.array([0.75, 0.25]), np.array([9, 8])))
-        assert changed.rewards[0] == 0.75
-        assert block.rewards[0] == 0.5
+        for which in (1, 2):
+            tell(which, 0.5)
+        second = log.seal("second")
+        seal(folder, log, rest=True)  # into a delta
+        tell(2, 0.25)
+        third = log.seal("third")
+        for mark, expected in ((first, [1.0, 0.0, 0.0]), (second, [1.0, 0.5, 0.5]), (third, [1.0, 0.5, 0.25])):
+            for read in (log.samples(mark), sealed_samples(folder, log, mark)):
+                assert [float(reward) for chunk in read for reward in chunk.rewards[:3, 0]] == expected
+        assert log.counts().rewards == 3
 
 
 def test_the_manifest_says_what_is_there(tmp_path: Path, folder: SegmentFolder) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -28,15 +29,30 @@ def sealed_samples(
     Reads the log alone if nothing is sealed, or if segments do not agree with it. Raises SegmentError for files that
     cannot be trusted; the log then has all that they held.
     """
+    for chunk, _ in sealed_rounds(folder, log, until, wait=wait, default=default, tree=tree):
+        yield chunk
+
+
+def sealed_rounds(
+    folder: SegmentFolder,
+    log: Log,
+    until: Mark,
+    *,
+    wait: float = 0.0,
+    default: float | None = None,
+    tree: str | None = None,
+) -> Generator[tuple[LoggedRounds, Path | None], None, None]:
+    """The same with the folder of the segment that has these rounds and no others, if there is one."""
     with folder.reading() as manifest:
         after = 0
         if manifest is not None and agrees(log, manifest):
             after = manifest.decisions
-            for block in blocks(folder, log, manifest, until.position):
+            for segment, block in zip(manifest.segments, blocks(folder, log, manifest, until.position), strict=False):
                 chunk = block.logged(until, until.time - wait, default, tree)
                 if len(chunk):
-                    yield chunk
-        yield from log.samples(until, wait=wait, default=default, tree=tree, after=after)
+                    yield chunk, folder.path / segment.name if len(chunk) == segment.rounds else None
+        for chunk in log.samples(until, wait=wait, default=default, tree=tree, after=after):
+            yield chunk, None
 
 
 def all_blocks(folder: SegmentFolder, log: Log, until: int, size: int) -> Iterator[Block]:

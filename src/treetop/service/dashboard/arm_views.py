@@ -6,13 +6,14 @@ from html import escape
 
 import numpy as np
 
+from treetop.bandit.new_arms import TRIALS
 from treetop.log.records import StoredEvent
 from treetop.service.dashboard import words
 from treetop.service.dashboard.arms import ArmPage, ArmRow
 from treetop.service.dashboard.board import Board
 from treetop.service.dashboard.decisions import alternatives
 from treetop.service.dashboard.query import Query
-from treetop.service.dashboard.text import OOB, amount, hidden, moment, number, share
+from treetop.service.dashboard.text import NONE, OOB, amount, hidden, moment, number, share
 
 COLUMNS = {
     "arm": "Arm",
@@ -32,7 +33,7 @@ def arm_section(board: Board) -> str:
         "<form id='search-form' role='search' action='/' method='get' hx-get='/dashboard/arms' hx-swap='none' "
         f"hx-trigger='submit, input delay:300ms'>{hidden(keep)}<label for='search'>Search by id</label> "
         f"<input id='search' name='search' type='search' maxlength='512' value='{escape(board.query.search)}'>"
-        f"</form></div>{arms(board)}<div id='arm-why' aria-live='polite'>{why}</div></section>"
+        f"</form></div>{arms(board)}{new_arms(board)}<div id='arm-why' aria-live='polite'>{why}</div></section>"
     )
 
 
@@ -48,6 +49,25 @@ def arms(board: Board) -> str:
         f"<div id='arms' {OOB}><p class='soft'>{_coverage(found)}</p>"
         f"<table class='numbers arms'><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
         f"{_pages(board.query, found)}</div>"
+    )
+
+
+def new_arms(board: Board) -> str:
+    """How many of the arms that were added lately were shown often enough, and how long that took."""
+    cohorts = board.logged.cohorts if board.logged else []
+    if not cohorts:
+        return f"<div id='new-arms' {OOB}></div>"
+    heads = f"<th>New arms</th><th>Added</th><th>Shown</th><th>{TRIALS} times</th><th>Half of them after</th>"
+    rows = "".join(
+        f"<tr data-cohort='{escape(c.model)}'><th scope='row'>{c.arms:,}</th>"
+        f"<td>{NONE if c.time is None else moment(c.time)}</td><td>{c.shown:,}</td>"
+        f"<td>{c.enough:,} ({share(c.enough, c.arms)})</td>"
+        f"<td>{NONE if c.median_seconds is None else f'{c.median_seconds / 60:,.1f} min'}</td></tr>"
+        for c in cohorts
+    )
+    return (
+        f"<div id='new-arms' {OOB}><table class='numbers'><thead><tr>{heads}</tr></thead>"
+        f"<tbody>{rows}</tbody></table></div>"
     )
 
 

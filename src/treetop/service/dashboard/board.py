@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from treetop.bandit.attributes import CATEGORY_NAME, AttributeTable
+from treetop.bandit.experiment_config import Experiment
 from treetop.bandit.folder import LOG, BanditFolder
+from treetop.bandit.live_experiment import ExperimentResult, LiveExperiment, find_experiment
+from treetop.bandit.new_arms import Cohort, NewArms
 from treetop.log.base import Log
 from treetop.log.open import open_log
 from treetop.log.records import Counts, StoredEvent
@@ -18,6 +22,7 @@ from treetop.log.series_file import load_series, save_series
 from treetop.log.timeline import Stretch
 from treetop.log.visit_totals import VisitTotals
 from treetop.service.dashboard.arms import ArmPage, ArmTable, Names
+from treetop.service.dashboard.categories import CategoryRow, by_category
 from treetop.service.dashboard.messages import Live
 from treetop.service.dashboard.query import Query
 from treetop.service.dashboard.requests import RequestSeries, RequestTotals
@@ -25,6 +30,7 @@ from treetop.service.dashboard.requests import RequestSeries, RequestTotals
 TOTALS = "dashboard.npz"  # in the bandit's folder
 SLICE = 4000  # entries of the log that are counted between two pages
 RECENT, EVENTS, KEPT, WHY = 6, 200, 12, 5  # decisions, entries of the history, models, decisions that showed an arm
+COHORTS = 5  # of arms that were added
 REST = 20  # times as long as it took to make, a table of arms is shown again
 
 
@@ -39,6 +45,7 @@ class LogData:
     recent: list[StoredEvent]
     arms: ArmPage
     shown_by: list[StoredEvent]  # decisions that showed the query's arm
+    cohorts: list[Cohort]  # of the arms that were added
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +63,10 @@ class Board:
     request_total: RequestTotals
     models: list[str]
     history: list[dict[str, Any]]
+    aside: dict[str, str] = field(default_factory=dict)  # models that the gate refused, and why
+    experiment: Experiment | None = None  # that runs, or the last
+    result: ExperimentResult | None = None
+    categories: list[CategoryRow] = field(default_factory=list)
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -72,12 +83,17 @@ class Boards:
         self._saved = 0  # position of the totals in the file
         self._requests = RequestSeries(folder)
         self._names, self._catalogue = Names(self.folder.arm_index(self.folder.state())), -1
+        self._new_arms, self._newest, self._counted = NewArms(), list[Cohort](), 0.0
         self._table: tuple[float, Query, ArmTable] | None = None  # until when it is shown, and for which range
+        self._live: LiveExperiment | None = None
+        self._attributes = AttributeTable()
 
     def count(self) -> bool:
         """Counts a slice of what is new; returns whether that was all."""
         self._requests.update()
-        return self._opened().update(SLICE)
+        series = self._opened()
+        read = self._live is None or self._live.update(SLICE)
+        return series.update(SLICE) and read
 
     def save(self) -> None:
         """Stores the totals for the next process."""
@@ -102,6 +118,8 @@ class Boards:
             self._table = None
         self._requests.update()
         bounds = query.bounds(now)
+        self._attributes = self.folder.attributes(state.attributes, self._attributes)
+        experiment, result = self._experiment(live)
         return Board(
             live=live,
             query=query,
@@ -114,7 +132,28 @@ class Boards:
             request_total=self._requests.total(*bounds),
             models=self.folder.models()[-KEPT:],
             history=self.folder.recent_history(EVENTS),
+            aside={name: origin.aside for name, origin in state.models.items() if origin.aside},
+            experiment=experiment,
+            result=result,
+            categories=self._categories(query, bounds),
         )
+
+    def _experiment(self, live: Live) -> tuple[Experiment | None, ExperimentResult | None]:
+        """The experiment that runs, or the last, and how it goes by what was read of the log so far."""
+        found = find_experiment(self.folder)
+        if found is None or self._log is None:
+            return None, None
+        if self._live is None or self._live.experiment != found[0]:
+            self._live = LiveExperiment(self._log, found[0])
+        with contextlib.suppress(OSError):
+            self._live.update(SLICE)
+        return found[0], self._live.result(found[1], live.reward_wait)
+
+    def _categories(self, query: Query, bounds: tuple[float, float]) -> list[CategoryRow]:
+        column = self._attributes.columns.get(CATEGORY_NAME)
+        if column is None or self._series is None:
+            return []
+        return by_category(self._arm_table(self._series, query, bounds).counts, column)
 
     def _opened(self) -> LogSeries:
         if self._log is None:
@@ -140,8 +179,18 @@ class Boards:
                 recent=recent,
                 arms=self._arm_table(series, query, bounds).page(query),
                 shown_by=self._shown_by(series, query, bounds),
+                cohorts=self._cohorts(series.log),
             )
         return None
+
+    def _cohorts(self, log: Log) -> list[Cohort]:
+        """The arms that were added lately; counted again after a while, as a table of arms is."""
+        if time.monotonic() > self._counted:
+            began, arms = time.monotonic(), self._names.index
+            self._new_arms.update(log, arms, self.folder.history())
+            self._counted = time.monotonic() + REST * (time.monotonic() - began)
+            self._newest = self._new_arms.cohorts(arms)[:COHORTS]
+        return self._newest
 
     def _arm_table(self, series: LogSeries, query: Query, bounds: tuple[float, float]) -> ArmTable:
         """The table of a range. One that took long to make is shown for a while, so that pages stay a small load."""

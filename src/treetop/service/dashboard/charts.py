@@ -35,13 +35,24 @@ def series(board: Board) -> dict[str, Any]:
     """Data of every chart; null where there is nothing to draw."""
     asked = sum(board.request_total.requests.values())
     points = steps(board.requests, asked, board.bounds, board.now)
-    charts: dict[str, Any] = {"latency": latency(points), "errors": errors(points)}
+    charts: dict[str, Any] = {"latency": latency(points), "errors": errors(points), "experiment": experiment(board)}
     if board.logged is not None:
         visits = sum(cell.visits for cell in board.logged.total.cells())
         made = steps(board.logged.stretches, visits, board.bounds, board.now)
         counts = board.logged.total.propensities.tolist()
         charts.update(over_time(made), propensity={"counts": counts, "edges": EDGES.tolist()})
     return charts
+
+
+def experiment(board: Board) -> dict[str, Any] | None:
+    """Reward per visit of each variant, with its interval, by all visits up to each moment."""
+    if board.result is None or len(board.result.history) < 2:
+        return None
+    result, lines = board.result, list[list[Any]]()
+    for i in range(len(result.order)):
+        found = [moment.rewards[i] for moment in result.history]
+        lines += [[None if e is None else getattr(e, part) for e in found] for part in ("value", "low", "high")]
+    return {"labels": list(result.order), "lines": [[moment.time for moment in result.history], *lines]}
 
 
 def steps(stretches: Sequence[Stretch[S]], count: int, bounds: tuple[float, float], now: float) -> list[Point[S]]:

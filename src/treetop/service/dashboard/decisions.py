@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from urllib.parse import quote
 
+from treetop.bandit.snapshot import logged_variant
 from treetop.log.records import StoredEvent
 from treetop.log.series import is_explored
 from treetop.service import schema
@@ -24,9 +25,11 @@ def decision(board: Board, stored: StoredEvent) -> str:
     )
     if len(event) > SHOWN:
         slots += f"<li class='open'>and {len(event) - SHOWN:,} more</li>"
+    variant = logged_variant(event.policy)
+    how = f" · variant {escape(variant[1])}" if variant else ""
     return (
         f"<li data-event='{escape(event.event_id)}'><div class='line'><code>{escape(event.event_id)}</code>"
-        f"<span class='soft'>{moment(event.time)} · model {escape(event.model)}</span></div>"
+        f"<span class='soft'>{moment(event.time)} · model {escape(event.model)}{how}</span></div>"
         f"<ul class='slots'>{slots}</ul><p class='words'>{escape(words.decision(stored, name))}</p>"
         f"{alternatives(event.event_id)}</li>"
     )

@@ -38,6 +38,9 @@ class Live(Struct):
     refit_failures: int  # in a row
     refit_error: str
     tokens: bool  # whether visitors have logged in
+    refit_aside: str = ""  # why the gate did not let the last refit serve
+    defined: list[str] = []  # experiments of config.toml
+    reward_wait: float = 0.0  # seconds until a visit without a reward counts
 
 
 class Ask(Struct):

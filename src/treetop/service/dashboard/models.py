@@ -13,10 +13,11 @@ from treetop.service.dashboard.text import OOB, hidden, mean, moment, share
 
 HEADS = ("Model", "Made", "From", "Visits", "Reward per visit", "Rewards known", "Greedy slot", "Explored slot")
 HISTORY = 12  # entries
+MADE = ("refit", "refit kept aside", "arms added")
 
 
 def models(board: Board) -> str:
-    made = {entry["model"]: entry for entry in board.history if entry["kind"] in ("refit", "arms added")}
+    made = {entry["model"]: entry for entry in board.history if entry["kind"] in MADE}
     cells = charts.by_epoch(board.logged.total) if board.logged else {}
     rows = "".join(_row(board, name, made.get(name, {}), cells.get(int(name), [])) for name in reversed(board.models))
     heads = "".join(f"<th scope='col'>{head}</th>" for head in HEADS)
@@ -52,6 +53,8 @@ def _row(board: Board, name: str, made: dict[str, Any], cells: list[Cell]) -> st
     serves = name == board.live.model
     badges = "<span class='badge'>serves</span> " if serves else ""
     badges += "<span class='badge pin'>pinned</span>" if serves and board.live.pinned else ""
+    if name in board.aside:
+        badges += f"<span class='badge aside' title='{escape(board.aside[name])}'>kept aside</span>"
     values = (
         f"<b>{escape(name)}</b> {badges}",
         moment(made["time"]) if made else "at the beginning",
@@ -72,17 +75,18 @@ def _buttons(board: Board, name: str, serves: bool) -> str:
     pin = f"Let model {name} serve until it is unpinned? No refit replaces it meanwhile."
     if serves and pinned:
         ask = f"Unpin model {name}? Refits replace it again when they are due."
-        return _button(board, "/dashboard/unpin", {}, "Unpin", ask)
+        return button(board, "/dashboard/unpin", {}, "Unpin", ask)
     if serves:
-        return _button(board, "/dashboard/rollback", {"model": name, "pin": "1"}, "Pin", pin)
+        return button(board, "/dashboard/rollback", {"model": name, "pin": "1"}, "Pin", pin)
     ask = f"Let model {name} serve in place of {current}? Decisions go on meanwhile."
     label = "Roll back" if name < current else "Use again"
-    return _button(board, "/dashboard/rollback", {"model": name}, label, ask) + _button(
+    return button(board, "/dashboard/rollback", {"model": name}, label, ask) + button(
         board, "/dashboard/rollback", {"model": name, "pin": "1"}, "Pin", pin
     )
 
 
-def _button(board: Board, action: str, fields: dict[str, str], label: str, ask: str) -> str:
+def button(board: Board, action: str, fields: dict[str, str], label: str, ask: str) -> str:
+    """A form of one button, which asks before it is sent."""
     back = {"back": urlencode(board.query.parameters())}
     return (
         f"<form method='post' action='{action}' data-confirm='{escape(ask)}'>{hidden(fields | back)}"
@@ -105,6 +109,16 @@ def _describe(entry: dict[str, Any]) -> str:
             f"Refit: model {model} from {entry['rounds']:,} rounds with {entry['rewards']:,} rewards "
             f"in {entry['seconds']:.1f} s.{warned}"
         )
+    if kind == "refit kept aside":
+        return (
+            f"<span class='bad'>Refit kept aside: model {model} from {entry['rounds']:,} rounds. "
+            f"{escape(entry['aside'][:1].upper() + entry['aside'][1:])}.</span>"
+        )
+    if kind.startswith("experiment"):
+        name, variant = escape(str(entry["name"])), escape(str(entry.get("variant", "")))
+        if variant:
+            return f"Experiment {name} ended: variant {variant} decides all visits."
+        return f"Experiment {name} {'started' if kind.endswith('started') else 'stopped'}."
     if kind == "refit failed":
         return f"<span class='bad'>Refit failed after {entry['seconds']:.1f} s: {escape(entry['error'])}</span>"
     if kind == "rollback":

@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute
 
 from treetop.errors import Problem
-from treetop.service import admin, schema
+from treetop.service import admin, experiments, schema
 from treetop.service.dashboard import assets, decisions, layout
 from treetop.service.dashboard.messages import Live
 from treetop.service.dashboard.query import Query
@@ -42,6 +42,7 @@ class Dashboard:
             route("/dashboard/why/{event_id:path}", self.why),
             route("/dashboard/rollback", self.roll_back, "admin", "POST"),
             route("/dashboard/unpin", self.unpin, "admin", "POST"),
+            route("/dashboard/experiment", self.experiment, "admin", "POST"),
             route("/dashboard/login", self.pages.log_in, "", "POST"),
             route("/dashboard/logout", self.pages.log_out, "", "POST"),
             route("/dashboard/static/{name}", assets.file, ""),
@@ -86,6 +87,9 @@ class Dashboard:
             refit_failures=refits.in_a_row,
             refit_error=refits.error or "",
             tokens=bool(self.service.tokens),
+            refit_aside=refits.aside or "",
+            defined=list(bandit.config.experiments),
+            reward_wait=bandit.config.rewards.reward_wait,
         )
 
     async def why(self, request: Request, scopes: frozenset[str]) -> Response:
@@ -109,6 +113,14 @@ class Dashboard:
     async def unpin(self, request: Request, scopes: frozenset[str]) -> Response:
         form = await self.pages.form(request)
         await admin.unpin(self.service, schema.UnpinRequest())
+        return _back(form)
+
+    async def experiment(self, request: Request, scopes: frozenset[str]) -> Response:
+        form = await self.pages.form(request)
+        action, name = form.get("action", ""), form.get("name") or None
+        if action not in ("start", "stop", "promote"):
+            raise Problem(422, "invalid", "the form says not what to do with an experiment")
+        await experiments.change(self.service, schema.ExperimentRequest(action, name))
         return _back(form)
 
 

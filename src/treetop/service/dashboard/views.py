@@ -14,9 +14,10 @@ from html import escape
 from treetop.log.greedy_slates import spent_share
 from treetop.log.visit_totals import Cell
 from treetop.service.dashboard import charts
-from treetop.service.dashboard.arm_views import arm_section, arms, why_arm
+from treetop.service.dashboard.arm_views import arm_section, arms, new_arms, why_arm
 from treetop.service.dashboard.board import Board, LogData
 from treetop.service.dashboard.decisions import decision
+from treetop.service.dashboard.experiment_views import categories, experiment, over_baseline
 from treetop.service.dashboard.latency import percentiles
 from treetop.service.dashboard.layout import document
 from treetop.service.dashboard.models import models
@@ -87,6 +88,8 @@ def _state(board: Board) -> str:
     if live.refit_failures:
         times = "once" if live.refit_failures == 1 else f"{live.refit_failures} times in a row"
         lines.append(f"The refit failed {times}: {live.refit_error}. It is tried again.")
+    if live.refit_aside:
+        lines.append(f"The last refit is kept aside, the model before it serves on: {live.refit_aside}.")
     said = "".join(f"<p class='banner bad' role='alert'>{escape(line)}</p>" for line in lines)
     return f"<div id='state' {OOB}>{said}{_behind(board.logged) if board.logged else ''}</div>"
 
@@ -119,11 +122,14 @@ def _tiles(board: Board) -> str:
     refused, broken = charts.failed(total, "4"), charts.failed(total, "5")
     tiles = [
         _tile("reward-per-visit", "Reward per visit", mean(reward, visits), f"{amount(reward)} in all"),
+        _tile("uplift-greedy", "Uplift over greedy", _over_greedy(cells), "a visit, by the log"),
+        _tile("uplift-baseline", "Uplift over the baseline", *over_baseline(board)),
         _tile("visits", "Visits", f"{visits:,}", f"{slots:,} slots"),
         _tile("rewards", "Rewards", f"{observed:,}", f"for {share(observed, slots)} of the slots"),
         _tile("pending", "Rewards pending", f"{slots - observed:,}", "slots without one"),
         _tile("explored-share", "Slots explored", share(explored, slots), f"of {share(drawn, slots)} drawn"),
         _tile("spent-share", "Spent on exploration", _spent(cells), "of the reward, by the log"),
+        _tile("found-arms", "Arms found by exploring", f"{sum(c.found_arms for c in cells):,}", _earned(cells, reward)),
         _tile("latency", "Decision, median", p50, f"<span>90 % {p90}</span> <span>99 % {p99}</span>"),
         _tile(
             "errors",
@@ -136,11 +142,30 @@ def _tiles(board: Board) -> str:
     return f"<dl id='tiles' {OOB}>{''.join(tiles)}</dl>"
 
 
+def _spent_share(cells: list[Cell]) -> float:
+    weight, weighted = sum(c.weight for c in cells), sum(c.weighted_reward for c in cells)
+    return spent_share(sum(c.visits for c in cells), sum(sum(c.reward) for c in cells), weight, weighted)
+
+
 def _spent(cells: list[Cell]) -> str:
     """Per cent of what the best of every slot would have brought; nothing if every decision explores."""
-    weight, weighted = sum(c.weight for c in cells), sum(c.weighted_reward for c in cells)
-    found = spent_share(sum(c.visits for c in cells), sum(sum(c.reward) for c in cells), weight, weighted)
+    found = _spent_share(cells)
     return NONE if math.isnan(found) else f"{100 * found:.1f} %"
+
+
+def _over_greedy(cells: list[Cell]) -> str:
+    """The reward of a visit less what the best of every slot would have brought, by the same models."""
+    found, visits = _spent_share(cells), sum(c.visits for c in cells)
+    if math.isnan(found) or found >= 1:
+        return NONE
+    mine = sum(sum(c.reward) for c in cells) / visits
+    return f"{-mine * found / (1 - found):+.3f}"
+
+
+def _earned(cells: list[Cell], reward: float) -> str:
+    """What arms whose first reward an explored slot brought have earned here."""
+    found = sum(c.found_reward for c in cells)
+    return f"such arms brought {amount(found)}, {share(found, reward)} of the reward"
 
 
 def _clipped(total: RequestTotals) -> str:
@@ -167,6 +192,14 @@ def _reward(board: Board) -> str:
         "<section aria-labelledby='h-reward'><h2 id='h-reward'>Reward</h2><div class='charts'>"
         f"{_chart('reward', 'Reward per visit', 'by the time of the visit; bands are models', wide=True)}"
         f"{_chart('variants', 'Reward per visit by k', by_k, wide=True)}</div></section>"
+    )
+
+
+def _experiment(board: Board) -> str:
+    note = "of all visits up to each moment; shades are intervals that hold at all times at once"
+    return (
+        f"<section aria-labelledby='h-experiment'><h2 id='h-experiment'>Experiment</h2>{experiment(board)}"
+        f"<div class='charts'>{_chart('experiment', 'Reward per visit by variant', note, wide=True)}</div></section>"
     )
 
 
@@ -227,7 +260,9 @@ def _data(board: Board) -> str:
     return f"<div id='data' {OOB} hidden data-charts='{escape(json.dumps(charts.series(board)))}'></div>"
 
 
-# The page from top to bottom. Uplift with intervals belongs after _reward, what exploration costs into _exploration.
-SECTIONS: tuple[Part, ...] = (_state, _tiles, _reward, arm_section, _exploration, _service, models, _recent, _data)
-CHANGING: tuple[Part, ...] = (_state, _tiles, arms, _routes, models, _recent, _data)
+# The page from top to bottom.
+SECTIONS: tuple[Part, ...] = (
+    *(_state, _tiles, _reward, _experiment, arm_section, categories, _exploration, _service, models, _recent, _data),
+)
+CHANGING: tuple[Part, ...] = (_state, _tiles, experiment, arms, new_arms, categories, _routes, models, _recent, _data)
 PARTS: dict[str, Part] = {"page": page, "updates": updates, "arms": arms, "arm": why_arm}

@@ -8,6 +8,9 @@
   const number = (v) => (v == null ? "–" : v >= 100 ? v.toFixed(0) : v >= 1 ? v.toFixed(2) : v.toPrecision(2));
   const percent = (v) => (v == null ? "–" : `${(100 * v).toFixed(1)} %`);
   const count = (v) => (v == null ? "–" : v.toLocaleString("en"));
+  const interval = (plot, v, first, at) =>
+    v == null ? "–" : `${number(v)} [${number(plot.data[first + 1][at])}, ${number(plot.data[first + 2][at])}]`;
+  const OPTIONAL = ["variants", "experiment"]; // charts that are shown only if there is something in them
   const LINES = ["greedy", "drawn", "third", "fourth", "fifth", "soft"];
 
   function axis(extra = {}) {
@@ -96,6 +99,19 @@
       data: (d) => d.lines,
       options: (d) => overTime(d.labels.map((label, i) => line(label, LINES[i], number))),
     },
+    experiment: {
+      data: (d) => d.lines,
+      options: (d) => overTime(
+        d.labels.flatMap((label, i) => [
+          line(label, LINES[i % LINES.length], number, { value: (plot, v, _, at) => interval(plot, v, 3 * i + 1, at) }),
+          ...["from", "to"].map((end) => line(end, LINES[i % LINES.length], number, { width: 0, points: { show: false }, class: "edge" })),
+        ]),
+        {
+          bands: d.labels.map((_, i) => ({ series: [3 * i + 3, 3 * i + 2], fill: `${colour(LINES[i % LINES.length])}26` })),
+          scales: { y: { range: (_, low, high) => [Math.max(0, low - 0.1 * (high - low)), high + 0.1 * (high - low)] } },
+        },
+      ),
+    },
     slots: {
       data: (d) => d,
       options: () => overTime([line("greedy", "greedy", number), line("explored", "drawn", number)]),
@@ -160,13 +176,13 @@
       const columns = data[name] ? kind.data(data[name]) : [[]];
       const ready = columns[0].length > 0;
       host.classList.toggle("empty", !ready);
-      if (name === "variants") document.getElementById("figure-variants").hidden = !data.variants;
+      if (OPTIONAL.includes(name)) document.getElementById(`figure-${name}`).hidden = !data[name];
       if (!ready) {
         if (known) known.plot.destroy();
         charts.delete(name);
         continue;
       }
-      const shape = name === "variants" ? data.variants.labels.join() : "";
+      const shape = OPTIONAL.includes(name) ? data[name].labels.join() : "";
       if (known && known.shape === shape && !rebuild) {
         known.plot.setData(columns);
         continue;

@@ -1,0 +1,124 @@
+"""A twentieth of the arms is replaced at every epoch: arms put into the tree that is there, or all of it made anew.
+
+    python benchmarks/churn_streams.py debian [--epochs 6] [--rounds 3000] [--seed 1]
+
+An arm that is replaced goes, and a new one comes with the same labels: nobody has shown it yet, and its owner has a
+vector for it (the mean of the initial contexts that have its label). Kept: `grow` puts it into the tree. Rebuilt: tree,
+routing and first model are made again from the labels of the arms that are there. Both then learn the same feedback.
+Says rewards a round, and the CPU seconds of what happens to the arms, without the refit that both have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+import treetop
+from treetop.arrays import as_rows
+from treetop.bandit.growth import grow
+from treetop.data.datasets import Stream, load
+from treetop.learning.label_samples import LabelSamples
+from treetop.learning.learners import make_learner
+from treetop.learning.refit import initial_fit
+from treetop.tree.labels import pifa
+
+REPLACED = 20  # one of so many arms
+
+
+class Kept:
+    """The tree stays; `label_of` says which label each arm, removed ones too, stands for."""
+
+    def __init__(self, X: Any, Y: Any, max_leaf: int) -> None:
+        self.max_leaf, self.label_of = max_leaf, np.arange(Y.shape[1])
+        self.model, self.samples = first_model(X, Y, max_leaf)
+        self.vectors = as_rows(pifa(X, Y)).csr()
+        self.arm_of = self.label_of.copy()  # of each label, the arm that has it now
+        self.feedback: Any = None
+        self.seconds = 0.0
+
+    def replace(self, labels: Any) -> None:
+        begin = time.process_time()
+        self.model = grow(self.model, len(labels), self.max_leaf, self.vectors[labels])
+        self.seconds += time.process_time() - begin
+        self.arm_of[labels] = np.arange(len(self.label_of), len(self.label_of) + len(labels))
+        self.label_of = np.concatenate([self.label_of, labels])
+
+    def eligible(self) -> Any:
+        return np.sort(self.arm_of)
+
+    def learn(self) -> None:
+        removed = np.ones(len(self.label_of), np.bool_)
+        removed[self.arm_of] = False
+        learner = make_learner("treetop", label_samples=self.samples.without(removed))
+        self.model = treetop.refit(self.model, self.feedback, learner)
+
+
+class Rebuilt(Kept):
+    """All of it is made again; what was shown of arms that are gone is forgotten."""
+
+    def __init__(self, X: Any, Y: Any, max_leaf: int) -> None:
+        super().__init__(X, Y, max_leaf)
+        self.X, self.Y = X, Y
+
+    def replace(self, labels: Any) -> None:
+        begin = time.process_time()
+        self.model, self.samples = first_model(self.X, self.Y, self.max_leaf)
+        self.seconds += time.process_time() - begin
+        gone = np.isin(self.feedback.arms, labels)
+        rewards = np.where(gone, np.nan, self.feedback.rewards)
+        arms = np.where(gone, -1, self.feedback.arms)
+        self.feedback = replace(
+            self.feedback, arms=arms, rewards=rewards, nodes=np.full(arms.shape, -1), components=None
+        )
+
+
+def first_model(X: Any, Y: Any, max_leaf: int) -> tuple[Any, Any]:
+    tree = treetop.Tree.from_labels_separated(X, Y, max_leaf=max_leaf)
+    model = treetop.Model.initial(tree, X, Y)
+    samples = LabelSamples.of(tree, as_rows(X, model.n_features), Y, beam=10)
+    return initial_fit(model, make_learner("treetop", label_samples=samples)), samples
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data")
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=3000)
+    parser.add_argument("--init", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    dataset = load(given.data)
+    stream = Stream.draw(dataset, given.init, given.epochs * given.rounds, given.seed)
+    X, Y = as_rows(stream.X_init).csr(), as_rows(stream.Y_init).csr()
+    rows, labels = as_rows(stream.X).csr(), sp.csr_matrix(as_rows(dataset.Y).csr()[stream.rows])
+    policy = treetop.Policy(k=5, explore=3, beam=10, strategy=treetop.Budgeted())
+    rng, earned = np.random.default_rng([given.seed, 5]), {"kept": list[float](), "rebuilt": list[float]()}
+    ways = {"kept": Kept(X, Y, 10), "rebuilt": Rebuilt(X, Y, 10)}
+    for epoch in range(given.epochs):
+        here = slice(epoch * given.rounds, (epoch + 1) * given.rounds)
+        changed = rng.choice(Y.shape[1], Y.shape[1] // REPLACED, replace=False)
+        for name, way in ways.items():
+            if epoch:
+                way.replace(changed)
+                way.learn()
+            shown = policy.decide_batch(way.model, rows[here], seed=given.seed + epoch, eligible=way.eligible())
+            of = way.label_of[np.maximum(shown.arms, 0)]
+            told = np.asarray(labels[np.arange(here.start, here.stop)[:, None], of].todense())
+            new = treetop.Feedback.of(rows[here], shown, np.where(shown.arms < 0, np.nan, told))
+            new = replace(new, components=None)
+            way.feedback = new if way.feedback is None else way.feedback + new
+            earned[name].append(float(np.nansum(told) / given.rounds))
+    later = {name: float(np.mean(each[1:])) for name, each in earned.items()}
+    seconds = {name: way.seconds for name, way in ways.items()}
+    ratio = {"reward": later["kept"] / later["rebuilt"], "cost": seconds["kept"] / seconds["rebuilt"]}
+    print(json.dumps({"data": given.data, "epochs": earned, "later": later, "cpu_seconds": seconds, "ratio": ratio}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""Whether a refit may serve: judged on rounds that taught neither it nor the model that serves. Publishes nothing.
+
+The rounds since the model that serves was fitted are new to it. A refit that has learned from the older half of them is
+judged on the newer half, in two ways. What would it have earned, by the weights of its slates or slots, against what
+was served (`evaluation`)? And how well does it foresee the rewards of what was shown, by squared error? It is a clear
+loser if the interval of the first lies below 0, or if its error is more than 5 % larger, by an interval too. Both
+intervals bet, and each spends half of what may go wrong. Whatever cannot be told counts as not worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from treetop.arrays import Floats, Ints
+from treetop.bandit.arm_index import ArmIndex
+from treetop.bandit.config import Config, RewardConfig
+from treetop.bandit.logged_batches import CHUNK, ArmSets, LoggedBatch, batches
+from treetop.evaluation.bets import Bets
+from treetop.evaluation.judged import Judged
+from treetop.evaluation.tally import Tally
+from treetop.evaluation.verdict import CandidateResult, judge
+from treetop.log.base import Log
+from treetop.log.records import Mark, learned_unit, score_line
+from treetop.model.model import Model
+from treetop.policy.probability import SlotChances, shared_chances
+
+CONFIDENCE = 0.95
+MARGIN = 0.05  # by how much larger an error may be, in relation to that of the model that serves
+LEAST = 100  # rounds with rewards: fewer judge nothing
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the newest rounds say about a refit; `loses` is why it must not serve, empty if nothing speaks against it.
+
+    `error` and `served_error` are mean squared errors of the scores of what was shown.
+
+    >>> Judgement(rounds=0).loses
+    ''
+    """
+
+    rounds: int
+    loses: str = ""
+    reward: CandidateResult | None = None
+    error: float = float("nan")
+    served_error: float = float("nan")
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Rounds of a log behind one position and up to another."""
+
+    after: int
+    until: int
+
+
+def newest_stretch(log: Log, fitted: float, mark: Mark) -> Stretch:
+    """The newer half of the rounds that came after the refit of a time, up to a mark; empty if there are too few.
+
+    >>> import tempfile
+    >>> from treetop.bandit.bandit import Bandit
+    >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
+    ...     for visit in range(4):
+    ...         _ = tea.decide(np.ones(4))
+    ...     newest_stretch(tea.log, 0.0, tea.log.seal("today"))
+    Stretch(after=2, until=5)
+    """
+    marks = [found for found in log.summary().marks if found.time <= fitted]
+    first = max((found.position for found in marks), default=0)
+    new = log.positions_between(first + 1, mark.position)
+    return Stretch(int(new[len(new) // 2 - 1]) if len(new) > 1 else mark.position, mark.position)
+
+
+def judge_refit(
+    log: Log,
+    stretch: Stretch,
+    models: tuple[Model, Model],
+    arms: ArmIndex,
+    sets: Callable[[str], Ints | None],
+    config: Config,
+    overdue: float,
+) -> Judgement:
+    """Judges the second of two models, which serves nowhere yet, against the first on a stretch of the log.
+
+    Slots without a reward have the default one if their decision was made before `overdue`; rounds without any are left
+    out. `sets` gives the arms of logged filters by name.
+
+    >>> import tempfile
+    >>> from treetop.bandit.bandit import Bandit
+    >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
+    ...     for visit in range(9):
+    ...         tea.reward(f"visit-{visit}", {tea.decide(np.ones(4), f"visit-{visit}", k=1).arms[0]: 1.0})
+    ...     stretch, now = newest_stretch(tea.log, 0.0, tea.log.seal("today")), tea.snapshot
+    ...     judge_refit(tea.log, stretch, (now.model, now.model), now.arms, tea.logged_sets(), tea.config, 0.0)
+    Judgement(rounds=5, loses='', reward=None, error=nan, served_error=nan)
+    """
+    rewards = config.rewards
+    reading = _Reading(models, arms, sets, rewards)
+    for chunk in log.decided(stretch.until, CHUNK, stretch.after):
+        for batch in batches(chunk, models[0].n_features, overdue, rewards.default_reward, rewards.limits):
+            if batch.model:  # otherwise another system decided
+                reading.add(batch)
+    return reading.judgement()
+
+
+class _Reading:
+    """Adds up what batches say about two models."""
+
+    def __init__(
+        self, models: tuple[Model, Model], arms: ArmIndex, sets: Callable[[str], Ints | None], rewards: RewardConfig
+    ) -> None:
+        self.models, self.find_set = models, sets
+        self.nothing, self.limits = rewards.nothing, rewards.limits
+        self.lists: Mapping[str, Ints | None] = {}
+        self.sets = tuple(ArmSets(lambda name: self.lists.get(name), arms, model.tree) for model in models)
+        self.tally, self.worse = Tally(), Bets()
+        self.errors, self.slots = np.zeros(2), 0  # sums of squared errors, and over how many slots
+
+    def add(self, batch: LoggedBatch) -> None:
+        seen = ~np.isnan(batch.rewards).all(axis=1)
+        self.lists = {name: self.find_set(name) for name, _ in set(batch.lists) if name}
+        listed = [not name or self.lists[name] is not None for name, _ in batch.lists]
+        batch = batch.part(np.asarray(seen & np.array(listed, np.bool_)))
+        if len(batch) == 0:
+            return
+        served, chances = (self._chances(batch, which) for which in (0, 1))
+        known = ~np.isnan(batch.rewards)
+        silent = ~known & (batch.arms >= 0)
+        self.tally = self.tally.after(
+            as_judged(
+                replace(batch, rewards=np.where(silent, self.nothing, batch.rewards)),
+                chances.scaled(*score_line(self.limits)),
+            )
+        )
+        foreseen = [self._foreseen(found, which) for which, found in enumerate((served, chances))]
+        squares = [np.where(known, (each - np.nan_to_num(batch.rewards)) ** 2, 0.0) for each in foreseen]
+        self.errors += [float(each.sum()) for each in squares]
+        self.slots += int(known.sum())
+        before, after = (each.sum(axis=1) / known.sum(axis=1) for each in squares)
+        self.worse += Bets.of(after - (1 + MARGIN) * before)
+
+    def _chances(self, batch: LoggedBatch, which: int) -> SlotChances:
+        model = self.models[which]
+        known = np.minimum(batch.arms, model.n_arms - 1).astype(np.int32)  # the model may be older than an arm
+        shown = np.cumsum(batch.arms != known, axis=1) == 0
+        policy, allowed = batch.policy.make_policy(), self.sets[which].of(batch.lists)
+        found = shared_chances([policy], model, batch.x, known, allowed)[0]
+        return replace(found, probability=found.probability * shown)
+
+    def _foreseen(self, chances: SlotChances, which: int) -> Floats:
+        """(n, k): the rewards that scores foresee where slots stand, in [0, 1]."""
+        pooled, slots = self.models[which].pooled, np.arange(chances.score.shape[1])
+        factors = np.array(pooled.examined if pooled is not None and pooled.examined else (1.0,))
+        looked_at = factors[np.minimum(slots, len(factors) - 1)]
+        level = score_line(self.limits)[0]
+        return np.asarray(np.clip(level + learned_unit(self.limits) * chances.score * looked_at, 0, 1))
+
+    def judgement(self) -> Judgement:
+        if self.tally.rounds < LEAST:
+            return Judgement(self.tally.rounds)
+        confidence = (1 + CONFIDENCE) / 2
+        reward = judge("the refit", self.tally, {}, confidence)
+        served_error, error = (float(each) for each in self.errors / self.slots)
+        reasons = []
+        if reward.verdict == "worse":
+            reasons.append(
+                f"it would have brought {reward.per_visit} a visit, {reward.difference.value:+.3f} "
+                f"[{reward.difference.low:+.3f}, {reward.difference.high:+.3f}] against what was served"
+            )
+        if self.worse.lower_bound(-1 - MARGIN, 1.0, 1 - confidence) > 0:
+            reasons.append(f"its squared error is {error:.4f}, that of the model that serves {served_error:.4f}")
+        said = f"on the newest {self.tally.rounds:,} rounds " + "; ".join(reasons) if reasons else ""
+        return Judgement(self.tally.rounds, said, reward, error, served_error)
+
+
+def as_judged(batch: LoggedBatch, chances: SlotChances) -> Judged:
+    """A batch as a policy with these chances sees it, without weights of nodes; every slot has a reward.
+
+    >>> from treetop.arrays import Rows
+    >>> from treetop.bandit.config import PolicyConfig
+    >>> one, none = np.ones((1, 1)), np.zeros((1, 1, 0))
+    >>> row = Rows(np.array([0, 0]), np.zeros(0, np.int32), np.zeros(0, np.float32), 3)
+    >>> batch = LoggedBatch("000000", 0, PolicyConfig(), np.ones(1), [("", 0)], row, one.astype(int), 0.5 * one, one)
+    >>> as_judged(batch, SlotChances(one, one, one, one, none, one, one)).prefix_weights()
+    array([[2.]])
+    """
+    filled, rewards = batch.arms >= 0, np.nan_to_num(batch.rewards)
+    return Judged(
+        np.where(filled, batch.propensities, 0.0),
+        np.where(filled, chances.probability, 0.0),
+        np.where(filled, rewards, 0.0),
+        rewards.sum(axis=1),
+        chances.score,
+        chances.expected,
+        np.zeros((*batch.arms.shape, 0)),
+        filled,
+        np.asarray(filled.sum(axis=1), np.float64),
+        chances.covered,
+        chances.largest,
+    )

@@ -1,0 +1,213 @@
+"""The rounds that a learner learns from, on disk: what is read again and again of them, in the order of the rounds.
+
+Memory is that of one part, however many there are. The contexts are those of the log's segments, not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from treetop.arrays import Float32s, Floats, Int64s, Ints, Rows, as_rows
+from treetop.learning.arm_routing import fold_of
+from treetop.learning.arm_totals import ArmTotals
+from treetop.learning.array_folder import ArrayFolder
+from treetop.learning.samples import context_norms
+from treetop.model.storage import link
+from treetop.records import Feedback
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rounds `first` to `first + rounds`, with `slots` slots each.
+
+    Its folder has the contexts; `fold` and `norm` of each; `arm`, `place` and `reward` of every observed reward, sorted
+    by arm and then by place, which is round * slots + slot.
+    """
+
+    path: str
+    first: int
+    rounds: int
+    slots: int
+    columns: int
+
+    @property
+    def arrays(self) -> ArrayFolder:
+        return ArrayFolder(Path(self.path))
+
+    @property
+    def contexts(self) -> Rows:
+        return self.arrays.rows("context", self.columns)
+
+    def samples(self, low: int, high: int) -> PartSamples:
+        """Those of arms from low to high."""
+        arrays = self.arrays
+        arm = arrays["arm"]
+        first, end = np.searchsorted(arm, [low, high]).tolist()
+        return PartSamples(
+            first, arm[first:end], arrays["place"][first:end] // np.int32(self.slots), arrays["reward"][first:end]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class PartSamples:
+    """Observed rewards of a part, by arm, each arm's in the order of the rounds; `first` is the place of the first."""
+
+    first: int
+    arm: Ints
+    row: Ints
+    reward: Float32s
+
+    def __len__(self) -> int:
+        return len(self.arm)
+
+
+@dataclass(frozen=True)
+class Each(Generic[T]):
+    """What is read of every part, one at a time, as often as asked."""
+
+    parts: tuple[Part, ...]
+    read: Callable[[Part], T]
+    before: tuple[T, ...] = ()
+
+    def __iter__(self) -> Iterator[T]:
+        yield from self.before
+        for part in self.parts:
+            yield self.read(part)
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """`totals` is what the rounds add up to, `recent` the last of them, without contexts. Rewards are divided by how
+    often positions are `examined`, where positions are known."""
+
+    parts: tuple[Part, ...]
+    columns: int
+    totals: ArmTotals
+    recent: Feedback
+    examined: tuple[float, ...] = ()
+
+    def __len__(self) -> int:
+        return self.totals.rounds
+
+    @property
+    def contexts(self) -> Each[Rows]:
+        return Each(self.parts, lambda part: part.contexts)
+
+    @property
+    def context_bytes(self) -> float:
+        """Of a round, on average."""
+        entries = sum(int(part.arrays["context_start"][-1]) for part in self.parts)
+        return 8 + 8 * entries / max(1, len(self))
+
+    def rows(self, rounds: Int64s) -> Rows:
+        """The contexts of some rounds, which rise."""
+        return stacked(
+            [gathered(p.contexts, mine - p.first) for p, mine in self._of(rounds) if len(mine)], self.columns
+        )
+
+    def _of(self, rounds: Int64s) -> Iterator[tuple[Part, Int64s]]:
+        for part in self.parts:
+            low, high = np.searchsorted(rounds, [part.first, part.first + part.rounds])
+            yield part, rounds[low:high]
+
+
+class HistoryWriter:
+    """Writes a history, part after part, into a new folder.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> monday = Feedback([[1.0, 0.0]], arms=[[3, 4]], nodes=None, rewards=[[1.0, float("nan")]])
+    >>> with TemporaryDirectory() as place:
+    ...     writer = HistoryWriter(Path(place) / "work", columns=2, late=np.zeros(5, bool))
+    ...     writer.add(monday)
+    ...     history = writer.done(monday)
+    ...     len(history), history.parts[0].samples(0, 5).arm.tolist()
+    (1, [3])
+    """
+
+    def __init__(self, path: Path, columns: int, late: Any) -> None:
+        path.mkdir(mode=0o700)
+        self._path, self._columns, self._totals = path, columns, ArmTotals.none(late)
+        self._parts: list[Part] = []
+
+    def add(self, rounds: Feedback, context_files: Sequence[Path] = ()) -> None:
+        """Later rounds; `context_files` have their contexts already: start, index, value."""
+        arms, rewards = rounds.arms, rounds.rewards
+        if arms.max(initial=-1) >= len(self._totals.late):
+            raise ValueError(f"feedback on arm {arms.max()}, outside [0, {len(self._totals.late)})")
+        folder = ArrayFolder.new(self._path / f"part-{len(self._parts):06d}")
+        place = np.flatnonzero(~np.isnan(rewards)).astype(np.int32)
+        arm = arms.reshape(-1)[place]
+        order = np.argsort(arm, kind="stable")
+        contexts = rounds.contexts
+        targets = [folder.path / f"context_{name}.npy" for name in ("start", "index", "value")]
+        if not (context_files and all(link(*pair) for pair in zip(context_files, targets, strict=True))):
+            for target in targets:
+                target.unlink(missing_ok=True)
+            folder.put_rows("context", contexts)
+        folder.put(arm=arm[order], place=place[order], reward=rewards.reshape(-1)[place][order])
+        folder.put(fold=fold_of(contexts).astype(np.uint8), norm=context_norms(contexts))
+        part = Part(str(folder.path), self._totals.rounds, len(arms), max(1, arms.shape[1]), self._columns)
+        self._totals.add(arms, rounds.nodes >= 0, rewards)
+        self._parts.append(part)
+
+    def done(self, recent: Feedback, examined: tuple[float, ...] = ()) -> History:
+        return History(tuple(self._parts), self._columns, self._totals, recent, examined)
+
+
+def gathered(rows: Rows, chosen: Any) -> Rows:
+    """Some of the rows, copied.
+
+    >>> gathered(as_rows([[1.0], [2.0], [3.0]]), np.array([0, 2])).value
+    array([1., 3.], dtype=float32)
+    """
+    return as_rows(rows.csr()[chosen])
+
+
+def stacked(parts: Sequence[Rows], columns: int) -> Rows:
+    """Rows one behind the other.
+
+    >>> len(stacked([as_rows([[1.0]]), as_rows([[2.0]])], columns=1))
+    2
+    """
+    lengths = [np.zeros(1, np.int64), *(np.diff(part.start) for part in parts)]
+    index = np.concatenate([np.zeros(0, np.int32), *(part.index for part in parts)])
+    value = np.concatenate([np.zeros(0, np.float32), *(part.value for part in parts)])
+    return Rows(np.cumsum(np.concatenate(lengths)), index, value, columns)
+
+
+def median_norm(norms: Iterable[Floats]) -> float:
+    """The median of the positive numbers in several arrays, exactly, 0 if there is none; reads them nine times.
+
+    Positive floats are in the order of their bits as whole numbers: 16 bits are found at a time.
+
+    >>> median_norm([np.array([3.0, 0.0, 1.0]), np.array([2.0, 7.0])])
+    2.5
+    """
+    count = sum(int((part > 0).sum()) for part in norms)
+    if count == 0:
+        return 0.0
+    low, high = (_ranked(norms, rank) for rank in ((count - 1) // 2, count // 2))
+    return float(np.mean(np.array([low, high])))
+
+
+def _ranked(norms: Iterable[Floats], rank: int) -> float:
+    """The positive number with this rank, counted from 0."""
+    prefix, known = 0, 0  # the first bits, and how many
+    for shift in (48, 32, 16, 0):
+        counts = np.zeros(65536, np.int64)
+        for part in norms:
+            bits = part[part > 0].view(np.int64)
+            inside = bits if known == 0 else bits[bits >> (64 - known) == prefix]
+            counts += np.bincount(inside >> shift & 0xFFFF, minlength=65536)
+        ends = np.cumsum(counts)
+        digit = int(np.searchsorted(ends, rank, side="right"))
+        rank -= int(ends[digit] - counts[digit])
+        prefix, known = prefix << 16 | digit, known + 16
+    return float(np.array([prefix], np.int64).view(np.float64)[0])

@@ -1,0 +1,118 @@
+"""A refit in shards: neighbouring nodes or arms whose samples fit into memory together, one shard after the other."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from treetop.arrays import Floats, Int64s
+from treetop.learning.array_folder import ArrayFolder
+from treetop.parallel import Machines, map_shards
+
+
+def split(sizes: Floats, limit: float) -> list[tuple[int, int]]:
+    """Neighbours whose sizes add up to the limit at most, or to one that is larger.
+
+    >>> split(np.array([1.0, 1.0, 1.0, 9.0, 1.0]), 2.0)
+    [(0, 2), (2, 3), (3, 4), (4, 5)]
+    """
+    ends = np.cumsum(sizes)
+    shards, first = [], 0
+    while first < len(sizes):
+        before = ends[first - 1] if first else 0.0
+        end = max(first + 1, int(np.searchsorted(ends, before + limit, side="right")))
+        shards.append((first, end))
+        first = end
+    return shards
+
+
+SAMPLE_BYTES = 64  # of a sample beside its context, while its shard is fitted
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Nodes or arms from `low` to `high`, the last not included; what is known of them is in a folder."""
+
+    folder: str
+    low: int
+    high: int
+    threads: int
+
+    @property
+    def stage(self) -> ArrayFolder:
+        return ArrayFolder(Path(self.folder))
+
+    def write(self, fill: Callable[[ArrayFolder], None]) -> str:
+        """The folder of what was made of this shard, whole or not there: another attempt may write it too."""
+        target = Path(self.folder) / f"shard-{self.low:010d}"
+        part = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        try:
+            fill(ArrayFolder(part))
+            part.rename(target)
+        except OSError:
+            if not target.is_dir():  # another attempt was faster: the same bytes
+                raise
+        finally:
+            shutil.rmtree(part, ignore_errors=True)  # what a failure left of it
+        return str(target)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """How much a refit may take: `memory` in bytes beside the models, on these machines."""
+
+    memory: float = 2e9
+    machines: Machines = field(default_factory=Machines)
+
+    @property
+    def shard_bytes(self) -> float:
+        """Of the contexts of a shard: they are there twice, and what is solved beside them; so many at a time."""
+        return self.memory / 8 / (1 if self.machines.ray else self.machines.width)
+
+    def sizes(self, rounds: Any, labels: Any, context: float, labelled: int) -> Floats:
+        """Bytes of the samples of each function, of rounds and of labels, with contexts of so many bytes.
+
+        Labelled rows are shared by many samples: they are counted once if all of them fit into a shard with ease.
+        """
+        shared = labelled * context < self.shard_bytes / 4
+        return np.asarray(rounds * (context + SAMPLE_BYTES) + labels * (SAMPLE_BYTES + (0 if shared else context)))
+
+    def map(self, task: Callable[[Shard], str], folder: Path, ends: Sequence[tuple[int, int]]) -> list[Path]:
+        """What a task made of each shard, in their order."""
+        shards = [Shard(str(folder), low, high, self.machines.threads) for low, high in ends]
+        return [Path(found) for found in map_shards(task, shards, self.machines)]
+
+
+def ranks(group: Any, seen: Int64s) -> Int64s:
+    """How many of the same group come before each sample, in this part of a history and, as `seen` says, before it.
+
+    The groups rise. `seen` then counts these too.
+
+    >>> seen = np.array([3, 0])
+    >>> ranks(np.array([0, 0, 1]), seen).tolist(), seen.tolist()
+    ([3, 4, 0], [5, 1])
+    """
+    if len(group) == 0:
+        return np.zeros(0, np.int64)
+    new = np.concatenate([[True], group[1:] != group[:-1]])
+    first = np.flatnonzero(new)
+    within = np.arange(len(group)) - np.repeat(first, np.diff(np.append(first, len(group))))
+    rank = within + seen[group]
+    seen += np.bincount(group, minlength=len(seen))
+    return np.asarray(rank)
+
+
+def renumbered(row: Any, used: Any) -> tuple[Int64s, Int64s]:
+    """The rows that some samples use, each once and in order, and the place of each sample's row among them.
+
+    >>> [found.tolist() for found in renumbered(np.array([7, 2, 7, 5]), np.array([True, True, True, False]))]
+    [[2, 7], [1, 0, 1]]
+    """
+    rows, place = np.unique(row[used], return_inverse=True)
+    return rows, place

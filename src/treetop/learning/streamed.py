@@ -1,0 +1,252 @@
+"""Treetop's learner over a history on disk: the model of `Pooled.learn`, byte for byte, in memory that does not grow
+with the rounds.
+
+What has no need of contexts is added up while the history is written (`ArmTotals`). Contexts are read part by part, to
+be routed, and shard by shard, where functions of nodes and arms are fitted from them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from treetop.arrays import Bools, Fitted, Floats, Int64s
+from treetop.learning.array_folder import ArrayFolder, joined, sliced
+from treetop.learning.history import Each, History, Part, gathered, median_norm, stacked
+from treetop.learning.label_samples import LabelSamples
+from treetop.learning.linear import Linear
+from treetop.learning.placement import Votes, initial_tree, placed_by
+from treetop.learning.pooled import ANCHORS, Pooled, anchors, node_mean, state_weights
+from treetop.learning.pooled_means import KNOTS, MeanSums, interpolate, pooled_rounds, slack
+from treetop.learning.routes import RouteCache, fold_routes, routed_samples
+from treetop.learning.samples import by_group, context_norms, latest, reached_step, scaled_down
+from treetop.learning.shards import Resources, Shard, ranks, renumbered, split
+from treetop.learning.streamed_routing import with_streamed_routes
+from treetop.learning.trials import Trials
+from treetop.model.model import Model
+from treetop.model.pooled_state import PooledState
+from treetop.records import Feedback
+
+
+def can_stream(learner: Pooled, model: Model) -> bool:
+    """Whether a learner can go on from a model with a history on disk: not where the owner's measure has a say, and not
+    where vectors among the parts of contexts are brought to one scale.
+
+    >>> from treetop.tree.tree import Tree
+    >>> X = np.eye(2, dtype=np.float32)
+    >>> can_stream(Pooled(), Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, X))
+    True
+    """
+    return model.measure is None and not learner.vectors
+
+
+def learn_streamed(learner: Pooled, model: Model, history: History, work: Path, resources: Resources) -> Model:
+    """The next model. `work` is a folder for what is handed over on disk, where the model's weights stay mapped.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from treetop.learning.history import HistoryWriter
+    >>> from treetop.tree.tree import Tree
+    >>> X = np.eye(2, dtype=np.float32)
+    >>> model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, X)
+    >>> shown = Feedback(X, arms=[[0], [0]], nodes=None, rewards=[[1], [0]])
+    >>> with TemporaryDirectory() as place:
+    ...     writer = HistoryWriter(Path(place, "history"), columns=2, late=np.zeros(2, bool))
+    ...     writer.add(shown)
+    ...     learn_streamed(Pooled(), model, writer.done(shown), Path(place), Resources()).pooled.sample_count
+    array([2, 0], dtype=int32)
+    """
+    totals = history.totals
+    labels, labelled = learner.label_samples, learner.labelled(model.n_arms)
+    trials = Trials.of_totals(totals, labelled)
+    initial_leaf = model.pooled.initial_leaf if model.pooled else None
+    if labels is not None:
+        votes = _votes(learner, model, history, labelled)
+        initial, tree = initial_tree(model).leaf_of, placed_by(votes, model, labelled, trials.value)
+        model = model if tree is model.tree else replace(model, tree=tree, pooled=None)
+        initial_leaf = None if np.array_equal(initial, tree.leaf_of) else initial
+        if learner.mechanisms.route_arms:
+            nothing, taught, start = np.zeros(model.n_arms), learner.mechanisms.learn_routing, model
+            rounds = history if taught else History((), history.columns, type(totals).none(totals.late), history.recent)
+
+            def place(first: int) -> Any:
+                return placed_by(votes, start, labelled, nothing, first)
+
+            model = with_streamed_routes(model, labels, rounds, place, work, resources)
+    labels, means = _routed(learner, model, history, work)
+    rewards = _regressors(learner, model, history, labels, labelled, means, work, resources)
+    count = totals.shown + (0 if labels is None else np.bincount(labels.arm, minlength=model.n_arms))
+    if labels is not None:
+        count[~labelled] //= ANCHORS
+    pooled = PooledState(
+        means=means.astype(np.float32),
+        node_mean=node_mean(totals),
+        new_arm_value=float(np.float32(trials.new_value)),
+        exploration_net=trials.net,
+        sample_count=count.astype(np.int32),
+        trial_value=trials.value.astype(np.float32),
+        initial_leaf=initial_leaf,
+        new_trials=trials.new_trials,
+        weights=state_weights(learner, history.recent, None),
+        examined=history.examined,
+    )
+    return replace(model, reward_rows=rewards, epoch=model.epoch + 1, n_seen=len(history), pooled=pooled)
+
+
+def _votes(learner: Pooled, model: Model, history: History, labelled: Bools) -> Votes:
+    votes = Votes(model, labelled)
+    if learner.mechanisms.move_arms and not labelled.all():
+        for part in history.parts:
+            samples = part.samples(0, model.n_arms)
+            new = np.flatnonzero((samples.reward > 0) & ~labelled[samples.arm])
+            new = new[np.argsort(samples.row[new], kind="stable")]
+            votes.add(samples.arm[new], samples.row[new].astype(np.int64), part.contexts, part.first)
+    return votes
+
+
+def _routed(learner: Pooled, model: Model, history: History, work: Path) -> tuple[LabelSamples | None, Floats]:
+    """The label samples with their routes, and the pooled means; writes the route of each reward beside the history."""
+    cache, sums = RouteCache(folder=work / "routers"), MeanSums()
+    nothing = Feedback.none(history.columns, 1)
+    labels, _ = routed_samples(model, learner.label_samples, nothing, cache)
+    routers = cache.prepared(model)
+    pooled = pooled_rounds(len(history)) if labels is None else len(history) * learner.mechanisms.pool_rounds
+    if labels is not None:
+        sums.add(slack(labels.log_route), labels.reward, labels.weight)
+    fitted = model.learned_routing.rounds if model.learned_routing else 0
+    for part in history.parts:
+        samples = part.samples(0, model.n_arms)
+        fold = np.where(np.arange(part.rounds) < fitted - part.first, part.arrays["fold"], len(routers) - 1)
+        order = np.argsort(part.arrays["place"], kind="stable")
+        row, arm = samples.row[order], samples.arm[order]
+        route = np.empty(len(order))
+        route[order] = fold_routes(routers, model.tree.leaf_of, part.contexts, fold, row, arm)
+        part.arrays.put(slack=slack(route))
+        some = order[row < pooled - part.first]
+        sums.add(slack(route[some]), samples.reward[some], np.ones(len(some)))
+    return labels, sums.means() if learner.mechanisms.pool else np.zeros(KNOTS)
+
+
+def _regressors(
+    learner: Pooled,
+    model: Model,
+    history: History,
+    labels: LabelSamples | None,
+    labelled: Bools,
+    means: Floats,
+    work: Path,
+    resources: Resources,
+) -> Fitted:
+    """The arms' regressors of what the means leave over, shard by shard."""
+    stage, totals, nodes = ArrayFolder.new(work / "rewards"), history.totals, model.tree.n_nodes
+    norms = Each(history.parts, lambda part: part.arrays["norm"])
+    kept = reached_step(totals.shown, learner.mechanisms.growth)
+    taken, label_count, rows = np.minimum(kept, learner.window), np.zeros(model.n_arms, np.int64), 0
+    if labels is not None:
+        of_labels = context_norms(labels.contexts)
+        norms = replace(norms, before=(of_labels,))
+        shown = labels.weight > 0  # a label that no search finds is not shown either
+        start, order = by_group(labels.arm[shown], model.n_arms)
+        residual = (labels.reward - interpolate(means, slack(labels.log_route))).astype(np.float32)
+        stage.put(label_start=start, label_row=labels.row[shown][order], label_target=residual[shown][order])
+        stage.put_rows("labelled", labels.contexts)
+        stage.put(label_norm=of_labels)
+        anchored = _put_anchors(stage, labels, model, (totals.finds > 0) & ~labelled)
+        label_count, rows = np.diff(start) + anchored, len(labels.contexts)
+    solver = learner.solver()
+    stage.put(kept=kept, means=means)
+    stage.put_rows("before", model.reward_rows)
+    stage.put_facts(
+        parts=[asdict(part) for part in history.parts],
+        nodes=nodes,
+        arms=model.n_arms,
+        columns=history.columns,
+        ordinary=median_norm(norms),
+        window=learner.window,
+        solver={name: getattr(solver, name) for name in ("loss", "cost", "tolerance")},
+    )
+    sizes = resources.sizes(taken, label_count, history.context_bytes, rows)
+    ends = [(nodes + low, nodes + high) for low, high in split(sizes, resources.shard_bytes)]
+    pieces = resources.map(_solve_shard, stage.path, [(0, nodes), *ends])  # nodes have no samples
+    return joined(pieces, "solved", stage, history.columns + 1)
+
+
+def _put_anchors(stage: ArrayFolder, labels: LabelSamples, model: Model, found: Bools) -> Int64s:
+    """Writes the anchors of the leaves of some arms, which these arms share; how many each arm has."""
+    leaf_of, nodes = model.tree.leaf_of, model.tree.n_nodes
+    _, first = np.unique(leaf_of[found], return_index=True)
+    row, arm = anchors(labels, model, np.flatnonzero(found)[first].astype(np.int32))  # of one arm a leaf
+    start, order = by_group(leaf_of[arm], nodes)
+    leaf = np.where(found, leaf_of, -1).astype(np.int32)
+    stage.put(anchor_start=start, anchor_row=row[order], anchor_leaf=leaf)
+    return np.where(found, np.diff(start)[leaf_of], 0)
+
+
+def _labels_of(stage: ArrayFolder, low: int, high: int) -> tuple[Int64s, Any, Any]:
+    """Arm, labelled row and target of what is known of arms before any round: anchors, then label samples."""
+    leaf = np.asarray(stage["anchor_leaf"][low:high])
+    found, starts = np.flatnonzero(leaf >= 0), np.asarray(stage["anchor_start"])
+    first, count = starts[leaf[found]], np.diff(starts)[leaf[found]]
+    place = np.arange(int(count.sum())) + np.repeat(first - (np.cumsum(count) - count), count)
+    start = stage["label_start"]
+    a, b = int(start[low]), int(start[high])
+    arm = np.repeat(low + found, count), np.repeat(np.arange(low, high), np.diff(start[low : high + 1]))
+    target = np.zeros(len(place), np.float32), stage["label_target"][a:b]
+    return (
+        np.concatenate(arm),
+        np.concatenate([stage["anchor_row"][place], stage["label_row"][a:b]]),
+        np.concatenate(target),
+    )
+
+
+def _solve_shard(shard: Shard) -> str:
+    """Solves the regressors of a shard's arms; gives the folder that it wrote."""
+    stage = shard.stage
+    facts = stage.facts()
+    columns, nodes = facts["columns"], facts["nodes"]
+    low, high = max(0, shard.low - nodes), max(0, shard.high - nodes)
+    contexts, norms, arm, row, target = _round_samples(stage, facts, low, high)
+    if "label_start" in stage:
+        label_arm, label_row, label_target = _labels_of(stage, low, high)
+        rows, place = np.unique(label_row, return_inverse=True)
+        x = gathered(stage.rows("labelled", columns), rows)
+        contexts, norms = [x, *contexts], [stage["label_norm"][rows], *norms]
+        arm, target = np.concatenate([label_arm, arm]), np.concatenate([label_target, target])
+        row = np.concatenate([place, len(rows) + row])
+    x = scaled_down(stacked(contexts, columns), np.concatenate([np.zeros(0), *norms]), facts["ordinary"])
+    start, order = by_group((nodes + arm).astype(np.int32), nodes + facts["arms"])
+    start, order = latest(start, order, facts["window"])
+    solver, before = Linear(**facts["solver"], threads=shard.threads), stage.rows("before", columns + 1)
+    problems = start, row[order].astype(np.int32), target[order].astype(np.float32)
+    fitted = solver.solve(x, *problems, before=before)
+    return shard.write(lambda out: out.put_rows("solved", sliced(fitted, shard.low, shard.high)))
+
+
+def _round_samples(stage: ArrayFolder, facts: Any, low: int, high: int) -> tuple[list[Any], list[Any], Any, Any, Any]:
+    """Contexts and their norms, and of every sample its arm, the place of its context, and what the means leave over.
+
+    Of an arm with more samples than its step says the later ones wait; of the others the latest `window` count.
+    """
+    kept = np.array(stage["kept"][low:high])
+    means, seen = np.asarray(stage["means"]), np.zeros(high - low, np.int64)
+    found: list[tuple[Any, ...]] = []
+    contexts, norms, count = [], [], 0
+    for part in (Part(**part) for part in facts["parts"]):
+        samples = part.samples(low, high)
+        at = samples.arm - np.int32(low)
+        rank = ranks(at, seen)
+        some = np.flatnonzero((rank < kept[at]) & (rank >= kept[at] - facts["window"]))
+        if len(some) == 0:
+            continue
+        rows, place = renumbered(samples.row, some)
+        contexts.append(gathered(part.contexts, rows))
+        norms.append(part.arrays["norm"][rows])
+        slacks = part.arrays["slack"][samples.first + some]
+        residual = (samples.reward[some] - interpolate(means, slacks)).astype(np.float32)
+        found.append((samples.arm[some].astype(np.int64), count + place, residual))
+        count += len(rows)
+    none = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32)
+    arm, row, target = (np.concatenate(columns) for columns in zip(none, *found, strict=True))
+    return contexts, norms, arm, row, target

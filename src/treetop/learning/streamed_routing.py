@@ -1,0 +1,211 @@
+"""Routing learned from a history on disk, shard by shard: the same, byte for byte, as `arm_routing` makes in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from treetop.arrays import Int64s, Rows
+from treetop.learning.arm_routing import TOLERANCES, RoutingDigest, fold_of, rounds_for_routing
+from treetop.learning.array_folder import ArrayFolder, joined, sliced
+from treetop.learning.history import History, Part, gathered, stacked
+from treetop.learning.label_samples import LabelSamples
+from treetop.learning.routing_samples import (
+    WINDOW,
+    LabelledArms,
+    RoutingFit,
+    filled,
+    grouped,
+    node_samples,
+    nodes_above,
+    thresholds,
+    unknown_rows,
+)
+from treetop.learning.samples import by_group
+from treetop.learning.shards import Resources, Shard, ranks, renumbered, split
+from treetop.model.learned_routing import FOLDS, LearnedRouting
+from treetop.model.model import Model
+from treetop.tree.tree import Tree
+
+
+def with_streamed_routes(
+    model: Model, labels: LabelSamples, history: History, place: Callable[[int], Tree], work: Path, resources: Resources
+) -> Model:
+    """As `with_arm_routes`; `place` says where arms belong by so many of the rounds, the first ones.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from treetop.learning.history import HistoryWriter
+    >>> from treetop.records import Feedback
+    >>> X = Y = np.tile(np.eye(4, dtype=np.float32), (8, 1))
+    >>> tree = Tree.from_labels(X, Y, max_leaf=2)
+    >>> model, labels = Model.initial(tree, X, Y), LabelSamples.of(tree, X, Y)
+    >>> with TemporaryDirectory() as place:
+    ...     writer = HistoryWriter(Path(place, "history"), columns=4, late=np.zeros(4, bool))
+    ...     history, work = writer.done(Feedback.none(4, 1)), Path(place)
+    ...     learned = with_streamed_routes(model, labels, history, lambda rounds: tree, work, Resources())
+    ...     len(learned.route_rows) == tree.n_nodes + tree.n_arms
+    True
+    """
+    if model.geometric:
+        return model
+    rounds, past = rounds_for_routing(len(labels.contexts), len(history)), model.learned_routing
+    digest = _digest(model.tree, labels, history, rounds)
+    if past is not None and past.digest == digest:
+        return model
+    base = past.base if past is not None else model.route_rows.head(model.tree.n_nodes)
+    before = (*past.held_out, model.route_rows) if past is not None else ()
+    stage = ArrayFolder.new(work / "routing")
+    tree = place(rounds)
+    counts = _counts(history, tree, rounds, stage)
+    labelled = _put_labels(stage, tree, labels)
+    stage.put_rows("unknown", unknown_rows(base, tree.n_arms))
+    for i, rows in enumerate(before):
+        stage.put_rows(f"before_{i}", rows)
+    nodes, columns = tree.n_nodes, history.columns
+    facts = {"nodes": nodes, "members": nodes + tree.n_arms, "rounds": rounds, "columns": columns}
+    stage.put_facts(parts=[asdict(part) for part in history.parts], before=len(before), **facts)
+    taken = np.minimum(counts, WINDOW)
+    sizes = resources.sizes(taken, labelled, history.context_bytes, len(labels.contexts))
+    of_nodes, of_arms = (split(part, resources.shard_bytes) for part in (sizes[:nodes], sizes[nodes:]))
+    pieces = resources.map(_fit_shard, stage.path, of_nodes + [(nodes + low, nodes + high) for low, high in of_arms])
+    *held_out, routing = (joined(pieces, f"fitted_{i}", stage, columns + 1) for i in range(FOLDS + 1))
+    learned = LearnedRouting(base=base, held_out=tuple(held_out), digest=digest, rounds=rounds)
+    return replace(model, route_rows=routing, learned_routing=learned)
+
+
+def _digest(tree: Tree, labels: LabelSamples, history: History, rounds: int) -> int:
+    digest = RoutingDigest(tree, labels)
+    for part, some in _first(history, rounds):
+        arrays, contexts = part.arrays, part.contexts.head(some)
+        within = np.flatnonzero(arrays["place"] < some * part.slots)
+        within = within[np.argsort(arrays["place"][within])]
+        digest.add(contexts, arrays["place"][within] // part.slots, arrays["arm"][within], arrays["reward"][within])
+    return digest.value()
+
+
+def _first(history: History, rounds: int) -> list[tuple[Part, int]]:
+    """The parts of the first rounds, and how many of their rounds belong to these."""
+    return [(part, min(part.rounds, rounds - part.first)) for part in history.parts if part.first < rounds]
+
+
+def _counts(history: History, tree: Tree, rounds: int, stage: ArrayFolder) -> Int64s:
+    """(members,): how many samples of rounds each function has.
+
+    Writes the pairs of a node and a round in which something was found below it beside each part of the history.
+    """
+    members = tree.n_nodes + tree.n_arms
+    counts = np.zeros(members, np.int64)
+    right = np.zeros(tree.n_arms, np.bool_)
+    for part, some in _first(history, rounds):
+        samples = part.samples(0, tree.n_arms)
+        within = samples.row < some
+        arm, row, found = samples.arm[within], samples.row[within], samples.reward[within] > 0
+        right[arm[found]] = True
+        node, pair_row = nodes_above(tree, arm[found], row[found].astype(np.int64))
+        part.arrays.put(pair_node=node.astype(np.int32), pair_row=pair_row.astype(np.int32))
+        for group in (node, tree.n_nodes + arm):
+            counts += np.bincount(group, minlength=members)
+    stage.put(counts=counts, right=right)
+    return counts
+
+
+def _put_labels(stage: ArrayFolder, tree: Tree, labels: LabelSamples) -> Int64s:
+    """Writes what the labelled rows say, by node and arm; how many samples of them each function has.
+
+    The samples of arms are only made in their shards: all arms of a leaf share rows, so that they are many more.
+    """
+    right, arms = labels.reward > 0, tree.n_arms
+    ones = np.ones(int(right.sum()), np.float32)
+    Y = sp.csr_matrix((ones, (labels.row[right], labels.arm[right])), shape=(len(labels.contexts), arms))
+    known = np.array(stage["right"])
+    known[Y.indices] = True
+    group, row, target = node_samples(tree, Y)
+    start, order = by_group(group.astype(np.int32), tree.n_nodes)
+    stage.put(label_start=start, label_row=row[order].astype(np.int32), label_target=target[order].astype(np.float32))
+    of_arms = LabelledArms.of(tree, Y)
+    stage.put(known=known, **{f"arm_{name}": array for name, array in vars(of_arms).items()})
+    stage.put(label_fold=fold_of(labels.contexts).astype(np.uint8))
+    stage.put(thresholds=thresholds(labels.contexts))
+    stage.put_rows("labelled", labels.contexts)
+    return np.concatenate([np.diff(start), np.where(known, of_arms.counts(), 0)])
+
+
+def _label_samples(stage: ArrayFolder, nodes: int, low: int, high: int) -> tuple[Int64s, Any, Any]:
+    """Those of the labelled rows for nodes, or arms, from low to high: (node or nodes + arm, row, +1 or -1)."""
+    if low < nodes:
+        start = stage["label_start"]
+        a, b = int(start[low]), int(start[high])
+        group = np.repeat(np.arange(low, high), np.diff(start[low : high + 1]))
+        return group, stage["label_row"][a:b], stage["label_target"][a:b]
+    arms = LabelledArms(**{field.name: np.asarray(stage[f"arm_{field.name}"]) for field in fields(LabelledArms)})
+    return arms.samples(low - nodes + np.flatnonzero(stage["known"][low - nodes : high - nodes]), nodes)
+
+
+def _fit_shard(shard: Shard) -> str:
+    """Fits the functions of a shard's nodes, or of its arms; gives the folder that it wrote."""
+    stage, low, high = shard.stage, shard.low, shard.high
+    facts = stage.facts()
+    members, columns = facts["members"], facts["columns"]
+    contexts, folds, group, row, target = _round_samples(stage, facts, low, high)
+    label_group, label_row, label_target = _label_samples(stage, facts["nodes"], low, high)
+    rows, place = np.unique(label_row, return_inverse=True)
+    x = stacked([gathered(stage.rows("labelled", columns), rows), *contexts], columns)
+    fold = np.concatenate([stage["label_fold"][rows], *folds]) == 1
+    problems = grouped(
+        np.concatenate([label_group, group]),
+        np.concatenate([place, len(rows) + row]),
+        np.concatenate([label_target, target]),
+        members,
+    )
+    before = [stage.rows(f"before_{i}", columns + 1) for i in range(facts["before"])] or None
+    fit = RoutingFit(TOLERANCES, np.asarray(stage["thresholds"]), shard.threads)
+    unknown = stage.rows("unknown", columns + 1).slice(low, high)
+
+    def fill(out: ArrayFolder) -> None:
+        for i, (fitted, has) in enumerate(fit(x, problems, fold, before)):
+            out.put_rows(f"fitted_{i}", filled(sliced(fitted, low, high), has[low:high], unknown))
+
+    return shard.write(fill)
+
+
+def _round_samples(stage: ArrayFolder, facts: Any, low: int, high: int) -> tuple[list[Rows], list[Any], Any, Any, Any]:
+    """Contexts and their folds; of every sample its node or arm, the place of its context, and +1 or -1."""
+    left = np.array(stage["counts"][low:high]) - WINDOW  # samples, the first ones, that the window has left behind
+    seen = np.zeros_like(left)
+    found: list[tuple[Any, ...]] = []
+    contexts, folds, count = [], [], 0
+    for part in (Part(**part) for part in facts["parts"]):
+        if part.first >= facts["rounds"]:
+            break
+        group, row, positive = _entries(part, facts["nodes"], low, high)
+        within = row < facts["rounds"] - part.first
+        group, row, positive = group[within], row[within], positive[within]
+        some = np.ones(len(group), np.bool_)
+        if left.max(initial=0) > 0:
+            some = ranks(group - low, seen) >= left[group - low]
+        if not some.any():
+            continue
+        rows, place = renumbered(row, some)
+        contexts.append(gathered(part.contexts, rows))
+        folds.append(part.arrays["fold"][rows])
+        found.append((group[some], count + place, np.where(positive[some], np.float32(1), np.float32(-1))))
+        count += len(rows)
+    none = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32)
+    group, row, target = (np.concatenate(columns) for columns in zip(none, *found, strict=True))
+    return contexts, folds, group, row, target
+
+
+def _entries(part: Part, nodes: int, low: int, high: int) -> tuple[Any, Any, Any]:
+    """The samples of nodes or arms from low to high in a part: node or arm, round of the part, whether it is right."""
+    if low >= nodes:
+        samples = part.samples(low - nodes, high - nodes)
+        return nodes + samples.arm.astype(np.int64), samples.row, samples.reward > 0
+    node = part.arrays["pair_node"]
+    first, end = np.searchsorted(node, [low, high]).tolist()
+    row = part.arrays["pair_row"][first:end]
+    return node[first:end].astype(np.int64), row, np.ones(len(row), np.bool_)

@@ -1,0 +1,242 @@
+"""Experiments on live traffic: sticky variants, exact replay, and what starts, stops and promotes them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.problems import topics
+from helpers.running import settings, small_bandit
+
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.config import Config, ReplicaConfig, parse_config, read_config
+from treetop.bandit.experiment_config import Experiment, ExperimentConfig
+from treetop.bandit.live_experiment import LiveExperiment, find_experiment
+from treetop.bandit.results import same_decision
+from treetop.errors import ModelFileError
+
+X, Y = topics()
+BEAMS: dict[str, Any] = {
+    "now": {"share": 0.4},
+    "wide": {"share": 0.3, "beam": 30, "explore": 0},
+    "old": {"share": 0.2, "model": "000000"},
+}
+
+
+def shop(folder: Path, **variants: Any) -> Bandit:
+    chosen = settings(experiments={"beams": ExperimentConfig(variants or BEAMS)})
+    return Bandit.open(small_bandit(folder, X, Y, config=chosen))
+
+
+def test_units_stay_in_their_variant_and_every_decision_replays(tmp_path: Path) -> None:
+    with shop(tmp_path / "shop") as bandit, Bandit.open(tmp_path / "shop") as other:
+        bandit.decide(X[0], "before")
+        bandit.refit()
+        bandit.start_experiment("beams")
+        assert other.refresh()
+        seen: dict[str, set[str | None]] = {}
+        for i in range(200):
+            process = (bandit, other)[i % 2]
+            served = process.decide(X[i], f"visit-{i}", keys={"visitor": i // 4})
+            seen.setdefault(str(i // 4), set()).add(served.variant)
+            assert process.decide(X[i], f"visit-{i}", keys={"visitor": i // 4}) == served  # sent again
+        assert all(len(variants) == 1 for variants in seen.values())
+        shares = [next(iter(variants)) for variants in seen.values()]
+        assert {*shares} == {"now", "wide", "old", None}
+        for i in range(200):
+            event, again = bandit.replay(f"visit-{i}")
+            assert same_decision(event, again)
+            said = json.loads(event.policy)
+            variant = said.get("variant")
+            assert variant == bandit.served(event).variant
+            assert event.model == ("000000" if variant == "old" else "000001")
+            assert said["beam"] == (30 if variant == "wide" else 5)
+            assert event.explored.sum() <= (0 if variant == "wide" else 2)
+        stopped = bandit.stop_experiment()
+        assert stopped.name == "beams"
+        other.refresh()
+        assert other.decide(X[0], keys={"visitor": 1}).variant is None
+        assert bandit.folder.state().models["000000"].until > 0
+
+
+def test_shares_are_what_was_asked_for_and_names_shuffle_anew() -> None:
+    one, other = (Experiment(BEAMS, name=name) for name in ("one", "other"))
+    units = [str(i) for i in range(20_000)]
+    found = [one.variant_of(unit) for unit in units]
+    for name, share in (("now", 0.4), ("wide", 0.3), ("old", 0.2), (None, 0.1)):
+        assert found.count(name) / len(units) == pytest.approx(share, abs=0.015)
+    again = [other.variant_of(unit) for unit in units]
+    both = np.mean([a == b for a, b in zip(found, again, strict=True)])
+    assert both == pytest.approx(0.16 + 0.09 + 0.04 + 0.01, abs=0.02)
+
+
+def test_promoting_a_variant_writes_the_settings_and_every_process_goes_by_them(tmp_path: Path) -> None:
+    with shop(tmp_path / "shop") as bandit, Bandit.open(tmp_path / "shop") as other:
+        path = tmp_path / "shop" / "config.toml"
+        path.write_text(path.read_text().replace("[tree]", "# leaves stay small\n[tree]"))
+        bandit.start_experiment("beams")
+        policy = bandit.promote_variant("wide")
+        assert (policy.beam, policy.explore) == (30, 0)
+        assert read_config(path).policy == policy
+        assert "# leaves stay small" in path.read_text()
+        assert "[experiments.beams]" in path.read_text()
+        other.refresh()
+        for process in (bandit, other):
+            served = process.decide(X[0], keys={"visitor": 1})
+            assert served.variant is None
+            assert not any(slot.explored for slot in served.slots)
+        kinds = [entry["kind"] for entry in bandit.folder.history()]
+        assert kinds[-2:] == ["experiment started", "experiment promoted"]
+    with Bandit.open(tmp_path / "shop") as again:
+        assert again.snapshot.policy_config == policy
+
+
+def test_promoting_a_model_makes_it_current_and_until_then_it_is_kept(tmp_path: Path) -> None:
+    with shop(tmp_path / "shop") as bandit:
+        bandit.decide(X[0], "x")
+        bandit.refit()
+        bandit.start_experiment("beams")
+        for _ in range(7):  # more than are kept otherwise
+            bandit.refit()
+        assert "000000" in bandit.folder.models()
+        bandit.promote_variant("old")
+        assert bandit.snapshot.name == "000000"
+        assert bandit.folder.state().schedule.time > 0
+        assert bandit.refit().model == "000009"
+
+
+def test_a_variant_whose_model_knows_none_of_the_arms_asked_for_does_not_decide(tmp_path: Path) -> None:
+    variants: dict[str, Any] = {"now": {"share": 1e-6}, "old": {"share": 0.99, "model": "000000"}}
+    with shop(tmp_path / "shop", **variants) as bandit:
+        bandit.add_arms(["new"])
+        bandit.start_experiment("beams")
+        units = [str(i) for i in range(9) if bandit.snapshot.experiment.variant_of(str(i)) == "old"]  # type: ignore[union-attr]
+        for unit in units:
+            served = bandit.decide(X[0], f"only-{unit}", eligible=["new"], keys={"visitor": unit})
+            assert (served.arms, served.variant) == (["new"], None)
+            assert bandit.decide(X[0], keys={"visitor": unit}).variant == "old"
+            assert same_decision(*bandit.replay(f"only-{unit}"))
+
+
+def test_mistakes_are_named_and_change_nothing(tmp_path: Path) -> None:
+    with shop(tmp_path / "shop", now={"share": 0.5}, bad={"share": 0.5, "bean": 3}) as bandit:
+        before = (tmp_path / "shop" / "current").read_bytes()
+        with pytest.raises(ValueError, match=r"variant 'bad' of experiment 'beams': .*bean"):
+            bandit.start_experiment("beams")
+        with pytest.raises(ValueError, match=r"there is no experiment 'other' in config.toml; there are: beams"):
+            bandit.start_experiment("other")
+        with pytest.raises(ValueError, match="no experiment runs"):
+            bandit.stop_experiment()
+        with pytest.raises(ValueError, match="no experiment runs"):
+            bandit.promote_variant("now")
+        assert (tmp_path / "shop" / "current").read_bytes() == before
+    gone: dict[str, Any] = {"now": {"share": 0.5}, "gone": {"share": 0.5, "model": "000007"}}
+    with (
+        shop(tmp_path / "other", **gone) as bandit,
+        pytest.raises(ValueError, match="variant 'gone' names model '000007'; kept are 000000"),
+    ):
+        bandit.start_experiment("beams")
+    with shop(tmp_path / "third") as bandit:
+        bandit.start_experiment("beams")
+        with pytest.raises(ValueError, match="experiment 'beams' runs; stop it"):
+            bandit.start_experiment("beams")
+        with pytest.raises(ValueError, match="there is no variant 'wider'; there are now, wide, old"):
+            bandit.promote_variant("wider")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[experiments]\nbeams = 3", r"\[experiments.beams\] has no variants"),
+        ("[experiments.beams]\nvariants = {a = {share = 1}}", "two or more are needed"),
+        ("[experiments.beams]\nvariants = {a = {share = 0.5}, b = {beam = 3}}", "variant 'b' is .* it needs a share"),
+        ("[experiments.beams]\nvariants = {a = {share = 0.5}, b = {share = 0}}", "share of variant 'b' is 0"),
+        ("[experiments.beams]\nvariants = {a = {share = 0.5}, b = {share = 0.6}}", "add up to 1.1"),
+        ("[experiments.beams]\nbase = 1\nvariants = {a = {share = 0.5}, b = {share = 0.5}}", "has no 'base'"),
+        ("[experiments.'b c']\nvariants = {a = {share = 0.5}, b = {share = 0.5}}", "the name of a experiment is 'b c'"),
+        (
+            "[experiments.beams]\nbaseline = 'c'\nvariants = {a = {share = 0.5}, b = {share = 0.5}}",
+            "baseline is 'c'; the variants are a, b",
+        ),
+    ],
+)
+def test_settings_that_are_no_experiment_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_config(text)
+
+
+def test_the_log_says_how_it_goes_and_late_rewards_count_for_their_visit(tmp_path: Path) -> None:
+    variants: dict[str, Any] = {"now": {"share": 0.5}, "wide": {"share": 0.5, "explore": 0}}
+    with shop(tmp_path / "shop", **variants) as bandit:
+        assert find_experiment(bandit.folder) is None
+        bandit.start_experiment("beams")
+        rng, expected = np.random.default_rng(0), {"now": [0, 0.0], "wide": [0, 0.0]}
+        found = find_experiment(bandit.folder)
+        assert found is not None
+        live = LiveExperiment(bandit.log, found[0])
+        waiting = []
+        for i in range(400):
+            served = bandit.decide(X[i], f"visit-{i}", k=2, keys={"visitor": i // 2})
+            assert served.variant is not None
+            good = rng.random() < (0.9 if served.variant == "wide" else 0.3)
+            expected[served.variant][0] += 1
+            expected[served.variant][1] += float(good)
+            waiting.append((f"visit-{i}", {served.arms[0]: float(good)}))
+            if i == 250:
+                live.update(100)  # a part, then the rest: nothing is counted twice
+        for event, rewards in waiting:
+            bandit.reward(event, rewards)
+        while not live.update(100):
+            pass
+        result = live.result(found[1], reward_wait=0.0)
+        assert [v.name for v in result.variants] == ["now", "wide"]
+        for variant in result.variants:
+            assert variant.visits == expected[variant.name][0]
+            assert variant.reward.value == pytest.approx(expected[variant.name][1] / variant.visits)
+        assert result.variants[1].verdict == "better"
+        assert result.history[-1].rewards[1] == result.variants[1].reward
+        assert live.result(True, reward_wait=3600.0).variants[0].visits == 0  # all of them may still get rewards
+        bandit.stop_experiment()
+        again = find_experiment(bandit.folder, "beams")
+        assert again == (found[0], False)
+        assert find_experiment(bandit.folder, "none") is None
+        json.dumps(result.to_dict())
+
+
+def test_settings_travel_through_config_toml() -> None:
+    config = Config(experiments={"beams": ExperimentConfig(BEAMS, "household", "now")})
+    from treetop.bandit.config import config_text
+
+    assert parse_config(config_text(config)) == config
+
+
+def test_promoting_a_model_needs_one_that_can_be_read_and_takes_it_from_aside(tmp_path: Path) -> None:
+    with shop(tmp_path / "shop") as bandit:
+        bandit.decide(X[0], "x")
+        bandit.refit()
+        state = bandit.folder.state()
+        aside = {**state.models, "000000": replace(state.models["000000"], aside="worse")}
+        bandit.folder.change(lambda state: replace(state, models=aside))
+        bandit.start_experiment("beams")
+        files, before = tmp_path / "shop" / "models" / "000000", bandit.folder.state()
+        files.rename(tmp_path / "away")
+        with pytest.raises((ModelFileError, OSError)):
+            bandit.promote_variant("old")
+        assert bandit.folder.state() == before
+        (tmp_path / "away").rename(files)
+        bandit.promote_variant("old")
+        assert bandit.folder.state().models["000000"].aside == ""
+
+
+def test_with_replicas_a_variant_with_other_settings_is_not_promoted_on_one_host(tmp_path: Path) -> None:
+    config = settings(experiments={"beams": ExperimentConfig(BEAMS)}, replicas=ReplicaConfig(str(tmp_path / "store")))
+    with Bandit.create(tmp_path / "shop", ["a", "b"], config=config, log=tmp_path / "log") as bandit:
+        bandit.start_experiment("beams")
+        before = [(tmp_path / "shop" / name).read_bytes() for name in ("current", "config.toml")]
+        with pytest.raises(ValueError, match=r"one replica only: stop .*, then change explore, beam in \[policy\]"):
+            bandit.promote_variant("wide")
+        assert [(tmp_path / "shop" / name).read_bytes() for name in ("current", "config.toml")] == before
+        bandit.promote_variant("now")
+        assert bandit.folder.state().experiment is None

@@ -1,0 +1,190 @@
+"""Refits of a bandit from its segments and the rest of its log, shard by shard; and killed at any moment."""
+
+import os
+import random
+import shutil
+import signal
+import time
+from dataclasses import replace
+from errno import ENOSPC
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from treetop.bandit import logged_history
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.config import Config, PolicyConfig, RefitConfig, RewardConfig, SegmentConfig, config_text
+from treetop.bandit.folder import BanditFolder
+from treetop.bandit.logged_history import WORK, work_folder
+from treetop.bandit.past_log import PastColumns, import_past
+from treetop.bandit.promotion import logged_feedback, next_fit
+from treetop.learning.examination import if_examined
+from treetop.learning.history import HistoryWriter
+from treetop.learning.shards import Shard
+from treetop.log.records import gather
+from treetop.model.model import Model
+from treetop.records import Feedback
+
+FEATURES, ARMS = 8, 30
+X = np.abs(np.random.default_rng(0).normal(size=(40, FEATURES))).astype(np.float32)
+Y = np.eye(ARMS, dtype=np.float32)[np.arange(40) % 24]  # nobody knows the last 6 arms
+CONFIG = Config(
+    policy=PolicyConfig(k=3, explore=2),
+    refit=RefitConfig(memory=0.01),
+    segments=SegmentConfig(wait_seconds=0.0, rounds=50, shard_arms=8),
+)
+
+
+def visits(bandit: Bandit, first: int, n: int) -> None:
+    """Decisions with rewards of some slots, one of them late."""
+    for i in range(first, first + n):
+        served = bandit.decide(X[i % 40] * np.float32(1 + i % 3), f"visit-{i}", k=1 + i % 3)
+        bandit.reward(f"visit-{i}", {served.arms[0]: float(i % 2)})
+        if i % 10 == 9 and (old := bandit.event(f"visit-{i - 8}").event).arms.size > 1:
+            late = bandit.snapshot.arms.ids[int(old.arms[-1])]
+            bandit.reward(old.event_id, {late: 0.25})
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bandit with rounds in segments, rounds in the log alone, late rewards and an arm that was added."""
+    folder = tmp_path_factory.mktemp("streamed") / "shop"
+    with Bandit.create(folder, X=X, Y=Y, config=CONFIG) as bandit:
+        visits(bandit, 0, 120)
+        bandit.refit()
+        bandit.add_arms([ARMS])
+        visits(bandit, 120, 60)
+    return folder
+
+
+def files(model: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in model.glob("*.npy")}
+
+
+def refitted(folder: Path) -> dict[str, bytes]:
+    with Bandit.open(folder) as bandit:
+        found = files(bandit.folder.model_path(bandit.refit().model))
+        assert not (folder / WORK).exists()
+        return found
+
+
+def test_a_refit_from_segments_has_the_bytes_of_one_in_memory(shop: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(shop, tmp_path / "shop"))
+    with Bandit.open(folder) as bandit:
+        base, arms = bandit.snapshot.model, bandit.snapshot.arms
+        feedback = logged_feedback(bandit.log, bandit.log.seal("now"), base, arms, bandit.config)
+        learner = bandit.config.learner.make_learner(bandit.folder.label_samples(base, arms.is_removed))
+        next_fit(base, feedback, learner, 7)[0].save(tmp_path / "model")
+    wanted = files(tmp_path / "model")
+    assert "routing_fingerprints.npy" in wanted
+    assert refitted(folder) == wanted
+
+
+def test_refits_killed_at_twenty_random_moments_lose_and_double_nothing(shop: Path, tmp_path: Path) -> None:
+    wanted = refitted(Path(shutil.copytree(shop, tmp_path / "whole")))
+    folder = Path(shutil.copytree(shop, tmp_path / "shop"))
+    with Bandit.open(folder) as bandit:
+        counts = bandit.log.counts()
+    took, killed = 0.5, 0
+    for _ in range(20):
+        began = time.monotonic()
+        child = os.fork()
+        if child == 0:
+            with Bandit.open(folder) as bandit:
+                bandit.roll_back("000001")  # so that every one of them has the same to do
+                bandit.refit()
+            os._exit(0)
+        time.sleep(random.random() * took)
+        os.kill(child, signal.SIGKILL)
+        if os.waitpid(child, 0)[1] == 0:
+            took = time.monotonic() - began
+        else:
+            killed += 1
+        with Bandit.open(folder) as bandit:
+            for name in bandit.folder.models():
+                Model.load(bandit.folder.model_path(name))
+            now = bandit.log.counts()
+            assert (now.decisions, now.rewards) == (counts.decisions, counts.rewards)
+    assert killed
+    with Bandit.open(folder) as bandit:
+        bandit.roll_back("000001")
+    assert refitted(folder) == wanted
+
+
+def test_positions_are_corrected_from_disk_as_in_memory(tmp_path: Path) -> None:
+    """Those of a past log, then those of the bandit's own slots, too."""
+    rng, folder = np.random.default_rng(5), tmp_path / "shop"
+    lines = [f"{i % ARMS},{int(rng.random() < 0.6 / (1 + i % 3))},{1 + i % 3},f{i % 4}" for i in range(300)]
+    (tmp_path / "past.csv").write_text("\n".join(["item,reward,position,taste", *lines, "0,1,,f1\n"]))
+    config = replace(CONFIG, rewards=RewardConfig(positions=True))
+    with Bandit.create(folder, range(ARMS), features=[f"taste=f{i}" for i in range(4)], config=CONFIG) as bandit:
+        import_past(bandit, tmp_path / "past.csv", PastColumns(position="position", features=("taste",)))
+    (folder / "config.toml").write_text(config_text(config))
+    for refit, epoch in enumerate((1, 2)):
+        with Bandit.open(folder) as bandit:
+            base, arms = bandit.snapshot.model, bandit.snapshot.arms
+            feedback = logged_feedback(bandit.log, bandit.log.seal(f"now-{refit}"), base, arms, bandit.config)
+            learner = bandit.config.learner.make_learner(bandit.folder.label_samples(base, arms.is_removed))
+            wanted = next_fit(base, feedback, learner, epoch)[0]
+            wanted.save(tmp_path / f"model-{refit}")
+        assert refitted(folder) == files(tmp_path / f"model-{refit}")
+        with Bandit.open(folder) as bandit:
+            found = [model.pooled.examined for model in (wanted, bandit.snapshot.model) if model.pooled]
+            assert found == [found[0]] * 2
+            assert found[0][0] == 1.0 > found[0][2]
+            for i in range(80):
+                served = bandit.decide({"taste": f"f{i % 4}"}, f"{refit}-{i}")
+                clicks = rng.random(len(served.arms)) < 0.4 / np.arange(1, 1 + len(served.arms))
+                bandit.reward(f"{refit}-{i}", dict(zip(served.arms, clicks.astype(float).tolist(), strict=True)))
+
+
+def test_a_task_of_a_killed_refit_cannot_write_into_the_next(tmp_path: Path) -> None:
+    folder = BanditFolder(tmp_path)
+    with work_folder(folder) as work:
+        late = Shard(str(work), 0, 5, threads=1)
+    with work_folder(folder) as work:
+        with pytest.raises(FileNotFoundError):
+            late.write(lambda part: part.put(old=np.zeros(1)))
+        assert list(work.iterdir()) == []
+
+
+def test_of_rounds_without_rewards_nothing_is_kept_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How often positions are looked at needs the rounds with rewards alone, and says the same as all of them."""
+    found: list[Feedback] = []
+
+    def kept(model: Model, feedback: Feedback) -> tuple[Feedback, tuple[float, ...]]:
+        found.append(feedback)
+        return if_examined(model, feedback)
+
+    config = replace(CONFIG, rewards=RewardConfig(positions=True))
+    with Bandit.create(tmp_path / "shop", X=X, Y=Y, config=config) as bandit:
+        for i in range(60):
+            served = bandit.decide(X[i % 40], f"visit-{i}")
+            if i % 20 == 5:
+                bandit.reward(f"visit-{i}", dict.fromkeys(served.arms, 1.0))
+        monkeypatch.setattr(logged_history, "if_examined", kept)
+        base = bandit.snapshot.model
+        every = gather(bandit.log.samples(bandit.log.seal("now")), FEATURES, positions=True)
+        bandit.refit()
+        assert [(len(rounds), len(rounds.contexts.index)) for rounds in found] == [(4, 0)]  # one is the newest
+        assert bandit.snapshot.model.pooled is not None
+        assert bandit.snapshot.model.pooled.examined == if_examined(base, every)[1] != ()
+
+
+def test_a_full_disk_is_not_taken_for_damaged_segments(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is not read a second time, and nobody is told that segments are at fault."""
+    folder, calls = Path(shutil.copytree(shop, tmp_path / "shop")), []
+
+    def full(*_: object) -> None:
+        calls.append(1)
+        raise OSError(ENOSPC, "the disk is full")
+
+    with Bandit.open(folder) as bandit:
+        monkeypatch.setattr(HistoryWriter, "add", full)
+        with pytest.raises(OSError, match="the disk is full"):
+            bandit.refit()
+        assert len(calls) == 1
+        assert not [entry for entry in bandit.folder.history() if entry["kind"] == "segments not used"]

@@ -1,0 +1,170 @@
+"""Slates that cover much: exact chances by the twin, the greedy bound by brute force, a bandit from end to end."""
+
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import reference_diversity as slow
+from helpers.problems import Problem
+from helpers.strategies import few, seeds
+from hypothesis import given
+from hypothesis import strategies as st
+
+import treetop
+from treetop import Bandit, Budgeted, Catalogue, Policy, evaluate
+from treetop.arrays import Floats
+from treetop.bandit.results import same_decision
+from treetop.model.coverage import Coverage
+from treetop.policy.eligibility import EVERY_ARM
+from treetop.policy.search import search
+
+STRATEGIES: dict[str, Any] = {
+    "greedy": treetop.Greedy(),
+    "epsilon": treetop.EpsilonGreedy(0.4),
+    "igw": treetop.IGW(C=0.05),
+    "boltzmann": treetop.Boltzmann(0.5),
+}
+
+
+def small_model(seed: int, arms: int = 7) -> treetop.Model:
+    """Arms with made-up coverage and learned scores; a beam of 1 leaves nodes among the effective arms."""
+    rng = np.random.default_rng(seed)
+    X = np.eye(arms, dtype=np.float32)
+    model = treetop.Model.initial(treetop.Tree.from_labels(X, X, max_leaf=2), X, X)
+    shown = np.array([rng.permutation(arms)[:2] for _ in range(60)])
+    feedback = treetop.Feedback(X[rng.integers(0, arms, 60)], shown, None, rng.integers(0, 2, (60, 2)))
+    share = (rng.random((arms, 3)) * (rng.random((arms, 3)) < 0.6)).astype(np.float32)
+    start, group = 3 * np.arange(arms + 1, dtype=np.int64), np.tile(np.arange(3, dtype=np.int32), arms)
+    learned: treetop.Model = treetop.refit(model, feedback)
+    return replace(learned, coverage=Coverage(start, group, share.ravel(), 3))
+
+
+def effective(model: treetop.Model, x: Any, beam: int, k: int) -> tuple[Floats, Floats, list[list[int]]]:
+    """Scores, what each covers (a node the mean of its arms), and the arms that each may show."""
+    found = search(model, treetop.arrays.as_rows(x), beam, None, k, EVERY_ARM)
+    assert model.coverage is not None
+    table, tree = model.coverage.shares(), model.tree
+    arms = [tree.arms_below(z).tolist() if node else [int(z)] for node, z in zip(found.is_node, found.id, strict=True)]
+    return found.score.astype(float), np.array([table[below].mean(axis=0) for below in arms]), arms
+
+
+@few
+@given(seeds, st.sampled_from(sorted(STRATEGIES)), st.integers(0, 3), st.sampled_from([0.0, 0.3, 2.0]))
+def test_every_sequence_has_the_chance_of_the_twin(seed: int, name: str, explore: int, weight: float) -> None:
+    model, k = small_model(seed), 3
+    x = np.random.default_rng(seed).random((1, 7)).astype(np.float32)
+    for beam in (1, 4):
+        scores, shares, arms_of = effective(model, x, beam, k)
+        strategy = STRATEGIES[name]
+        rate = strategy.native(model.n_seen)[1]
+        twin = slow.slates(scores, shares, k, explore, name, rate, weight)
+        policy = Policy(k, explore, beam, strategy, diversity=weight)
+        every = np.array(list(permutations(range(7), k)))
+        found = policy.probability_batch(model, np.repeat(x, len(every), 0), every)
+        assert found.whole.sum() == pytest.approx(1)
+        standing = {arm: i for i, below in enumerate(arms_of) for arm in below}
+        ways = [tuple(standing[a] for a in arms) for arms in every.tolist()]
+        expected = [twin.get(w, 0.0) / np.prod([len(arms_of[i]) for i in w]) for w in ways]
+        np.testing.assert_allclose(found.whole, expected, rtol=1e-4, atol=1e-7)
+
+
+@few
+@given(seeds, st.floats(0, 3))
+def test_greedy_slots_come_within_the_bound_of_the_best_slate(seed: int, weight: float) -> None:
+    """1 - 1/e of what the best of all slates has (Nemhauser et al. 1978). That is of scores that are not negative; what
+    is added to all of them alike changes no choice."""
+    model = small_model(seed)
+    x = np.random.default_rng(seed).random((1, 7)).astype(np.float32)
+    scores, shares, _ = effective(model, x, 60, 3)
+    chosen = tuple(Policy(3, 0, 60, treetop.Greedy(), diversity=weight).decide(model, x, "visit").arms.tolist())
+    scores = scores - min(0.0, float(scores.min()))
+    order = [int(i) for i in search(model, treetop.arrays.as_rows(x), 60, None, 3, EVERY_ARM).id]
+    slate = tuple(order.index(a) for a in chosen)
+    best = slow.best_value(scores, shares, 3, weight)
+    assert slow.value(scores, shares, slate, weight) >= (1 - 1 / np.e) * best - 1e-6
+
+
+@pytest.mark.parametrize("strategy", [*STRATEGIES.values(), Budgeted(budget=0.3, evaluation_share=0.2)], ids=str)
+def test_decide_records_it_and_draws_so(problem: Problem, learned: treetop.Model, strategy: Any) -> None:
+    """To the last bit; sequences together are certain; explain has the first draw of it."""
+    groups = [int(leaf) for leaf in problem.tree.leaf_of]
+    model = replace(learned, coverage=Coverage.of_categories(groups))
+    policy = Policy(3, 2, 2, strategy, diversity=0.4)
+    shown = policy.decide_batch(model, problem.X[:200], seed=1)
+    np.testing.assert_array_equal(
+        policy.probability_batch(model, problem.X[:200], shown.arms).slots, shown.propensities
+    )
+    plain = Policy(3, 2, 2, strategy).decide_batch(model, problem.X[:200], seed=1)
+    spread, narrow = (np.mean([len({groups[a] for a in row}) for row in d.arms.tolist()]) for d in (shown, plain))
+    assert spread > narrow
+    view = Policy(1, 1, 2, strategy, diversity=0.4).explain(model, problem.X[0])
+    single = np.flatnonzero(~view.is_node)[:5]
+    for i in single.tolist():
+        chance = Policy(1, 1, 2, strategy, diversity=0.4).probability(model, problem.X[0], [int(view.id[i])]).whole
+        assert chance == pytest.approx(view.probability[i], rel=1e-4, abs=1e-9)
+
+
+def test_a_bandit_keeps_what_arms_cover(tmp_path: Path) -> None:
+    """Through files, refits, added arms and replay; candidates are judged by it."""
+    rng = np.random.default_rng(0)
+    arms = [f"a{i}" for i in range(24)]
+    catalogue = Catalogue(arms, rng.normal(size=(24, 6)), [f"shelf {i % 4}" for i in range(24)])
+    config = treetop.Config(
+        policy=treetop.PolicyConfig(k=3, explore=2, strategy="epsilon", parameters={"epsilon": 0.3}, diversity=0.5)
+    )
+    with Bandit.create(tmp_path / "shop", catalogue, config=config) as shop:
+        for i in range(60):
+            served = shop.decide(rng.normal(size=6), f"visit-{i}")
+            shop.reward(f"visit-{i}", {arm: float(rng.random() < 0.3) for arm in served.arms})
+        shop.refit()
+        shop.add_arms(["new"], vectors=rng.normal(size=(1, 6)))
+        shop.decide(rng.normal(size=6), "last")
+        model = shop.snapshot.model
+        assert model.coverage is not None
+        assert (len(model.coverage), model.coverage.groups) == (25, 4)
+        shop.add_arms(["like a2", "like a7"], vectors=rng.normal(size=(2, 6)), categories=["shelf 2", "shelf 3"])
+        grown = shop.snapshot.model.coverage
+        assert grown is not None
+        np.testing.assert_array_equal(grown.shares()[25:], grown.shares()[[2, 7]])
+        for name in ("visit-3", "last"):
+            assert same_decision(*shop.replay(name))
+        found = evaluate(shop, ["diversity=0", "diversity=2"])
+        assert (found.rounds, found.differing) == (60, 0)
+        assert found.candidates[0].rounds == 60
+
+
+def test_what_does_not_fit_is_refused(learned: treetop.Model, problem: Problem, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="diversity is -1"):
+        Policy(diversity=-1.0)
+    with pytest.raises(ValueError, match="diversity needs a model that knows what its arms cover"):
+        Policy(diversity=0.5).decide(learned, problem.X[0], "visit")
+    with pytest.raises(ValueError, match="coverage of 3 arms does not fit a model of 60"):
+        replace(learned, coverage=Coverage.of_categories(["a", "b", "c"]))
+    config = treetop.Config(policy=treetop.PolicyConfig(diversity=0.5))
+    with pytest.raises(ValueError, match="it needs a catalogue with categories or vectors"):
+        Bandit.create(tmp_path / "shop", X=np.eye(4), Y=np.eye(4), config=config)
+
+
+def test_explain_has_the_chances_of_a_large_weight() -> None:
+    """Scores beside a weight of 1e5 are lost in single precision."""
+    model, x = small_model(3), np.random.default_rng(3).random((1, 7)).astype(np.float32)
+    policy = Policy(1, 1, 50, treetop.Boltzmann(0.5), diversity=1e5)
+    assert model.coverage is not None
+    share = model.coverage.share.reshape(7, 3).copy()
+    share[:] = share[0]
+    alike = replace(model, coverage=replace(model.coverage, share=share.ravel()))
+    view = policy.explain(alike, x)
+    arms = view.id[~view.is_node]
+    found = policy.probability_batch(alike, np.repeat(x, len(arms), 0), arms[:, None]).whole
+    np.testing.assert_allclose(view.probability[~view.is_node], found, rtol=1e-6)
+
+
+def test_new_arms_of_several_leaves_cover_what_their_leaves_do() -> None:
+    parents, leaf_of = np.array([-1, 0, 0, 0], np.int32), np.array([2, 1, 2, 1, 3, 1, 2, 3, 2], np.int32)
+    tree = treetop.Tree(parents, leaf_of)
+    grown = Coverage.of_categories(["tea", "cup", "cup", "cup", None]).grown(tree).shares()
+    leaves = [1, 3], [0, 2], [4], [0, 2]
+    np.testing.assert_allclose(grown[5:], [grown[arms].mean(axis=0) for arms in leaves])
