@@ -1,6 +1,7 @@
 """What the tests share: small made-up problems, places for logs, and the real set where it lies beside the checkout."""
 
 import os
+import random
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from helpers.ray_cluster import TwoNodes, two_nodes
 from helpers.running import Running, running, small_bandit
 
 import treetop
+from treetop.policy import draws
 
 # The same examples on every run, and no clock.
 hypothesis.settings.register_profile("treetop", deadline=None, derandomize=True)
@@ -35,6 +37,15 @@ def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores, since most of a service's test is waiting; four at most, since each process starts
     services and a database of its own."""
     return min(4, 1 + (os.cpu_count() or 1))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Events without ids of their own get the same ids on every run, so the same slots are drawn."""
+    draws.random_bytes = random.Random(item.nodeid).randbytes
+
+
+os.register_at_fork(after_in_child=lambda: setattr(draws, "random_bytes", os.urandom))  # no two processes have one id
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -35,6 +34,7 @@ from treetop.bandit.where import Filters, Where
 from treetop.log.keys import NO_KEYS, Keys
 from treetop.log.records import Event
 from treetop.model.model import Model
+from treetop.policy.draws import new_event_id
 from treetop.policy.eligibility import ALL, EXCEPT, ONLY, Eligible
 from treetop.policy.policy import Policy
 from treetop.records import Decision, Explanation
@@ -142,7 +142,7 @@ class Snapshot:
         """What a visit is decided with, and the filter of its request: its variant, if an experiment runs and it is in
         one, unless the variant's model is older than all arms that the request allows."""
         if self.experiment is not None:
-            unit = self.experiment.unit_of(event_id or os.urandom(16).hex(), keys)
+            unit = self.experiment.unit_of(event_id or new_event_id(), keys)
             chosen = self.variants.get(self.experiment.variant_of(unit) or "", self)
             eligible, exclude = (None if arms is None else list(arms) for arms in (eligible, exclude))
             found = chosen.arm_filter(eligible, exclude, where, capped)
@@ -228,7 +228,7 @@ class Snapshot:
     ) -> Callable[[], Event]:
         """A function that returns the event of `decide`. With `ahead`, the core's second thread starts on it now."""
         policy, policy_json = self.policy(k, explore)
-        name = os.urandom(16).hex() if event_id is None else event_id
+        name = new_event_id() if event_id is None else event_id
         arm_filter.check_any(self.model.n_arms)
         decision = policy.begin(self.model, row, name, arm_filter.eligible, ahead)
         request = request_digest(row, k, explore, arm_filter, keys)

@@ -7,7 +7,6 @@ PARENT WORKERS` is a worker, started as the service's own are.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ import numpy as np
 from starlette.applications import Starlette
 
 from treetop.arrays import Rows
+from treetop.policy.draws import new_event_id
 from treetop.service import schema
 from treetop.service.app import App
 from treetop.service.http import ENCODE, Endpoint, Raw
@@ -34,7 +34,7 @@ def create(service: Service) -> App:
     answer = Raw(ENCODE(service.bandit.served(event)))
 
     async def fixed(service: Service, request: schema.DecideRequest) -> Raw:
-        await service.append([replace(event, event_id=os.urandom(16).hex())], {})
+        await service.append([replace(event, event_id=new_event_id())], {})
         return answer
 
     @asynccontextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -14,6 +13,7 @@ from treetop.arrays import Matrix, as_rows
 from treetop.bandit.arm_index import ArmId
 from treetop.bandit.results import ServedDecision, ServedSlot
 from treetop.errors import ServiceError
+from treetop.policy.draws import new_event_id
 
 
 def content_of(body: Any) -> bytes | None:
@@ -49,7 +49,7 @@ def decide_body(
         "where": None if where is None else dict(where),
     }
     given = {name: value for name, value in options.items() if value is not None}
-    return {"event_id": uuid.uuid4().hex if event_id is None else event_id, "features": features_of(x), **given}
+    return {"event_id": new_event_id() if event_id is None else event_id, "features": features_of(x), **given}
 
 
 def features_of(x: Mapping[str, Any] | Matrix) -> dict[str, Any]:

@@ -5,7 +5,6 @@ The scores come from `learning/flat.py`, or from whatever else has them.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -13,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from treetop.arrays import Arms, Bools, Float32s, Ints, Matrix, Rows, as_indices, as_rows, check_int
-from treetop.policy.draws import batch_keys, choose, draw_probabilities, event_name
+from treetop.policy.draws import batch_keys, choose, draw_probabilities, event_name, new_event_id
 from treetop.policy.policy import MAX_SLOTS, one_row
 from treetop.policy.strategies import IGW, Strategy, check_strategy
 from treetop.records import Candidates, Decision, Decisions, Explanation
@@ -69,7 +68,7 @@ class FlatPolicy:
         exclude: Arms | None = None,
     ) -> Decision:
         """One decision; the same event id gives the same one again."""
-        name = uuid.uuid4().hex if event_id is None else event_name(event_id)
+        name = new_event_id() if event_id is None else event_name(event_id)
         row = one_row(x, _expect(model).n_features)
         return self.decide_batch(model, row, event_ids=[name], eligible=eligible, exclude=exclude)[0]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -14,7 +13,7 @@ from treetop import _core
 from treetop.arrays import Arms, Floats, Matrix, Rows, as_rows, check_float, check_int
 from treetop.model.model import Model
 from treetop.policy.budgeted import Budgeted
-from treetop.policy.draws import batch_keys, choose, draw_probabilities, event_key, event_name
+from treetop.policy.draws import batch_keys, choose, draw_probabilities, event_key, event_name, new_event_id
 from treetop.policy.eligibility import ALL, Eligible
 from treetop.policy.probability import given_arms, slot_chances
 from treetop.policy.search import search
@@ -82,7 +81,7 @@ class Policy:
         arms, a boolean mask over all arms, or a prepared Eligible; `exclude` a list or set of arms. Fewer than k
         eligible arms give a shorter decision, none an error.
         """
-        name = uuid.uuid4().hex if event_id is None else event_name(event_id)
+        name = new_event_id() if event_id is None else event_name(event_id)
         allowed = _allowed(expect(model, Model, self), eligible, exclude, 1)
         if (quick := self._decide_quickly(model, x, name, allowed)) is not None:
             return quick

@@ -9,7 +9,6 @@ slot counts.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from treetop.bandit.snapshot import Snapshot, logged_policy, logged_row
 from treetop.bridges.personalizer import attributes_of, context_of, hash_columns
 from treetop.errors import EventConflict, NoEligibleArm, Problem, UnknownEvent
 from treetop.log.records import Event, Reward, Status
+from treetop.policy.draws import new_event_id
 from treetop.policy.probability import slot_chances
 from treetop.service import personalizer_schema as shapes
 from treetop.service import schema
@@ -79,7 +79,7 @@ class Personalizer:
     async def personalizer_rank(self, service: Service, request: shapes.RankRequest) -> Raw:
         excluded = set(request.excluded_actions or ())
         ids = self._action_ids(request.actions)
-        name = request.event_id or os.urandom(16).hex()
+        name = request.event_id or new_event_id()
         left = [each for each in ids if each not in excluded]
         slot = Slot(name, self._context(request.context_features), left)
         made = (await self._decided(request, name, [slot]))[0]
@@ -110,7 +110,7 @@ class Personalizer:
         ids = self._action_ids(request.actions)
         if len(ids) < len(slots):
             raise ValueError(f"{len(ids)} actions for {len(slots)} slots; there must be one for each")
-        name = request.event_id or os.urandom(16).hex()
+        name = request.event_id or new_event_id()
         asked = []
         for slot in request.slots:
             excluded = set(slot.excluded_actions or ())
