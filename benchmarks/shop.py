@@ -35,7 +35,8 @@ import numpy as np
 
 import treetop
 from treetop.bandit.config import Config, RewardConfig
-from treetop.bandit.past_log import PastColumns, import_past
+from treetop.bandit.past_log import import_past
+from treetop.bandit.past_values import PastColumns
 from treetop.learning.measured import fitted_curve
 
 ROOT = Path(__file__).resolve().parents[1]

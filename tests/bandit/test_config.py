@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from helpers.running import settings
 
-from treetop.bandit import config
+from treetop.bandit import config, config_file
 from treetop.learning.learners import make_learner
 
 
@@ -13,8 +13,8 @@ def test_settings_are_read_as_they_are_written_and_mistakes_named(tmp_path: Path
     chosen = settings(
         policy=config.PolicyConfig(3, 1, 7, 0.25, "epsilon", {"epsilon": 0.5}), rewards=config.RewardConfig(5, 0.5, 30)
     )
-    assert config.parse_config(config.config_text(chosen)) == chosen
-    assert config.parse_config("") == config.Config()
+    assert config_file.parse_config(config_file.config_text(chosen)) == chosen
+    assert config_file.parse_config("") == config.Config()
     for text, message in (
         ("[polic]", r"no table \[polic\]"),
         ("[policy]\nkay = 3", r"\[policy\] has no 'kay'"),
@@ -36,13 +36,13 @@ def test_settings_are_read_as_they_are_written_and_mistakes_named(tmp_path: Path
     ):
         (tmp_path / "config.toml").write_text(text)
         with pytest.raises(ValueError, match=message):
-            config.read_config(tmp_path / "config.toml")
+            config_file.read_config(tmp_path / "config.toml")
 
 
 @pytest.mark.parametrize(("name", "own"), [("paper", 1.0), ("treetop", None)])
 def test_a_learner_without_a_cost_has_its_own(name: str, own: float | None) -> None:
     for asked, cost in ((0, own), (0.0, own), (2.5, 2.5)):
-        made = config.parse_config(f'[learner]\nname = "{name}"\ncost = {asked}').learner.make_learner()
+        made = config_file.parse_config(f'[learner]\nname = "{name}"\ncost = {asked}').learner.make_learner()
         assert made.cost == cost  # type: ignore[attr-defined]
     assert make_learner(name).cost == own  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="cost is -1"):

@@ -9,7 +9,8 @@ import pytest
 
 from treetop import Bandit, Catalogue, Config, PolicyConfig, TreeConfig, UnknownFeature
 from treetop.bandit.config import FeatureConfig
-from treetop.bandit.past_log import PastColumns, import_past
+from treetop.bandit.past_log import import_past
+from treetop.bandit.past_values import PastColumns
 from treetop.bandit.results import same_decision
 from treetop.bandit.vocabulary import Vocabulary, part_names
 

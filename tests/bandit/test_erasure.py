@@ -20,7 +20,7 @@ from treetop.log import sqlite
 from treetop.log.base import Log
 from treetop.log.open import open_log
 from treetop.log.pack import pack_context
-from treetop.log.records import gather
+from treetop.log.rounds import gather
 from treetop.log.segments import binding
 from treetop.log.segments.reading import sealed_samples
 from treetop.log.transfer import export_log, import_log

@@ -11,7 +11,8 @@ from helpers.problems import topics
 from helpers.running import settings, small_bandit
 
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.config import Config, ReplicaConfig, parse_config, read_config
+from treetop.bandit.config import Config, ReplicaConfig
+from treetop.bandit.config_file import parse_config, read_config
 from treetop.bandit.experiment_config import Experiment, ExperimentConfig
 from treetop.bandit.live_experiment import LiveExperiment, find_experiment
 from treetop.bandit.results import same_decision
@@ -207,7 +208,7 @@ def test_the_log_says_how_it_goes_and_late_rewards_count_for_their_visit(tmp_pat
 
 def test_settings_travel_through_config_toml() -> None:
     config = Config(experiments={"beams": ExperimentConfig(BEAMS, "household", "now")})
-    from treetop.bandit.config import config_text
+    from treetop.bandit.config_file import config_text
 
     assert parse_config(config_text(config)) == config
 

@@ -14,7 +14,8 @@ import treetop
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import Config, RewardConfig
-from treetop.bandit.past_log import PastColumns, import_past
+from treetop.bandit.past_log import import_past
+from treetop.bandit.past_values import PastColumns
 from treetop.service.dashboard import words
 
 N = 30

@@ -14,15 +14,17 @@ import pytest
 
 from treetop.bandit import logged_history
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.config import Config, PolicyConfig, RefitConfig, RewardConfig, SegmentConfig, config_text
+from treetop.bandit.config import Config, PolicyConfig, RefitConfig, RewardConfig, SegmentConfig
+from treetop.bandit.config_file import config_text
 from treetop.bandit.folder import BanditFolder
 from treetop.bandit.logged_history import WORK, work_folder
-from treetop.bandit.past_log import PastColumns, import_past
+from treetop.bandit.past_log import import_past
+from treetop.bandit.past_values import PastColumns
 from treetop.bandit.promotion import logged_feedback, next_fit
 from treetop.learning.examination import if_examined
 from treetop.learning.history import HistoryWriter
 from treetop.learning.shards import Shard
-from treetop.log.records import gather
+from treetop.log.rounds import gather
 from treetop.model.model import Model
 from treetop.records import Feedback
 

@@ -15,7 +15,8 @@ from helpers.running import named, settings, small_bandit
 from helpers.waiting import wait_until
 
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.config import RefitConfig, config_text
+from treetop.bandit.config import RefitConfig
+from treetop.bandit.config_file import config_text
 from treetop.bandit.logged_history import WORK
 from treetop.errors import ShardError
 from treetop.learning.array_folder import ArrayFolder

@@ -12,7 +12,8 @@ import numpy as np
 
 from treetop.errors import EventConflict
 from treetop.log.base import Log
-from treetop.log.records import Event, LoggedRounds, Mark, Outcome, Reward, Status
+from treetop.log.records import Event, Mark, Outcome, Reward, Status
+from treetop.log.rounds import LoggedRounds
 
 ARMS = 1000
 

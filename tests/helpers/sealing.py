@@ -10,7 +10,8 @@ import numpy as np
 
 from helpers.logs import event, same_samples
 from treetop.log.base import Log
-from treetop.log.records import Mark, Reward, gather
+from treetop.log.records import Mark, Reward
+from treetop.log.rounds import gather
 from treetop.log.segments.manifest import Manifest, SegmentFolder
 from treetop.log.segments.reading import sealed_samples
 from treetop.log.segments.seal import Sealed, Sealing, seal_rounds

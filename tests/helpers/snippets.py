@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.running import PLAIN
-from treetop.bandit.config import parse_config
+from treetop.bandit.config_file import parse_config
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w-]*) *$")

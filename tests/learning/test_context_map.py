@@ -157,7 +157,8 @@ def test_wide_vectors_are_mapped_by_their_main_directions() -> None:
 
 
 def test_a_bandit_learns_the_map_from_a_past_log(tmp_path: Path) -> None:
-    from treetop.bandit.past_log import PastColumns, import_past
+    from treetop.bandit.past_log import import_past
+    from treetop.bandit.past_values import PastColumns
 
     shown = random_rounds(1500, seed=6, k=1)
     np.save(tmp_path / "visitors.npy", visits(1500, 6)[0][:, FIRST : FIRST + OWN])

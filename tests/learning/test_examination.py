@@ -9,7 +9,8 @@ import pytest
 
 from treetop import Bandit, Catalogue, Config, Feedback, Greedy, Model, Policy, Pooled, Tree
 from treetop.bandit.config import RewardConfig
-from treetop.bandit.past_log import PastColumns, import_past
+from treetop.bandit.past_log import import_past
+from treetop.bandit.past_values import PastColumns
 from treetop.learning.examination import examined_factors
 
 ITEMS, DIMS, K, EXAMINED = 200, 6, 5, 0.7

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import treetop
 from treetop.arrays import Ints
-from treetop.bandit import config
+from treetop.bandit import config, config_file
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.folder import LABEL_SAMPLES
 from treetop.bandit.results import same_decision
@@ -25,7 +25,7 @@ from treetop.experiments.execute import prepare_learner
 from treetop.experiments.settings import EPOCHS, Settings
 from treetop.learning.label_samples import SAMPLE_FILES, LabelSamples, load_label_samples, save_label_samples
 from treetop.learning.schedule import Epochs
-from treetop.log.records import gather
+from treetop.log.rounds import gather
 from treetop.model.storage import MANIFEST, manifest_checksum
 from treetop.simulation.play import Learning, TreeBuilding, begin, run
 from treetop.simulation.worlds import Labels
@@ -61,7 +61,11 @@ def test_a_new_bandit_has_the_better_learner(tmp_path: Path) -> None:
         assert (learner.name, learner.label_samples, chosen.policy.strategy) == ("treetop", True, "budgeted")
         assert (chosen.refit.first, chosen.refit.factor) == (1024, 1.2)
         assert chosen == config.Config(tree=config.TreeConfig(4))
-    assert config.parse_config(config.config_text(config.Config())) == config.Config() == config.Config.of("treetop")
+    assert (
+        config_file.parse_config(config_file.config_text(config.Config()))
+        == config.Config()
+        == config.Config.of("treetop")
+    )
     with pytest.raises(ValueError, match="learner is 'magic'"):
         config.Config.of("magic")
 
@@ -115,7 +119,7 @@ def test_init_writes_what_it_was_told(
     folder = tmp_path / "b"
     done = CliRunner().invoke(app, ["init", str(folder), "synthetic:arms=30,features=20,rows=50,init=60", *words])
     assert done.exit_code == 0, done.output
-    said = config.read_config(folder / config.CONFIG)
+    said = config_file.read_config(folder / config_file.CONFIG)
     assert (said.learner.name, said.policy.strategy, said.learner.label_samples) == (learner, strategy, with_labels)
     assert (said.refit.first, said.refit.factor) == (first, factor)
     assert (folder / LABEL_SAMPLES).exists() == with_labels
@@ -162,7 +166,7 @@ def test_labels_count_at_every_refit_while_warm_says_so(folder: Path) -> None:
         play(bandit, 80, 120)
         bandit.refit()
         assert int(trials_of(bandit).sum()) == int(labels_of.sum()) + 120 * 4
-    path = folder / config.CONFIG
+    path = folder / config_file.CONFIG
     path.write_text(path.read_text().replace("label_samples = true", "label_samples = false"))
     shutil.rmtree(folder / LABEL_SAMPLES)
     with Bandit.open(folder) as bandit:

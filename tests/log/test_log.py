@@ -15,7 +15,8 @@ from treetop.errors import EventConflict, LogError
 from treetop.log import group as grouping
 from treetop.log.base import Log
 from treetop.log.open import open_log
-from treetop.log.records import Counts, Event, Outcome, Reward, Status, gather
+from treetop.log.records import Counts, Event, Outcome, Reward, Status
+from treetop.log.rounds import gather
 from treetop.log.sqlite import SqliteLog
 
 

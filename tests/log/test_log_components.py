@@ -9,7 +9,8 @@ from helpers.logs import check_whole, event, same
 
 from treetop.log.base import Log
 from treetop.log.open import open_log
-from treetop.log.records import Reward, gather
+from treetop.log.records import Reward
+from treetop.log.rounds import gather
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import treetop
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.config import PolicyConfig
 from treetop.bandit.results import same_decision
-from treetop.log.records import gather
+from treetop.log.rounds import gather
 
 X, Y = topics()
 REWARDS = Y.toarray()

@@ -23,7 +23,8 @@ from treetop.bandit.arm_index import ArmId, ArmIndex
 from treetop.bandit.attributes import AttributeTable
 from treetop.bandit.caps import NO_ARMS, capped_arms
 from treetop.bandit.catalogue import Catalogue
-from treetop.bandit.config import CONFIG, Config, read_config
+from treetop.bandit.config import Config
+from treetop.bandit.config_file import CONFIG, read_config
 from treetop.bandit.creation import create_folder
 from treetop.bandit.experiment_changes import ExperimentChanges
 from treetop.bandit.folder import LOG, BanditFolder, model_name

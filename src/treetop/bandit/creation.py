@@ -15,7 +15,8 @@ import numpy as np
 from treetop.arrays import Matrix, Rows, as_rows
 from treetop.bandit.arm_index import ArmIndex, line_added
 from treetop.bandit.catalogue import Catalogue
-from treetop.bandit.config import CONFIG, Config, TreeConfig, config_text
+from treetop.bandit.config import Config, TreeConfig
+from treetop.bandit.config_file import CONFIG, config_text
 from treetop.bandit.folder import (
     ATTRIBUTES,
     CATALOGUE,

@@ -27,7 +27,7 @@ from treetop.effort import Effort
 from treetop.evaluation.judged import Judged
 from treetop.evaluation.tally import SLATE, SLOTS, Tally
 from treetop.evaluation.verdict import CandidateResult, Estimate, judge
-from treetop.log.records import score_line
+from treetop.log.rounds import score_line
 from treetop.model.model import Model
 from treetop.policy.policy import Policy, expect
 from treetop.policy.probability import NO_GROUPS, SlotChances, shared_chances

@@ -11,7 +11,8 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from treetop.bandit.candidates import CandidatePolicy
-from treetop.bandit.config import CONFIG, Config, PolicyConfig, read_config, with_policy
+from treetop.bandit.config import Config, PolicyConfig
+from treetop.bandit.config_file import CONFIG, read_config, with_policy
 from treetop.bandit.experiment_config import Experiment
 from treetop.bandit.folder import BanditFolder
 from treetop.bandit.snapshot import Snapshot

@@ -25,17 +25,17 @@ import numpy as np
 from treetop.arrays import Bools, Rows
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.attributes import AttributeTable, read_vectors
+from treetop.bandit.history_file import LOCK_TIMEOUT, HistoryFile
 from treetop.bandit.refit_config import RefitConfig
 from treetop.bandit.state import FolderState, ScheduleStart
 from treetop.errors import FolderInUse, ModelFileError, ModelSuperseded
-from treetop.files import append, cut_unfinished_line, locked, put, sync_folder
+from treetop.files import append, locked, put, sync_folder
 from treetop.learning.label_samples import LabelSamples, load_label_samples
 from treetop.model.model import Model
 
-CURRENT, CATALOGUE, HISTORY, MODELS, LOG = "current", "catalogue.jsonl", "history.jsonl", "models", "log.sqlite"
+CURRENT, CATALOGUE, MODELS, LOG = "current", "catalogue.jsonl", "models", "log.sqlite"
 LABEL_SAMPLES, VOCABULARY, ATTRIBUTES = "label_samples", "vocabulary.json", "attributes.bin"
 REFIT_LOCK = ".refit.lock"
-LOCK_TIMEOUT = 60.0  # seconds that another process may take to finish a change
 
 
 class Shared(Protocol):
@@ -49,7 +49,7 @@ class Shared(Protocol):
 
 
 @dataclass(frozen=True)
-class BanditFolder:
+class BanditFolder(HistoryFile):
     """Reads and changes a bandit's folder. Any number of processes may do so at once: changes take turns by locks.
 
     With `shared`, a change is one of all replicas: it is made from what they serve, and is theirs before it is here.
@@ -370,30 +370,6 @@ class BanditFolder:
         self.follow()
         with self.locked_state() as state:
             return self._write_state(state, new(state))
-
-    def note(self, kind: str, **facts: Any) -> dict[str, Any]:
-        """Adds an entry to history.jsonl and returns it."""
-        entry = {"time": round(time.time(), 3), "kind": kind, **facts}
-        with locked(self.path / ".history.lock", LOCK_TIMEOUT):
-            cut_unfinished_line(self.path / HISTORY)
-            append(self.path / HISTORY, json.dumps(entry).encode() + b"\n")
-        return entry
-
-    def history(self) -> list[dict[str, Any]]:
-        """All entries of history.jsonl, oldest first."""
-        path = self.path / HISTORY
-        return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
-
-    def recent_history(self, count: int, reach: int = 65_536) -> list[dict[str, Any]]:
-        """The last entries of the history, newest first; reads no more than its last `reach` bytes."""
-        path = self.path / HISTORY
-        if not path.exists():
-            return []
-        with path.open("rb") as file:
-            begin = max(0, path.stat().st_size - reach)
-            file.seek(begin)
-            lines = file.read(reach).split(b"\n")[1 if begin else 0 : -1]
-        return [json.loads(line) for line in reversed(lines[-count:])]
 
 
 def _grown(path: Path, size: int, more: bytes) -> int:

@@ -23,7 +23,8 @@ from treetop.evaluation.judged import Judged
 from treetop.evaluation.tally import Tally
 from treetop.evaluation.verdict import CandidateResult, judge
 from treetop.log.base import Log
-from treetop.log.records import Mark, learned_unit, score_line
+from treetop.log.records import Mark
+from treetop.log.rounds import learned_unit, score_line
 from treetop.model.model import Model
 from treetop.policy.probability import SlotChances, shared_chances
 

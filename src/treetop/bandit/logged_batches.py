@@ -15,7 +15,7 @@ from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.config import PolicyConfig
 from treetop.bandit.snapshot import logged_policy
 from treetop.log.decided import DecidedRounds
-from treetop.log.records import scaled_rewards
+from treetop.log.rounds import scaled_rewards
 from treetop.policy.eligibility import ALL, EXCEPT, NO_ROWS, ONLY, Eligible
 from treetop.tree.tree import Tree
 

@@ -22,7 +22,8 @@ from treetop.learning.component_weights import RECENT
 from treetop.learning.examination import LATEST, corrected, if_examined
 from treetop.learning.history import History, HistoryWriter
 from treetop.log.base import Log
-from treetop.log.records import PAST_COMPONENTS, LoggedRounds, Mark, gather
+from treetop.log.records import PAST_COMPONENTS, Mark
+from treetop.log.rounds import LoggedRounds, gather
 from treetop.log.segments.reading import sealed_rounds
 from treetop.model.model import Model
 

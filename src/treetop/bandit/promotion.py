@@ -21,7 +21,8 @@ from treetop.learning.refit import Learner, refit, warn_of_forgotten
 from treetop.learning.shards import Resources
 from treetop.learning.streamed import learn_streamed
 from treetop.log.base import Log
-from treetop.log.records import Mark, gather
+from treetop.log.records import Mark
+from treetop.log.rounds import gather
 from treetop.log.segments.reading import sealed_samples
 from treetop.model.feature_scale import raised_scale
 from treetop.model.model import Model

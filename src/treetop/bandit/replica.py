@@ -18,7 +18,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from treetop.bandit.config import CONFIG, Config
+from treetop.bandit.config import Config
+from treetop.bandit.config_file import CONFIG
 from treetop.bandit.folder import ATTRIBUTES, CATALOGUE, CURRENT, LABEL_SAMPLES, LOG, MODELS, VOCABULARY, BanditFolder
 from treetop.bandit.state import FolderState
 from treetop.bandit.stores import Store, digest_name, open_store

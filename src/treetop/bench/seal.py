@@ -24,7 +24,8 @@ from treetop.data.synthetic import generate
 from treetop.errors import Disagreement
 from treetop.log.base import Log
 from treetop.log.blocks import read_rows
-from treetop.log.records import Event, LoggedRounds, Mark, Reward
+from treetop.log.records import Event, Mark, Reward
+from treetop.log.rounds import LoggedRounds
 from treetop.log.segments.manifest import SegmentFolder
 from treetop.log.segments.reading import sealed_samples
 from treetop.log.segments.seal import READ_STEP, Sealing, seal_rounds

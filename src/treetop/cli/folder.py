@@ -15,7 +15,8 @@ import typer
 
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.catalogue import Catalogue
-from treetop.bandit.config import CONFIG, Config, FeatureConfig, PolicyConfig, TreeConfig
+from treetop.bandit.config import Config, FeatureConfig, PolicyConfig, TreeConfig
+from treetop.bandit.config_file import CONFIG
 from treetop.bandit.creation import check_new
 from treetop.bandit.results import same_decision
 from treetop.bandit.vocabulary import part_names

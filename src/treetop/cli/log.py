@@ -13,7 +13,7 @@ import typer
 
 from treetop.arrays import check_float
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.config import CONFIG, read_config
+from treetop.bandit.config_file import CONFIG, read_config
 from treetop.bandit.folder import CURRENT, LOG, BanditFolder
 from treetop.bandit.ownership import check_owner, claim_log
 from treetop.bandit.past_log import import_past

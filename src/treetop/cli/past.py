@@ -16,7 +16,8 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from treetop.arrays import as_rows
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.catalogue import Catalogue
-from treetop.bandit.past_log import ROLES, PastColumns, PastSummary, context_columns, feature_names, import_past
+from treetop.bandit.past_log import PastSummary, import_past
+from treetop.bandit.past_values import ROLES, PastColumns, context_columns, feature_names
 from treetop.bandit.vocabulary import VECTOR, Vocabulary, part_names
 from treetop.cli.output import errors
 

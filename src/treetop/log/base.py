@@ -12,19 +12,8 @@ from treetop.arrays import Floats, Int64s, Ints
 from treetop.errors import EventConflict
 from treetop.log.blocks import Block, RewardRows
 from treetop.log.decided import DecidedRounds
-from treetop.log.records import (
-    Counts,
-    Entry,
-    Event,
-    LoggedRounds,
-    LogSummary,
-    Mark,
-    Outcome,
-    Owner,
-    Restored,
-    Reward,
-    StoredEvent,
-)
+from treetop.log.records import Counts, Entry, Event, LogSummary, Mark, Outcome, Owner, Restored, Reward, StoredEvent
+from treetop.log.rounds import LoggedRounds
 from treetop.log.variant_rows import VariantRows
 
 NO_SETS: Mapping[str, Ints] = {}

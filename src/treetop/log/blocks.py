@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from treetop.arrays import Bools, Float32s, Floats, Int64s, Ints
 from treetop.log.connection import Connection
 from treetop.log.pack import COMPONENT, PAIR, SLOT
-from treetop.log.records import LoggedRounds, Mark
+from treetop.log.records import Mark
+from treetop.log.rounds import LoggedRounds
 
 _DECISIONS = (
     "SELECT position, time, settings, context, slots, components FROM treetop_decisions "

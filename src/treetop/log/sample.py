@@ -13,7 +13,7 @@ import numpy as np
 from treetop.arrays import Floats, Ints
 from treetop.log.connection import Connection
 from treetop.log.pack import slot_counts, unpack_components, unpack_contexts, unpack_slots
-from treetop.log.records import LoggedRounds
+from treetop.log.rounds import LoggedRounds
 
 _DECISIONS = "SELECT position, time, settings, context, slots, components FROM treetop_decisions WHERE position"
 _REWARDS = "SELECT decision, slot, value FROM treetop_rewards WHERE position > ? AND position <= ? AND decision"

@@ -15,7 +15,8 @@ from treetop.arrays import Bools, Floats, Int64s, Ints, check_int
 from treetop.log.arm_counts import ARM, ArmCounts, Table, merged, rows_of
 from treetop.log.base import Log
 from treetop.log.greedy_slates import greedy_weights
-from treetop.log.records import LoggedRounds, Mark
+from treetop.log.records import Mark
+from treetop.log.rounds import LoggedRounds
 from treetop.log.timeline import Timeline
 from treetop.log.visit_totals import EDGES, VisitTotals, added_up
 

@@ -30,7 +30,6 @@ from treetop.log.records import (
     Counts,
     Entry,
     Event,
-    LoggedRounds,
     LogSummary,
     Mark,
     Outcome,
@@ -40,6 +39,7 @@ from treetop.log.records import (
     StoredEvent,
 )
 from treetop.log.retention import erase, forget
+from treetop.log.rounds import LoggedRounds
 from treetop.log.sample import View
 from treetop.log.schema import make_tables
 from treetop.log.variant_rows import VariantRows, read_variant_rows

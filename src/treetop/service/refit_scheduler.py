@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.folder import HISTORY, REFIT_LOCK
+from treetop.bandit.folder import REFIT_LOCK
+from treetop.bandit.history_file import HISTORY
 from treetop.bandit.state import FolderState
 from treetop.errors import FolderInUse
 from treetop.files import locked

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from treetop.arrays import check_int
-from treetop.bandit.config import CONFIG, read_config
+from treetop.bandit.config_file import CONFIG, read_config
 from treetop.bandit.folder import LOG, BanditFolder
 from treetop.bandit.ownership import claim_log
 from treetop.bandit.replica import shared_folder

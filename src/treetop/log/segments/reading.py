@@ -9,7 +9,8 @@ import numpy as np
 
 from treetop.log.base import Log
 from treetop.log.blocks import Block, RewardRows
-from treetop.log.records import LoggedRounds, Mark
+from treetop.log.records import Mark
+from treetop.log.rounds import LoggedRounds
 from treetop.log.segments.binding import agrees
 from treetop.log.segments.manifest import Manifest, SegmentFolder
 from treetop.log.segments.storage import read_deltas, read_segment
