@@ -123,7 +123,7 @@ def test_labelled_rows_alone_make_the_means() -> None:
     slack = np.minimum(np.cbrt(-routed.log_route), WIDEST)
     means = pooled_means(slack, known.reward.astype(float), known.weight)
     np.testing.assert_allclose(first.pooled.means.astype(float), means, atol=1e-6)
-    assert (later.reward_rows.value[: len(first.reward_rows.value)] != first.reward_rows.value).any()
+    assert (later.rewards != first.rewards).nnz > 0
 
 
 def test_routes_are_those_of_the_search(problem: Problem, pooled: Model) -> None:
@@ -303,3 +303,18 @@ def test_an_adaptive_search_that_must_widen_to_all_arms() -> None:
     policy = treetop.Policy(k=5, explore=2, beta=0.5)
     for learned in (model, treetop.refit(model, seen, Pooled())):
         assert len(set(policy.decide(learned, [-1.0, -1.0], event_id=1).arms.tolist())) == 5
+
+
+def test_regressors_have_no_weights_that_change_nothing(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where labels tell how large features are; what is left is what the whole fit has there, and scores stay."""
+    labels = LabelSamples.of(problem.tree, problem.X[:300], problem.Y[:300])
+    feedback = problem.feedback(600)
+    few = Pooled(label_samples=labels).learn(problem.model, feedback)
+    monkeypatch.setattr("treetop.learning.pooled.NEGLIGIBLE", 0.0)
+    every = Pooled(label_samples=labels).learn(problem.model, feedback)
+    assert few.rewards.nnz < every.rewards.nnz
+    assert few.rewards.multiply(few.rewards != every.rewards).nnz == 0
+    products = problem.X[:200] @ (every.rewards - few.rewards)[:, :-1].T
+    assert 0 < np.sqrt(np.square(products.data).mean()) < 2 * 0.002
+    for model in (few, every):  # the bias is always kept
+        assert (model.rewards[:, -1] != 0).sum() == (every.rewards[:, -1] != 0).sum()

@@ -66,10 +66,12 @@ class Linear:
         target: Float32s,
         before: Rows | None = None,
         progress: Progress | None = None,
+        thresholds: Float32s = NO_THRESHOLDS,
     ) -> Fitted:
         """One regressor per group: samples start[g]:start[g + 1] are contexts `rows` with their targets.
 
-        Where row g of `before` was fitted from the same samples with the same settings, it is taken as it is.
+        Where row g of `before` was fitted from the same samples with the same settings, it is taken as it is. Weights
+        up to `thresholds`, one a feature and one for the bias, are dropped.
 
         >>> contexts = as_rows([[1.0], [2.0]])
         >>> start, rows = np.array([0, 1, 2], np.int64), np.array([0, 1], np.int32)  # two groups of one sample each
@@ -77,7 +79,7 @@ class Linear:
         (2, 2)
         """
         X = contexts.start, contexts.index, contexts.value, contexts.columns
-        fingerprints = _core.fingerprints(*X, start, rows, target, self._key(), self.threads)
+        fingerprints = _core.fingerprints(*X, start, rows, target, self._key(thresholds), self.threads)
         found = _core.fit(
             *X,
             start,
@@ -88,7 +90,7 @@ class Linear:
             self.tolerance,
             PASSES,
             EXACT_UP_TO,
-            NO_THRESHOLDS,
+            thresholds,
             0,
             self.threads,
             progress,
@@ -96,10 +98,11 @@ class Linear:
         )
         return Fitted(*found, contexts.columns + 1, fingerprints)
 
-    def _key(self) -> int:
+    def _key(self, thresholds: Float32s) -> int:
         """A hash of solver version and settings: part of every row's fingerprint."""
         settings = (SOLVER, self.loss, float(self.cost), float(self.tolerance), PASSES, EXACT_UP_TO)
-        return int.from_bytes(hashlib.blake2b(repr(settings).encode(), digest_size=8).digest(), "little", signed=True)
+        told = repr(settings).encode() + thresholds.tobytes()
+        return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "little", signed=True)
 
     def learn(self, model: Model, feedback: Feedback, progress: Progress | None = None) -> Model:
         """The faithful learner: a regressor per node and per arm, each on its own samples; contexts far larger than the

@@ -21,12 +21,13 @@ from treetop.learning.component_weights import FIRST, component_weights
 from treetop.learning.context_map import with_learned_map
 from treetop.learning.examination import if_examined
 from treetop.learning.label_samples import LabelSamples
-from treetop.learning.linear import Linear
+from treetop.learning.linear import NO_THRESHOLDS, Linear
 from treetop.learning.measured import Measured
 from treetop.learning.part_scale import part_scale, scaled, unscaled_fit
 from treetop.learning.placement import initial_tree, placed, rewarded_unlabelled
 from treetop.learning.pooled_means import KNOTS, interpolate, pooled_means, pooled_rounds, slack
 from treetop.learning.routes import RouteCache, routed_samples
+from treetop.learning.routing_samples import thresholds
 from treetop.learning.samples import Samples, by_group, check_fits, latest, latest_step, without_outliers
 from treetop.learning.trials import Trials
 from treetop.model.model import Model
@@ -39,6 +40,7 @@ LABELLED_COST, UNLABELLED_COST = 0.1, 1.0
 MEASURED_COST = 0.005  # and least where the owner's measure tells most of the reward beforehand
 # Pseudo-samples of residual 0 for an arm without labels that has rewards; also divides the counts of such arms.
 ANCHORS = 32
+NEGLIGIBLE = 0.002  # what the weights of regressors that are dropped change a score by, about; rewards are in [0, 1]
 DRAWS = 3000  # weight of the guess that a draw through a node brings nothing, in draws
 
 
@@ -190,10 +192,22 @@ class Pooled:
         scale, solver = part_scale(samples.contexts, self.vectors), self.solver(measured)
         if scale is None:
             contexts = without_outliers(samples.contexts)
-            return solver.solve(contexts, *problems, before=model.reward_rows, progress=progress)
+            dropped = self.negligible_weights()
+            return solver.solve(contexts, *problems, model.reward_rows, progress, dropped)
         contexts = without_outliers(scaled(samples.contexts, scale))
         before = unscaled_fit(model.reward_rows, scale)
-        return scaled(solver.solve(contexts, *problems, before=before, progress=progress), scale)
+        return scaled(solver.solve(contexts, *problems, before, progress, self.negligible_weights(scale)), scale)
+
+    def negligible_weights(self, scale: Float32s | None = None) -> Float32s:
+        """Regressors have no weights up to these, one a feature; judged by the labelled rows, on the scale of parts.
+
+        >>> Pooled().negligible_weights()  # without labels all are kept
+        array([], dtype=float32)
+        """
+        if self.label_samples is None:
+            return NO_THRESHOLDS
+        labelled = self.label_samples.contexts
+        return thresholds(labelled if scale is None else scaled(labelled, scale), NEGLIGIBLE)
 
     def labelled(self, arms: int) -> Bools:
         """Which arms have labels; without label samples all count as if they had.

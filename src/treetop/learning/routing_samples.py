@@ -261,9 +261,9 @@ def filled(fitted: Fitted, has: Bools, unknown: Rows) -> Fitted:
     return Fitted(rows.start, rows.index, rows.value, rows.columns, fitted.fingerprints)
 
 
-def thresholds(labelled: Rows) -> Float32s:
+def thresholds(labelled: Rows, change: float = NEGLIGIBLE) -> Float32s:
     """Weights of each feature up to these are dropped: so small that all of them in a context, with signs at random,
-    change its product by about NEGLIGIBLE. Contexts of any scale have the same weights left; the bias is kept. Judged
+    change its product by about `change`. Contexts of any scale have the same weights left; the bias is kept. Judged
     by the labelled rows, so that they stay the same.
 
     >>> thresholds(as_rows([[2.0, 0.0]]))
@@ -274,7 +274,7 @@ def thresholds(labelled: Rows) -> Float32s:
     count = np.bincount(labelled.index, minlength=labelled.columns)
     square = np.bincount(labelled.index, np.square(labelled.value, dtype=np.float64), labelled.columns)
     usual = np.sqrt(np.where(count > 0, square / np.maximum(1, count), square.sum() / max(1, count.sum())))
-    limits = NEGLIGIBLE / np.maximum(usual * np.sqrt(len(labelled.value) / max(1, len(labelled))), 1e-30)
+    limits = change / np.maximum(usual * np.sqrt(len(labelled.value) / max(1, len(labelled))), 1e-30)
     return np.append(np.minimum(limits, 1e30), 0.0).astype(np.float32)
 
 

@@ -156,7 +156,7 @@ def _regressors(
         anchored = _put_anchors(stage, labels, model, (totals.finds > 0) & ~labelled)
         label_count, rows = np.diff(start) + anchored, len(labels.contexts)
     solver = learner.solver()
-    stage.put(kept=kept, means=means)
+    stage.put(kept=kept, means=means, negligible=learner.negligible_weights())
     stage.put_rows("before", model.reward_rows)
     stage.put_facts(
         parts=[asdict(part) for part in history.parts],
@@ -220,7 +220,7 @@ def _solve_shard(shard: Shard) -> str:
     start, order = latest(start, order, facts["window"])
     solver, before = Linear(**facts["solver"], threads=shard.threads), stage.rows("before", columns + 1)
     problems = start, row[order].astype(np.int32), target[order].astype(np.float32)
-    fitted = solver.solve(x, *problems, before=before)
+    fitted = solver.solve(x, *problems, before=before, thresholds=np.array(stage["negligible"]))
     return shard.write(lambda out: out.put_rows("solved", sliced(fitted, shard.low, shard.high)))
 
 
