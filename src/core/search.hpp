@@ -63,7 +63,7 @@ public:
             std::copy_if(children_.begin(), children_.end(), std::back_inserter(frontier_), leads);
         }
         if (model_.index.arm_routes) {
-            for (Visit& leaf : frontier_) leaf.scored = plan(at(leaf).chunk);
+            for (Visit& leaf : frontier_) leaf.scored = plan(at(leaf).chunk, arm_slots(leaf));
             score(x);
         }
         for (std::size_t i = 0; i < arms.size(); ++i) {
@@ -151,7 +151,7 @@ private:
         for (Visit& visit : frontier_) {
             const Node& parent = at(visit);
             if (parent.children == 0 || parent.chunk < 0) continue;
-            visit.scored = plan(parent.chunk);
+            visit.scored = plan(parent.chunk, 2 * static_cast<std::size_t>(parent.size));
             for (std::int32_t i = 0; i < parent.size; i += 2) prefetch(&nodes[parent.child + i]);
         }
         score(x);
@@ -177,22 +177,26 @@ private:
         }
     }
 
-    // log g(x) of a node, or of arm -1 - node. Linear: g = exp(-max(0, 1 - w.[x; 1])^3). Geometric: g = min(1, rad / |x
-    // - ctr|). By the owner's measure: g = exp(-slack^3), too.
+    // log g(x) of a node, or of arm -1 - node. Linear: log_linear. Geometric: g = min(1, rad / |x - ctr|). By the
+    // owner's measure: g = exp(-slack^3), too.
     double log_route(std::int32_t node, float dot) const {
-        if (!std::isfinite(dot))
-            throw std::invalid_argument(
-                "the routing score of " +
-                (node < 0 ? "arm " + std::to_string(-1 - node) : "node " + std::to_string(node)) + " is " +
-                std::to_string(dot) + "; context or weights are too large");
+        check_finite(node, dot);
         if (!model_.geometric) {
-            const double slack = model_.measure.routes ? model_.measure.slack(dot, vector_square_.mapped)
-                                                       : std::max(0.0, 1.0 - static_cast<double>(dot));
+            if (!model_.measure.routes) return log_linear(dot);
+            const double slack = model_.measure.slack(dot, vector_square_.mapped);
             return -(slack * slack * slack);
         }
         const double far = model_.geometry.distance(node, x_, square_, dot);
         const double radius = model_.geometry.radius[node];
         return far <= radius * radius ? 0.0 : std::log(radius / std::sqrt(far));
+    }
+
+    static void check_finite(std::int32_t node, float dot) {
+        if (!std::isfinite(dot))
+            throw std::invalid_argument(
+                "the routing score of " +
+                (node < 0 ? "arm " + std::to_string(-1 - node) : "node " + std::to_string(node)) + " is " +
+                std::to_string(dot) + "; context or weights are too large");
     }
 
     // children_ -> the best `beam` by path score into frontier_ (ties: the lower node id), the others into found_; both
@@ -238,8 +242,11 @@ private:
         const auto kept = [&](const Visit& leaf) { return memory_.arms(at(leaf).chunk); };
         for (Visit& visit : frontier_) {
             if (!kept(visit).empty()) continue;
-            visit.scored = plan(at(visit).chunk);
-            for (std::int32_t p = at(visit).begin; p < at(visit).end; p += 16) prefetch(model_.tree.arm_at.data() + p);
+            visit.scored = plan(at(visit).chunk, arm_slots(visit));
+            for (std::int32_t p = at(visit).begin; p < at(visit).end; p += 16) {
+                prefetch(model_.tree.arm_at.data() + p);
+                if (!model_.pooled.empty()) prefetch(model_.pooled.inverse_count.data() + p);
+            }
             eligible.ask(at(visit).begin, at(visit).end);
         }
         score(x);
@@ -265,19 +272,42 @@ private:
             return;
         }
         if (model_.measure.scores()) return add_measured(leaf, eligible);
+        if (model_.index.arm_routes) return add_routed(leaf, eligible);
         const PooledState& pooled = model_.pooled;
-        float mean = pooled.mean(leaf.route);  // of all arms, unless they have routes of their own
+        const float mean = pooled.mean(leaf.route);
         eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
-            const float residual = scores[p - begin];
             Candidate& arm = add_arm(p, leaf.route);
-            if (model_.index.arm_routes) {
-                arm.route = route_of(leaf, p);
-                mean = pooled.mean(arm.route);
-            }
-            arm.score = pooled.weights[0] * mean + pooled.weights[1] * residual;
-            arm.value = PooledState::exploration_value(arm.score, pooled.inverse_count[p]);
-            arm.own = residual;
+            set_score(arm, mean, scores[p - begin]);
         });
+    }
+
+    // The eligible arms of one leaf, which have routing functions of their own.
+    void add_routed(const Visit& leaf, const Eligible& eligible) {
+        const std::int32_t begin = at(leaf).begin;
+        const float* scores = slots_.data() + leaf.scored;
+        const float* dots = scores + (at(leaf).end - begin);
+        places_.clear();
+        dots_.clear();
+        eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
+            places_.push_back(p);
+            dots_.push_back(dots[p - begin]);
+        });
+        const std::size_t n = places_.size();
+        routes_.resize(n);
+        means_.resize(n);
+        kernels_.pool(dots_.data(), n, leaf.route - leaf.own, model_.pooled.means, routes_.data(), means_.data());
+        for (std::size_t i = 0; i < n; ++i) {
+            Candidate& arm = add_arm(places_[i], routes_[i]);
+            check_finite(-1 - arm.id, dots_[i]);
+            set_score(arm, means_[i], scores[places_[i] - begin]);
+        }
+    }
+
+    void set_score(Candidate& arm, float mean, float residual) const {
+        const PooledState& pooled = model_.pooled;
+        arm.score = pooled.weights[0] * mean + pooled.weights[1] * residual;
+        arm.value = PooledState::exploration_value(arm.score, pooled.inverse_count[arm.position]);
+        arm.own = residual;
     }
 
     // The eligible arms of one leaf, whose vectors have a say in their scores.
@@ -323,13 +353,18 @@ private:
         return arm;
     }
 
-    // Room for a chunk's scores, zeros at first; score() fills in what was planned.
-    std::size_t plan(std::int32_t number) {
+    std::size_t arm_slots(const Visit& leaf) const {
+        return (model_.index.arm_routes ? 2 : 1) * static_cast<std::size_t>(at(leaf).end - at(leaf).begin);
+    }
+
+    // Room for a chunk's scores, zeros at first; score() fills in what was planned. A block may have fewer slots than
+    // there is room for: reward models of nodes that nobody has are not stored.
+    std::size_t plan(std::int32_t number, std::size_t room) {
         if (memory_.knows(number)) return memory_.scored(number);
         const Chunk chunk = model_.index.chunk(number);
         const std::size_t scored = used_;
         memory_.note(number, scored);
-        used_ += chunk.slots;
+        used_ += room;
         if (slots_.size() < used_ + beyond) slots_.resize(2 * used_ + beyond);
         std::fill(slots_.data() + scored, slots_.data() + used_, 0.0f);
         if (chunk.form != Entry::Form::empty) jobs_.push_back({chunk, scored, 0});
@@ -392,6 +427,8 @@ private:
     std::vector<Job> jobs_;
     std::vector<Visit> frontier_, children_, order_;
     std::vector<std::int32_t> places_;
+    std::vector<float> dots_, means_;  // of the arms of one leaf: what their routing functions say, pooled means
+    std::vector<double> routes_;       // and log routing scores
     std::vector<Candidate> found_;
     SearchMemory memory_;
     std::vector<const std::byte*>* trace_ = nullptr;
