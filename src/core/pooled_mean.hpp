@@ -15,7 +15,8 @@ namespace treetop {
 
 constexpr double widest_slack = 4;
 
-// By the upper bits of a number m * 2^e, m in [1/2, 1): the cube root of 2^e. 0 for 0, infinity for infinity.
+// By the upper bits of a number m * 2^e, m in [1/2, 1): the cube root of 2^e. 0 for 0 and what is below normal
+// numbers, infinity for infinity.
 inline constexpr auto root_of_power = [] {
     constexpr double root = 1.2599210498948731648, square = 1.5874010519681994748;  // of 2, and its square
     constexpr double rest[5] = {1 / square, 1 / root, 1, root, square};             // e % 3 from -2 to 2
@@ -28,23 +29,21 @@ inline constexpr auto root_of_power = [] {
     return table;
 }();
 
-// The cube root of a number that is not negative, within one unit in the last place: a polynomial and a step of
-// Halley's method for m, times the root of 2^e. Ulrich Drepper's, as in glibc 2.36, without a branch.
+// The cube root of a number that is not negative, within 1e-15 of it: a polynomial and a step of Halley's method
+// for m, times the root of 2^e. Ulrich Drepper's, as in glibc 2.36, without a branch.
 inline double cube_root(double x) {
-    const bool tiny = x < std::numeric_limits<double>::min();
-    const auto bits = std::bit_cast<std::uint64_t>(tiny ? x * 0x1p54 : x);
+    const auto bits = std::bit_cast<std::uint64_t>(x);
     const auto m = std::bit_cast<double>((bits & 0x000fffffffffffff) | 0x3fe0000000000000);
     const double u =
         0.354895765043919860 +
         (1.50819193781584896 -
          (2.11499494167371287 -
-          (2.44693122278083564 - (1.83469277483613086 - (0.784932344976639262 - 0.145263899385486367 * m) * m) * m) *
+          (2.4469312256353444 - (1.83469277483613086 - (0.784932344976639262 - 0.145263899385486367 * m) * m) * m) *
               m) *
              m) *
             m;
     const double cube = u * u * u;
-    const double y = u * (cube + 2.0 * m) / (2.0 * cube + m) * root_of_power[bits >> 52 & 0x7ff];
-    return tiny ? y * 0x1p-18 : y;
+    return u * (cube + 2.0 * m) / (2.0 * cube + m) * root_of_power[bits >> 52 & 0x7ff];
 }
 
 // log g(x) of a linear routing function: g = exp(-max(0, 1 - w.[x; 1])^3).

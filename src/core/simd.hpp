@@ -298,9 +298,9 @@ inline std::uint32_t match_narrow(const std::byte* line, std::uint32_t scattered
 // Sixteen slots at a time.
 inline __m512 add_sixteen(const float*& weight, std::uint32_t bits, __m512 value, __m512 sum) {
     const auto sixteen = static_cast<__mmask16>(bits);
-    const __m512 product = _mm512_mul_ps(value, _mm512_maskz_expandloadu_ps(sixteen, weight));
+    const __m512 product = _mm512_mul_ps(value, _mm512_maskz_expand_ps(sixteen, _mm512_loadu_ps(weight)));
     weight += _mm_popcnt_u32(sixteen);
-    return _mm512_mask_add_ps(sum, sixteen, sum, product);
+    return _mm512_add_ps(sum, product);
 }
 
 inline void add_mapped(const std::byte* list, std::uint32_t bitmap, float value, float* score) {
