@@ -84,16 +84,18 @@ def test_reward_models_of_nodes_that_nobody_has_take_no_room(density: float, bea
     routing, rewards = (_sparse(n, columns, density, rng) for n in (nodes, nodes + 900))
     x = np.sort(rng.choice(columns - 1, 30, replace=False)).astype(np.int32)
     asked = np.array([0, 30], np.int64), x, rng.random(30, np.float32), 5, beam, -1.0, ALL, NOBODY
-    found, sizes = [], []
+    found: list[tuple[Any, ...]] = []
+    sizes = []
     for zeros in (range(nodes), range(nodes - 20, nodes), range(0)):
         kept = [rewards[1][rewards[0][nodes + arm] : rewards[0][nodes + arm + 1]] for arm in range(900)]
         index = [np.arange(columns, dtype=np.int32) if node in zeros else NOBODY for node in range(nodes)] + kept
         start = np.concatenate([[0], np.cumsum([len(row) for row in index])]).astype(np.int64)
         own = rewards[2][rewards[0][nodes] :]
         value = np.concatenate([np.zeros(columns * len(zeros), np.float32), own])
-        made = _core.Engine(parents, leaf_of, *routing, start, np.concatenate(index), value, columns, False, 1)
-        found.append(made.search(*asked))
-        sizes.append(made.layout().nbytes)
+        made: tuple[Any, ...] = parents, leaf_of, *routing, start, np.concatenate(index), value, columns, False, 1
+        serving = _core.Engine(*made)
+        found.append(serving.search(*asked))
+        sizes.append(serving.layout().nbytes)
     assert sizes[0] > sizes[1] > sizes[2]
     for other in found[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(found[0], other, strict=True))
@@ -141,7 +143,8 @@ def pooled_decided(seed: int) -> bytes:
         routing, own = _sparse(9 + arms, columns, density, rng), _sparse(arms, columns, density, rng)
         rewards = np.concatenate([np.zeros(9, np.int64), own[0]]), *own[1:]
         parents = np.array([-1] + [0] * 8, np.int32)
-        serving = _core.Engine(parents, leaf_of, *routing, *rewards, columns, False, 2)
+        made: tuple[Any, ...] = parents, leaf_of, *routing, *rewards, columns, False, 2
+        serving = _core.Engine(*made)
         counts, value = rng.integers(0, 9, arms).astype(np.int32), rng.random(arms, np.float32)
         means = -np.sort(-rng.random(65, np.float32))
         serving.set_pooled(means, 0.01, counts, value, np.full(arms, -1, np.int32), 0.0, [0.9, 0.5])
@@ -383,7 +386,8 @@ def test_the_stages_of_a_decision_are_timed(problem: Problem, learned: treetop.M
 
 def test_so_are_those_of_treetop_s_learner(problem: Problem, learned: treetop.Model) -> None:
     x, nothing = treetop.arrays.as_rows(problem.X[0]), np.zeros(learned.n_arms, np.float32)
-    state = PooledState(means=[0.5, 0.1], sample_count=nothing.astype(np.int32), trial_value=nothing)
+    means = np.array([0.5, 0.1], np.float32)
+    state = PooledState(means=means, sample_count=nothing.astype(np.int32), trial_value=nothing)
     model, budgeted = replace(learned, pooled=state), treetop.Budgeted().native(10)
     assert all(seconds >= 0 for seconds in model.engine.stages(x.start, x.index, x.value, 7, 5, 3, 3, *budgeted))
 
