@@ -68,9 +68,10 @@ def middle(turns: list[list[dict[str, Any]]], name: str) -> list[dict[str, Any]]
     """One row a beam, of the medians of all turns."""
     found = []
     for rows in zip(*turns, strict=True):
-        times = {key: round(float(np.median([row[key] for row in rows])), 1) for key in TIMES}
-        ratio = round(times["decision_us"] / times["replay_us"], 2)
-        found.append({"bench": "replay", "name": "treetop", "simd": name, **rows[0], **times, "times_replay": ratio})
+        times = {key: float(np.median([row[key] for row in rows])) for key in TIMES}
+        ratio = round(times["decision_us"] / max(times["replay_us"], 1e-3), 2)
+        shown = {key: round(value, 1) for key, value in times.items()}
+        found.append({"bench": "replay", "name": "treetop", "simd": name, **rows[0], **shown, "times_replay": ratio})
     return found
 
 

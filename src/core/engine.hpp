@@ -327,7 +327,7 @@ public:
         check(contexts, 1, {});
         auto decider = borrow();
         const auto [tree, leaves, choice] =
-            treetop::stages(*decider, contexts[0], ask, static_cast<std::uint64_t>(key));
+            treetop::stages(*decider, contexts[0], ask, static_cast<std::uint64_t>(key), n_components());
         give_back(std::move(decider));
         return std::make_tuple(tree, leaves, choice);
     }

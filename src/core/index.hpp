@@ -72,7 +72,7 @@ inline Geometry make_geometry(const Rows& routing) {
 }
 
 struct Header {
-    static constexpr std::uint32_t current = 3, this_order = 0x01020304;
+    static constexpr std::uint32_t current = 4, this_order = 0x01020304;
     std::array<char, 8> magic = {'t', 'r', 'e', 'e', 't', 'o', 'p', 'L'};
     std::uint32_t version = current, byte_order = this_order;
     std::uint64_t bytes = 0, columns = 0, nodes = 0, arms = 0, chunks = 0, weights = 0;
@@ -88,8 +88,9 @@ struct Header {
 static_assert(sizeof(Header) == 2 * line_bytes);
 
 // One chunk per block, then one per leaf. Slots of a block's chunk: node i routes in slot i and is rewarded in slot
-// (nodes + i). Of a leaf's: its arms in order of position; where arms have routing functions of their own, those follow
-// in the same order.
+// (nodes + i); where none of the nodes has a reward model, as with treetop's learner, there are no such slots. Of a
+// leaf's: its arms in order of position; where arms have routing functions of their own, those follow in the same
+// order.
 struct Index {
     Walk walk;
     Arena arena;
@@ -102,11 +103,19 @@ struct Index {
 
 inline std::uint64_t whole_lines(std::uint64_t bytes) { return (bytes + line_bytes - 1) / line_bytes * line_bytes; }
 
-// The slots of every chunk follow from the tree.
-inline std::uint32_t slots_of(const Walk& walk, const Layout& tree, bool arm_routes, std::size_t chunk) {
-    if (chunk < walk.blocks.size()) return 2 * static_cast<std::uint32_t>(walk.blocks[chunk].count);
+// The slots of a chunk follow from the tree, but for those of reward models of nodes, which a block may be without.
+inline std::uint32_t slots_of(const Walk& walk, const Layout& tree, bool arm_routes, std::size_t chunk, bool rewarded) {
+    if (chunk < walk.blocks.size()) return (rewarded ? 2 : 1) * static_cast<std::uint32_t>(walk.blocks[chunk].count);
     const std::int32_t leaf = walk.leaves[chunk - walk.blocks.size()];
     return (arm_routes ? 2 : 1) * static_cast<std::uint32_t>(tree.end[leaf] - tree.begin[leaf]);
+}
+
+// Whether any node of a block has a reward model.
+inline bool rewarded(const Walk& walk, const Rows& rewards, std::size_t chunk) {
+    if (chunk >= walk.blocks.size()) return false;
+    const auto [first, count] = walk.blocks[chunk];
+    return std::ranges::any_of(walk.nodes.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)),
+                               [&](const Node& node) { return rewards[node.id].size() > 0; });
 }
 
 // Rows of rewards, and of routing where arms have any: nodes first, then arms.
@@ -140,7 +149,7 @@ inline Index make_index(const Layout& tree, const Rows& routing, const Rows& rew
     std::vector<ChunkBuilder> builders(worker_count(threads, entries.size()), ChunkBuilder(rewards.columns));
     parallel_for(entries.size(), threads, 1, [&](int worker, std::size_t i) {
         add_members(builders[worker], walk, tree, routing, rewards, geometric, i);
-        entries[i] = builders[worker].measure(slots_of(walk, tree, index.arm_routes, i));
+        entries[i] = builders[worker].measure(slots_of(walk, tree, index.arm_routes, i, rewarded(walk, rewards, i)));
     });
     Header header;
     header.bytes = whole_lines(sizeof(Header) + entries.size() * sizeof(Entry));
@@ -173,15 +182,15 @@ inline Index make_index(const Layout& tree, const Rows& routing, const Rows& rew
 }
 
 // What a directory entry must be, so that nothing is read outside of the arena whatever the chunk holds.
-inline bool fits(const Entry& entry, std::uint32_t slots, const Header& header) {
-    if (entry.slots != slots || entry.at % line_bytes != 0 || entry.at > header.bytes) return false;
+inline bool fits(const Entry& entry, const Header& header) {
+    if (entry.at % line_bytes != 0 || entry.at > header.bytes) return false;
     const std::uint64_t room = header.bytes - entry.at;
     if (entry.size > room || entry.reach() > room) return false;
     switch (entry.form) {
         case Entry::Form::empty:
             return true;
         case Entry::Form::own:
-            return entry.lines == 0 && entry.size == header.columns * slots * sizeof(float);
+            return entry.lines == 0 && entry.size == header.columns * entry.slots * sizeof(float);
         case Entry::Form::narrow:
         case Entry::Form::wide:
             return entry.lines > 0;
@@ -216,8 +225,13 @@ inline Index open_index(const Layout& tree, std::int64_t columns, bool geometric
     if (chunks > (bytes.size() - sizeof(Header)) / sizeof(Entry)) fail("too short for its directory");
     index.entries = {reinterpret_cast<const Entry*>(index.arena.at(sizeof(Header))), chunks};
     if (header.directory != crc32(std::as_bytes(index.entries))) fail("the directory is corrupt");
+    const auto counted = [&](std::size_t i) {
+        const std::uint32_t slots = index.entries[i].slots;
+        return slots == slots_of(index.walk, tree, arm_routes, i, false) ||
+               slots == slots_of(index.walk, tree, arm_routes, i, true);
+    };
     for (std::size_t i = 0; i < chunks; ++i)
-        if (!fits(index.entries[i], slots_of(index.walk, tree, arm_routes, i), header))
+        if (!counted(i) || !fits(index.entries[i], header))
             fail("entry " + std::to_string(i) + " of the directory is out of bounds");
     ask_for_huge_pages(bytes.data(), bytes.size());
     return index;

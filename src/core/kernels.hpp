@@ -63,6 +63,8 @@ void add_few(const std::byte* list, std::uint32_t n, std::uint32_t slots, float 
 // score[slot] += x . w(slot) for every slot.
 inline void add(const Chunk& chunk, const Hit* hits, std::size_t n, float* score) {
     const Lists lists(chunk.slots);
+    if (lists.bitmap == 1) return add_all_mapped<1>(chunk.lists, hits, n, score);
+    if (lists.bitmap == 2) return add_all_mapped<2>(chunk.lists, hits, n, score);
     for (const Hit* hit = hits; hit < hits + n; ++hit) {
         const std::byte* list = chunk.lists + hit->first;
         if (hit->n >= lists.mapped)
@@ -76,9 +78,45 @@ inline void add(const Chunk& chunk, const Hit* hits, std::size_t n, float* score
     }
 }
 
+// The sums of `lanes` slots of whole rows, from `first` on, stay in registers. What is read behind the slots of a row
+// belongs to the next one and is dropped; the last rows have none behind them.
+template <std::size_t lanes>
+void add_columns(const Chunk& chunk, const Query& x, std::uint32_t first, float* score) {
+    const std::size_t kept = std::min<std::size_t>(lanes, chunk.slots - first);
+    const std::byte* end = chunk.lists + chunk.size;
+    float sum[lanes] = {}, last[lanes] = {};
+    std::copy_n(score + first, kept, sum);
+    for (std::size_t j = 0; j < x.size(); ++j) {
+        const auto* weights = reinterpret_cast<const float*>(chunk.row(x.index[j])) + first;
+        if (reinterpret_cast<const std::byte*>(weights + lanes) > end) [[unlikely]] {
+            std::copy_n(weights, kept, last);
+            weights = last;
+        }
+        for (std::size_t l = 0; l < lanes; ++l) sum[l] += x.value[j] * weights[l];
+    }
+    std::copy_n(sum, kept, score + first);
+}
+
 inline void add_own(const Chunk& chunk, const Query& x, float* score) {
-    for (std::size_t j = 0; j < x.size(); ++j)
-        add_row(reinterpret_cast<const float*>(chunk.row(x.index[j])), chunk.slots, x.value[j], score);
+    if (chunk.slots > 64) {
+        for (std::size_t j = 0; j < x.size(); ++j)
+            add_row(reinterpret_cast<const float*>(chunk.row(x.index[j])), chunk.slots, x.value[j], score);
+        return;
+    }
+    std::uint32_t first = 0;
+    for (; chunk.slots - first > 32; first += 32) add_columns<32>(chunk, x, first, score);
+    switch ((chunk.slots - first + 7) / 8) {
+        case 1:
+            return add_columns<8>(chunk, x, first, score);
+        case 2:
+            return add_columns<16>(chunk, x, first, score);
+        case 3:
+            return add_columns<24>(chunk, x, first, score);
+        case 4:
+            return add_columns<32>(chunk, x, first, score);
+        default:
+            return;
+    }
 }
 
 // The nearest of `k` centres for each of `n` points: the largest x . c - offset, of equal ones the first. Centres lie
@@ -139,4 +177,11 @@ inline void products(const float* x, const float* vectors, std::size_t d, const 
     }
 }
 
-inline constexpr Kernels kernels{locate, add, add_own, nearest, products};
+// Log routing scores and pooled means of arms below one parent, by what their own routing functions say (Searcher).
+inline void pool(const float* dots, std::size_t n, double above, std::span<const float> means, double* routes,
+                 float* out) {
+    for (std::size_t i = 0; i < n; ++i) routes[i] = above + log_linear(dots[i]);
+    for (std::size_t i = 0; i < n; ++i) out[i] = mean_at(means, routes[i]);
+}
+
+inline constexpr Kernels kernels{locate, add, add_own, nearest, products, pool};

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "pooled_mean.hpp"
 #include "rows.hpp"
 #include "tree.hpp"
 
@@ -19,26 +20,17 @@ namespace treetop {
 // Scores of an arm start from `means` at its route, those of a pruned node from `node_mean`. Empty: all start from 0.
 struct PooledState {
     std::array<float, 3> weights{1, 1, 1};  // of the components: pooled mean, the arm's regressor, the owner's measure
-    std::vector<float> means;               // at evenly spaced values of slack(route) in [0, widest], linear in between
+    std::vector<float> means;               // at evenly spaced values of slack(route) in [0, 4], linear in between
     float node_mean = 0;                    // one mean, whatever the route
     std::vector<float> inverse_count;       // of each arm, in tree order: 1 / (1 + samples)
     std::vector<float> node_value;          // of each node: the mean trial value of the arms below it
     std::vector<std::int32_t> new_trials;   // of each arm, in tree order: how often one that was added was shown,
                                             // -1 for the others; empty if none was added
     double exploration_net = 0;             // what found arms have earned less what draws cost, per reward of all
-    static constexpr double widest = 4;
 
     bool empty() const { return means.empty(); }
 
-    // The cube root of -log g: for linear routing on one level, 1 - w.[x; 1].
-    static double slack(double route) { return std::min(std::cbrt(-route), widest); }
-
-    float mean(double route) const {
-        const double place = slack(route) / widest * static_cast<double>(means.size() - 1);
-        const auto i = std::min(static_cast<std::size_t>(place), means.size() - 2);
-        const auto part = static_cast<float>(place - static_cast<double>(i));
-        return means[i] + part * (means[i + 1] - means[i]);
-    }
+    float mean(double route) const { return mean_at(means, route); }
 
     // What one more sample of an arm is worth: little where there are many.
     static float exploration_value(float score, float inverse_count) { return std::max(score, 0.0f) * inverse_count; }

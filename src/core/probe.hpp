@@ -46,8 +46,9 @@ inline std::pair<double, std::uint64_t> touch(std::span<const std::byte> layout,
 }
 
 // Seconds of one decision: down the tree, the arms of the leaves, the choice among them.
-inline std::array<double, 3> stages(Decider& decider, const Row& x, const Ask& ask, std::uint64_t key) {
-    Slots slots(1, static_cast<std::size_t>(ask.k));
+inline std::array<double, 3> stages(Decider& decider, const Row& x, const Ask& ask, std::uint64_t key,
+                                    std::size_t components) {
+    Slots slots(1, static_cast<std::size_t>(ask.k), components);
     Decider::Reached reached;
     const auto began = Clock::now();
     decider.decide(x, ask, {}, key, 0, slots, &reached);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "candidate.hpp"
+#include "chunk_scores.hpp"
 #include "eligible.hpp"
 #include "model.hpp"
 #include "reuse.hpp"
@@ -22,7 +23,7 @@ namespace treetop {
 
 class Searcher {
 public:
-    explicit Searcher(const Model& model) : model_(model), kernels_(chosen_kernels()), scatter_(model.columns) {}
+    explicit Searcher(const Model& model) : model_(model), scores_(model.columns) {}
 
     // The effective arms of [x; 1], at least `wanted` of them where there are that many eligible arms: too narrow a
     // search is repeated twice as wide until there are enough or all are single arms.
@@ -63,8 +64,8 @@ public:
             std::copy_if(children_.begin(), children_.end(), std::back_inserter(frontier_), leads);
         }
         if (model_.index.arm_routes) {
-            for (Visit& leaf : frontier_) leaf.scored = plan(at(leaf).chunk);
-            score(x);
+            for (Visit& leaf : frontier_) leaf.scored = plan(at(leaf).chunk, arm_slots(leaf));
+            scores_.score(x);
         }
         for (std::size_t i = 0; i < arms.size(); ++i) {
             out[i] = std::numeric_limits<double>::quiet_NaN();
@@ -89,7 +90,7 @@ public:
     }
 
     // Notes every cache line of the layout that is read, and when a search comes to the leaves; nullptr stops it.
-    void trace(std::vector<const std::byte*>* lines) { trace_ = lines; }
+    void trace(std::vector<const std::byte*>* lines) { scores_.trace(lines); }
     void time(std::chrono::steady_clock::time_point* leaves) { leaves_ = leaves; }
 
 private:
@@ -99,22 +100,14 @@ private:
         float score;
         double own;          // log routing score of the node itself
         double route;        // the same, summed along the path
-        std::size_t scored;  // where in slots_ the scores of the block that holds the node begin
+        std::size_t scored;  // where in scores_ those of the block that holds the node begin
     };
-    struct Job {
-        Chunk chunk;
-        std::size_t scored, hits;
-    };
-    static constexpr std::size_t apart = 1;       // chunks between asking for memory and reading it
-    static constexpr std::size_t beyond = 65536;  // what a 16-bit slot can reach, so that damaged ones do no harm
 
     void prepare(const Row& x) {
         x_ = x;
         square_ = 0;
-        used_ = 0;
+        scores_.begin(x);
         memory_.begin(Reuse::none, 0);
-        scattered_.clear();
-        for (const std::int32_t f : x.index) scattered_.push_back(scatter_(f));
         if (model_.measure.dims > 0) vector_square_ = model_.measure.take(x, vector_);
         if (model_.geometric)
             for (std::size_t j = 0; j + 1 < x.size(); ++j) square_ += static_cast<double>(x.value[j]) * x.value[j];
@@ -130,7 +123,7 @@ private:
     // place. Says whether a node was pruned.
     bool search(const Row& x, const Width& width, const Eligible& eligible) {
         found_.clear();
-        if (!memory_.on()) used_ = 0;
+        if (!memory_.on()) scores_.forget();
         frontier_.assign(1, {0, 0, 0.0f, 0.0, 0.0, 0});
         while (inner(frontier_)) {
             expand(x, eligible);
@@ -151,10 +144,10 @@ private:
         for (Visit& visit : frontier_) {
             const Node& parent = at(visit);
             if (parent.children == 0 || parent.chunk < 0) continue;
-            visit.scored = plan(parent.chunk);
+            visit.scored = plan(parent.chunk, 2 * static_cast<std::size_t>(parent.size));
             for (std::int32_t i = 0; i < parent.size; i += 2) prefetch(&nodes[parent.child + i]);
         }
-        score(x);
+        scores_.score(x);
         children_.clear();
         for (const Visit& visit : frontier_) {
             const Node& parent = at(visit);
@@ -162,7 +155,7 @@ private:
                 children_.push_back(visit);
                 continue;
             }
-            const float* routes = slots_.data() + visit.scored + parent.slot;
+            const float* routes = scores_.at(visit.scored + static_cast<std::size_t>(parent.slot));
             const float* rewards = routes + parent.size;
             for (std::int32_t place = parent.child; place < parent.child + parent.children; ++place) {
                 const Node& child = nodes[place];
@@ -177,22 +170,26 @@ private:
         }
     }
 
-    // log g(x) of a node, or of arm -1 - node. Linear: g = exp(-max(0, 1 - w.[x; 1])^3). Geometric: g = min(1, rad / |x
-    // - ctr|). By the owner's measure: g = exp(-slack^3), too.
+    // log g(x) of a node, or of arm -1 - node. Linear: log_linear. Geometric: g = min(1, rad / |x - ctr|). By the
+    // owner's measure: g = exp(-slack^3), too.
     double log_route(std::int32_t node, float dot) const {
-        if (!std::isfinite(dot))
-            throw std::invalid_argument(
-                "the routing score of " +
-                (node < 0 ? "arm " + std::to_string(-1 - node) : "node " + std::to_string(node)) + " is " +
-                std::to_string(dot) + "; context or weights are too large");
+        check_finite(node, dot);
         if (!model_.geometric) {
-            const double slack = model_.measure.routes ? model_.measure.slack(dot, vector_square_.mapped)
-                                                       : std::max(0.0, 1.0 - static_cast<double>(dot));
+            if (!model_.measure.routes) return log_linear(dot);
+            const double slack = model_.measure.slack(dot, vector_square_.mapped);
             return -(slack * slack * slack);
         }
         const double far = model_.geometry.distance(node, x_, square_, dot);
         const double radius = model_.geometry.radius[node];
         return far <= radius * radius ? 0.0 : std::log(radius / std::sqrt(far));
+    }
+
+    static void check_finite(std::int32_t node, float dot) {
+        if (!std::isfinite(dot))
+            throw std::invalid_argument(
+                "the routing score of " +
+                (node < 0 ? "arm " + std::to_string(-1 - node) : "node " + std::to_string(node)) + " is " +
+                std::to_string(dot) + "; context or weights are too large");
     }
 
     // children_ -> the best `beam` by path score into frontier_ (ties: the lower node id), the others into found_; both
@@ -238,11 +235,14 @@ private:
         const auto kept = [&](const Visit& leaf) { return memory_.arms(at(leaf).chunk); };
         for (Visit& visit : frontier_) {
             if (!kept(visit).empty()) continue;
-            visit.scored = plan(at(visit).chunk);
-            for (std::int32_t p = at(visit).begin; p < at(visit).end; p += 16) prefetch(model_.tree.arm_at.data() + p);
+            visit.scored = plan(at(visit).chunk, arm_slots(visit));
+            for (std::int32_t p = at(visit).begin; p < at(visit).end; p += 16) {
+                prefetch(model_.tree.arm_at.data() + p);
+                if (!model_.pooled.empty()) prefetch(model_.pooled.inverse_count.data() + p);
+            }
             eligible.ask(at(visit).begin, at(visit).end);
         }
-        score(x);
+        scores_.score(x);
         for (const Visit& leaf : frontier_) {
             if (const auto arms = kept(leaf); !arms.empty()) {
                 found_.insert(found_.end(), arms.begin(), arms.end());
@@ -256,7 +256,7 @@ private:
 
     void add_leaf(const Visit& leaf, const Eligible& eligible) {
         const std::int32_t begin = at(leaf).begin;
-        const float* scores = slots_.data() + leaf.scored;
+        const float* scores = scores_.at(leaf.scored);
         if (model_.pooled.empty()) {
             eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
                 Candidate& arm = add_arm(p, route_of(leaf, p));
@@ -265,19 +265,43 @@ private:
             return;
         }
         if (model_.measure.scores()) return add_measured(leaf, eligible);
+        if (model_.index.arm_routes) return add_routed(leaf, eligible);
         const PooledState& pooled = model_.pooled;
-        float mean = pooled.mean(leaf.route);  // of all arms, unless they have routes of their own
+        const float mean = pooled.mean(leaf.route);
         eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
-            const float residual = scores[p - begin];
             Candidate& arm = add_arm(p, leaf.route);
-            if (model_.index.arm_routes) {
-                arm.route = route_of(leaf, p);
-                mean = pooled.mean(arm.route);
-            }
-            arm.score = pooled.weights[0] * mean + pooled.weights[1] * residual;
-            arm.value = PooledState::exploration_value(arm.score, pooled.inverse_count[p]);
-            arm.own = residual;
+            set_score(arm, mean, scores[p - begin]);
         });
+    }
+
+    // The eligible arms of one leaf, which have routing functions of their own.
+    void add_routed(const Visit& leaf, const Eligible& eligible) {
+        const std::int32_t begin = at(leaf).begin;
+        const float* scores = scores_.at(leaf.scored);
+        const float* dots = scores + (at(leaf).end - begin);
+        places_.clear();
+        dots_.clear();
+        eligible.each(begin, at(leaf).end, [&](std::int32_t p) {
+            places_.push_back(p);
+            dots_.push_back(dots[p - begin]);
+        });
+        const std::size_t n = places_.size();
+        routes_.resize(n);
+        means_.resize(n);
+        scores_.kernels().pool(dots_.data(), n, leaf.route - leaf.own, model_.pooled.means, routes_.data(),
+                               means_.data());
+        for (std::size_t i = 0; i < n; ++i) {
+            Candidate& arm = add_arm(places_[i], routes_[i]);
+            check_finite(-1 - arm.id, dots_[i]);
+            set_score(arm, means_[i], scores[places_[i] - begin]);
+        }
+    }
+
+    void set_score(Candidate& arm, float mean, float residual) const {
+        const PooledState& pooled = model_.pooled;
+        arm.score = pooled.weights[0] * mean + pooled.weights[1] * residual;
+        arm.value = PooledState::exploration_value(arm.score, pooled.inverse_count[arm.position]);
+        arm.own = residual;
     }
 
     // The eligible arms of one leaf, whose vectors have a say in their scores.
@@ -292,11 +316,11 @@ private:
             arms_.push_back(add_arm(p, route_of(leaf, p)).id);
         });
         products_.resize(arms_.size());
-        kernels_.products(vector_.data(), measure.vectors.data(), measure.dims, arms_.data(), arms_.size(),
-                          measure.kind == Measure::Kind::euclidean, products_.data());
+        scores_.kernels().products(vector_.data(), measure.vectors.data(), measure.dims, arms_.data(), arms_.size(),
+                                   measure.kind == Measure::Kind::euclidean, products_.data());
         for (std::size_t i = 0; i < arms_.size(); ++i) {
             Candidate& arm = found_[first + i];
-            arm.own = slots_[leaf.scored + static_cast<std::size_t>(places_[i] - at(leaf).begin)];
+            arm.own = *scores_.at(leaf.scored + static_cast<std::size_t>(places_[i] - at(leaf).begin));
             arm.measured = measure.reward(measure.value(products_[i], vector_square_.given));
             arm.score = pooled.weights[0] * pooled.mean(arm.route) + pooled.weights[1] * arm.own +
                         pooled.weights[2] * arm.measured;
@@ -310,7 +334,7 @@ private:
     double route_of(const Visit& leaf, std::int32_t position) const {
         if (!model_.index.arm_routes) return leaf.route;
         const Node& node = at(leaf);
-        const float dot = slots_[leaf.scored + static_cast<std::size_t>(node.end - 2 * node.begin + position)];
+        const float dot = *scores_.at(leaf.scored + static_cast<std::size_t>(node.end - 2 * node.begin + position));
         return leaf.route - leaf.own + log_route(-1 - model_.tree.arm_at[position], dot);
     }
 
@@ -323,78 +347,31 @@ private:
         return arm;
     }
 
-    // Room for a chunk's scores, zeros at first; score() fills in what was planned.
-    std::size_t plan(std::int32_t number) {
+    std::size_t arm_slots(const Visit& leaf) const {
+        return (model_.index.arm_routes ? 2 : 1) * static_cast<std::size_t>(at(leaf).end - at(leaf).begin);
+    }
+
+    // Where the scores of a chunk will be; those of reward models of nodes that nobody has stay zeros.
+    std::size_t plan(std::int32_t number, std::size_t room) {
         if (memory_.knows(number)) return memory_.scored(number);
-        const Chunk chunk = model_.index.chunk(number);
-        const std::size_t scored = used_;
+        const std::size_t scored = scores_.plan(model_.index.chunk(number), room);
         memory_.note(number, scored);
-        used_ += chunk.slots;
-        if (slots_.size() < used_ + beyond) slots_.resize(2 * used_ + beyond);
-        std::fill(slots_.data() + scored, slots_.data() + used_, 0.0f);
-        if (chunk.form != Entry::Form::empty) jobs_.push_back({chunk, scored, 0});
         return scored;
     }
 
-    // A chunk's lines are asked for, a little later its lists, a little later they are added up: memory and arithmetic
-    // of neighbouring chunks overlap.
-    void score(const Row& row) {
-        const Query x{row.index, row.value, scattered_, scatter_};
-        hits_.resize((apart + 1) * x.size());
-        const auto hits = [&](std::size_t i) { return hits_.data() + i % (apart + 1) * x.size(); };
-        for (std::size_t i = 0; i < jobs_.size() + 2 * apart; ++i) {
-            if (i < jobs_.size()) jobs_[i].chunk.ask(x);
-            if (i >= apart && i - apart < jobs_.size()) find(jobs_[i - apart], x, hits(i - apart));
-            if (i >= 2 * apart) add(jobs_[i - 2 * apart], x, hits(i - 2 * apart));
-        }
-        jobs_.clear();
-    }
-
-    void find(Job& job, const Query& x, Hit* hits) const {
-        if (job.chunk.form != Entry::Form::own) job.hits = kernels_.locate(job.chunk, x, hits);
-    }
-
-    void add(const Job& job, const Query& x, const Hit* hits) {
-        if (trace_) note(job, x, hits);
-        if (job.chunk.form == Entry::Form::own)
-            kernels_.add_own(job.chunk, x, slots_.data() + job.scored);
-        else
-            kernels_.add(job.chunk, hits, job.hits, slots_.data() + job.scored);
-    }
-
-    void note(const Job& job, const Query& x, const Hit* hits) {
-        const auto stretch = [&](const std::byte* line, std::uint64_t bytes) {
-            const std::byte* last = line + bytes;
-            for (line -= reinterpret_cast<std::uintptr_t>(line) % line_bytes; line < last; line += line_bytes)
-                trace_->push_back(line);
-        };
-        for (std::size_t j = 0; j < x.size(); ++j)
-            if (job.chunk.form == Entry::Form::own)
-                stretch(job.chunk.row(x.index[j]), job.chunk.slots * sizeof(float));
-            else
-                trace_->push_back(job.chunk.line(x, j));
-        const Lists lists(job.chunk.slots);
-        for (std::size_t i = 0; i < job.hits; ++i) stretch(job.chunk.lists + hits[i].first, lists.bytes(hits[i].n));
-    }
-
     const Model& model_;
-    const Kernels& kernels_;
-    Scatter scatter_;
+    ChunkScores scores_;
     Row x_;
     double square_ = 0;                     // |x|^2, for geometric routing
     Measure::Squares vector_square_;        // of the context's vector, for the measure
     std::vector<float> vector_, products_;  // that vector; its products with those of arms_
     std::vector<std::int32_t> arms_;
-    std::vector<std::uint32_t> scattered_;
-    std::vector<float> slots_;  // scores by slot of all chunks so far, `used_` of them, and room
-    std::size_t used_ = 0;
-    std::vector<Hit> hits_;
-    std::vector<Job> jobs_;
     std::vector<Visit> frontier_, children_, order_;
     std::vector<std::int32_t> places_;
+    std::vector<float> dots_, means_;  // of the arms of one leaf: what their routing functions say, pooled means
+    std::vector<double> routes_;       // and log routing scores
     std::vector<Candidate> found_;
     SearchMemory memory_;
-    std::vector<const std::byte*>* trace_ = nullptr;
     std::chrono::steady_clock::time_point* leaves_ = nullptr;
 };
 

@@ -17,6 +17,7 @@
 
 #include "chunk.hpp"
 #include "machine.hpp"
+#include "pooled_mean.hpp"
 
 #ifdef TREETOP_X86
 #include <immintrin.h>
@@ -96,6 +97,7 @@ struct Kernels {
     void (*add_own)(const Chunk&, const Query&, float*);
     void (*nearest)(const float*, std::size_t, std::size_t, const float*, const float*, std::size_t, std::int32_t*);
     void (*products)(const float*, const float*, std::size_t, const std::int32_t*, std::size_t, bool, float*);
+    void (*pool)(const float*, std::size_t, double, std::span<const float>, double*, float*);
 };
 
 #ifdef TREETOP_X86
@@ -222,6 +224,11 @@ inline void add_mapped(const std::byte* list, std::uint32_t bitmap, float value,
             weight += sizeof(float);
         }
 }
+
+template <std::uint32_t words>
+void add_all_mapped(const std::byte* lists, const Hit* hits, std::size_t n, float* score) {
+    for (const Hit* hit = hits; hit < hits + n; ++hit) add_mapped(lists + hit->first, words, hit->value, score);
+}
 #include "kernels.hpp"
 }  // namespace plain
 
@@ -240,22 +247,41 @@ inline std::uint32_t match_narrow(const std::byte* line, std::uint32_t scattered
 
 // Eight slots at a time: their weights are moved to where their bits are. The number of steps is the chunk's, so that
 // there is nothing to foresee.
+inline __m256 add_eight(const float*& weight, std::uint32_t eight, __m256 value, __m256 sum) {
+    const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i from = _mm256_cvtepu8_epi32(_mm_loadu_si64(spread[eight].data()));
+    const __m256i here = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(eight)), lane), lane);
+    // Lanes without a bit hold whatever comes next, often a denormal number, slow to multiply: zeros first.
+    const __m256 moved =
+        _mm256_and_ps(_mm256_permutevar8x32_ps(_mm256_loadu_ps(weight), from), _mm256_castsi256_ps(here));
+    weight += spread[eight][8];
+    return _mm256_add_ps(sum, _mm256_mul_ps(value, moved));
+}
+
 inline void add_mapped(const std::byte* list, std::uint32_t bitmap, float value, float* score) {
     const auto* weight = reinterpret_cast<const float*>(list + 4 * bitmap);
-    const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256 factor = _mm256_set1_ps(value);
     for (std::uint32_t w = 0; w < bitmap; ++w)
         for (std::uint32_t bit = 0; bit < 32; bit += 8) {
-            const std::uint32_t eight = read<std::uint32_t>(list + 4 * w) >> bit & 0xff, at = 32 * w + bit;
-            const __m256i from = _mm256_cvtepu8_epi32(_mm_loadu_si64(spread[eight].data()));
-            const __m256i here =
-                _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(eight)), lane), lane);
-            // Lanes without a bit hold whatever comes next, often a denormal number, slow to multiply: zeros first.
-            const __m256 moved =
-                _mm256_and_ps(_mm256_permutevar8x32_ps(_mm256_loadu_ps(weight), from), _mm256_castsi256_ps(here));
-            const __m256 product = _mm256_mul_ps(_mm256_set1_ps(value), moved);
-            _mm256_storeu_ps(score + at, _mm256_add_ps(_mm256_loadu_ps(score + at), product));
-            weight += spread[eight][8];
+            float* at = score + 32 * w + bit;
+            const std::uint32_t eight = read<std::uint32_t>(list + 4 * w) >> bit & 0xff;
+            _mm256_storeu_ps(at, add_eight(weight, eight, factor, _mm256_loadu_ps(at)));
         }
+}
+
+// Lists of `words` words of bits each; the sums stay in registers.
+template <std::uint32_t words>
+void add_all_mapped(const std::byte* lists, const Hit* hits, std::size_t n, float* score) {
+    __m256 sum[4 * words];
+    for (std::uint32_t i = 0; i < 4 * words; ++i) sum[i] = _mm256_loadu_ps(score + 8 * i);
+    for (const Hit* hit = hits; hit < hits + n; ++hit) {
+        const std::byte* list = lists + hit->first;
+        const auto* weight = reinterpret_cast<const float*>(list + 4 * words);
+        const __m256 factor = _mm256_set1_ps(hit->value);
+        for (std::uint32_t i = 0; i < 4 * words; ++i)
+            sum[i] = add_eight(weight, std::to_integer<std::uint32_t>(list[i]), factor, sum[i]);
+    }
+    for (std::uint32_t i = 0; i < 4 * words; ++i) _mm256_storeu_ps(score + 8 * i, sum[i]);
 }
 #include "kernels.hpp"
 }  // namespace avx2
@@ -270,18 +296,37 @@ inline std::uint32_t match_narrow(const std::byte* line, std::uint32_t scattered
 }
 
 // Sixteen slots at a time.
+inline __m512 add_sixteen(const float*& weight, std::uint32_t bits, __m512 value, __m512 sum) {
+    const auto sixteen = static_cast<__mmask16>(bits);
+    const __m512 product = _mm512_mul_ps(value, _mm512_maskz_expand_ps(sixteen, _mm512_loadu_ps(weight)));
+    weight += _mm_popcnt_u32(sixteen);
+    return _mm512_add_ps(sum, product);
+}
+
 inline void add_mapped(const std::byte* list, std::uint32_t bitmap, float value, float* score) {
     const auto* weight = reinterpret_cast<const float*>(list + 4 * bitmap);
     const __m512 factor = _mm512_set1_ps(value);
     for (std::uint32_t w = 0; w < bitmap; ++w)
         for (std::uint32_t bit = 0; bit < 32; bit += 16) {
-            const auto sixteen = static_cast<__mmask16>(read<std::uint32_t>(list + 4 * w) >> bit);
-            const std::uint32_t at = 32 * w + bit;
-            const __m512 product = _mm512_mul_ps(factor, _mm512_maskz_expandloadu_ps(sixteen, weight));
-            const __m512 sum = _mm512_loadu_ps(score + at);
-            _mm512_storeu_ps(score + at, _mm512_mask_add_ps(sum, sixteen, sum, product));
-            weight += _mm_popcnt_u32(sixteen);
+            float* at = score + 32 * w + bit;
+            _mm512_storeu_ps(
+                at, add_sixteen(weight, read<std::uint32_t>(list + 4 * w) >> bit, factor, _mm512_loadu_ps(at)));
         }
+}
+
+// Lists of `words` words of bits each; the sums stay in registers.
+template <std::uint32_t words>
+void add_all_mapped(const std::byte* lists, const Hit* hits, std::size_t n, float* score) {
+    __m512 sum[2 * words];
+    for (std::uint32_t i = 0; i < 2 * words; ++i) sum[i] = _mm512_loadu_ps(score + 16 * i);
+    for (const Hit* hit = hits; hit < hits + n; ++hit) {
+        const std::byte* list = lists + hit->first;
+        const auto* weight = reinterpret_cast<const float*>(list + 4 * words);
+        const __m512 factor = _mm512_set1_ps(hit->value);
+        for (std::uint32_t i = 0; i < 2 * words; ++i)
+            sum[i] = add_sixteen(weight, read<std::uint16_t>(list + 2 * i), factor, sum[i]);
+    }
+    for (std::uint32_t i = 0; i < 2 * words; ++i) _mm512_storeu_ps(score + 16 * i, sum[i]);
 }
 #include "kernels.hpp"
 }  // namespace avx512

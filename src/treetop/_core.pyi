@@ -73,7 +73,7 @@ class SortedPositions:
 
     def __len__(self) -> int: ...
 
-LAYOUT_VERSION: int = 3
+LAYOUT_VERSION: int = 4
 
 def crc32(bytes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], threads: int) -> int:
     """The same number as zlib.crc32, on several threads."""

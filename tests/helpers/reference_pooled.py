@@ -5,6 +5,7 @@
 Nodes score the mean of draws and what their regressor says. What a search finds does not depend on it.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,6 +38,19 @@ def log_route(scored: Scored, arm: int, x: Floats) -> float:
     own = log_routing(model, model.tree.n_nodes + arm, x)
     at = int(model.tree.leaf_of[arm])
     return leaf - (log_routing(model, at, x) if at > 0 else 0.0) + own
+
+
+def cube_root(x: float) -> float:
+    """Of a number in [0, inf): Drepper's, as the core has it, to the last bit."""
+    root, square = 1.2599210498948731648, 1.5874010519681994748
+    m, e = math.frexp(x)
+    u = 1.83469277483613086 - (0.784932344976639262 - 0.145263899385486367 * m) * m
+    for a in (2.4469312256353444, 2.11499494167371287, 1.50819193781584896):
+        u = a - u * m
+    u = 0.354895765043919860 + u * m
+    cube = u * u * u
+    rest = (1 / square, 1 / root, 1.0, root, square)[2 + int(math.fmod(e, 3))]
+    return math.ldexp(u * (cube + 2 * m) / (2 * cube + m) * rest, int(e / 3)) if x > 0 else 0.0
 
 
 def pooled_mean(means: Floats, route: float) -> float:

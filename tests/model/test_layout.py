@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,16 @@ from hypothesis import given
 
 import treetop
 from treetop import _core
+from treetop.model.pooled_state import PooledState
 
 NOBODY, ONE_LIST = np.empty(0, np.int32), np.empty(0, np.int64)
 HEADER, DIRECTORY = 128, 32  # bytes of the header and of an entry
 DECIDED = 991066  # CRC-32 of decided(3), on every machine
+POOLED = 167705252  # and of pooled_decided(3)
+SHAPES = [  # arms, columns, branching
+    *((3, 40, 2), (18, 40, 2), (44, 300, 2), (60, 300, 2), (100, 60, 2), (130, 300, 2), (200, 70_000, 2)),
+    *((600, 500, 2), (900, 40, 400), (140_000, 6, 2), (5, 200_000, 3)),
+]
 CHECKSUM, DIRECTORY_CHECKSUM = 124, 68  # where they are in the header
 
 
@@ -42,10 +49,7 @@ def _sparse(n: int, columns: int, density: float, rng: np.random.Generator) -> t
 
 
 @pytest.mark.parametrize("density", [0.002, 0.05, 0.4, 1.0])
-@pytest.mark.parametrize(
-    ("arms", "columns", "branching"),
-    [(3, 40, 2), (130, 300, 2), (200, 70_000, 2), (600, 500, 2), (900, 40, 400), (140_000, 6, 2), (5, 200_000, 3)],
-)
+@pytest.mark.parametrize(("arms", "columns", "branching"), SHAPES)
 def test_scores_are_dot_products_in_every_form(arms: int, columns: int, branching: int, density: float) -> None:
     """Lists with bits and without, slots of 8, 16 and 32 bits, narrow and wide lines, rows without lines."""
     if density * columns * arms > 2e6:
@@ -67,6 +71,34 @@ def test_scores_are_dot_products_in_every_form(arms: int, columns: int, branchin
         np.testing.assert_array_equal(score, (rewards @ x)[branching + 1 + ids].astype(np.float32))
         logs = -(np.maximum(0, 1 - routing @ x) ** 3)
         np.testing.assert_allclose(route, logs[made[1][ids]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("density", [0.05, 1.0])
+@pytest.mark.parametrize("beam", [1, 3, 40])
+def test_reward_models_of_nodes_that_nobody_has_take_no_room(density: float, beam: int) -> None:
+    """Rows of zeros that are there, in some blocks or in all, and rows that are not: the same candidates."""
+    rng, columns = np.random.default_rng(5), 50
+    parents = np.concatenate([[-1], np.repeat(np.arange(63), 2), np.repeat(np.arange(63, 127), 5)]).astype(np.int32)
+    leaf_of = (127 + np.arange(900) % 320).astype(np.int32)
+    nodes = len(parents)
+    routing, rewards = (_sparse(n, columns, density, rng) for n in (nodes, nodes + 900))
+    x = np.sort(rng.choice(columns - 1, 30, replace=False)).astype(np.int32)
+    asked = np.array([0, 30], np.int64), x, rng.random(30, np.float32), 5, beam, -1.0, ALL, NOBODY
+    found: list[tuple[Any, ...]] = []
+    sizes = []
+    for zeros in (range(nodes), range(nodes - 20, nodes), range(0)):
+        kept = [rewards[1][rewards[0][nodes + arm] : rewards[0][nodes + arm + 1]] for arm in range(900)]
+        index = [np.arange(columns, dtype=np.int32) if node in zeros else NOBODY for node in range(nodes)] + kept
+        start = np.concatenate([[0], np.cumsum([len(row) for row in index])]).astype(np.int64)
+        own = rewards[2][rewards[0][nodes] :]
+        value = np.concatenate([np.zeros(columns * len(zeros), np.float32), own])
+        made: tuple[Any, ...] = parents, leaf_of, *routing, start, np.concatenate(index), value, columns, False, 1
+        serving = _core.Engine(*made)
+        found.append(serving.search(*asked))
+        sizes.append(serving.layout().nbytes)
+    assert sizes[0] > sizes[1] > sizes[2]
+    for other in found[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(found[0], other, strict=True))
 
 
 @pytest.mark.parametrize("arms", [40, 200, 600])
@@ -102,8 +134,34 @@ def decided(seed: int) -> bytes:
     return b"".join(array.tobytes() for array in parts)
 
 
+def pooled_decided(seed: int) -> bytes:
+    """The same of models of treetop's learner: arms with routing functions, nodes without reward models."""
+    parts: list[Any] = []
+    for arms, columns, density in ((130, 300, 1.0), (40, 200, 0.9), (700, 3000, 0.02), (90, 90_000, 0.001)):
+        rng = np.random.default_rng(seed)
+        leaf_of = np.sort(rng.integers(1, 9, arms)).astype(np.int32)
+        routing, own = _sparse(9 + arms, columns, density, rng), _sparse(arms, columns, density, rng)
+        rewards = np.concatenate([np.zeros(9, np.int64), own[0]]), *own[1:]
+        parents = np.array([-1] + [0] * 8, np.int32)
+        made: tuple[Any, ...] = parents, leaf_of, *routing, *rewards, columns, False, 2
+        serving = _core.Engine(*made)
+        counts, value = rng.integers(0, 9, arms).astype(np.int32), rng.random(arms, np.float32)
+        means = -np.sort(-rng.random(65, np.float32))
+        serving.set_pooled(means, 0.01, counts, value, np.full(arms, -1, np.int32), 0.0, [0.9, 0.5])
+        X: Any = sp.random(50, columns - 1, min(0.05, 60 / columns), "csr", dtype=np.float32, random_state=rng)
+        X.sort_indices()
+        rows = X.indptr.astype(np.int64), X.indices.astype(np.int32), X.data / 16
+        keys = np.arange(50, dtype=np.int64)
+        budgeted = treetop.Budgeted().native(9)
+        parts += serving.decide(*rows, keys, 5, 3, 3, -1.0, *budgeted, ALL, NOBODY, ONE_LIST, 1)
+    return b"".join(array.tobytes() for array in parts)
+
+
 def run_with(name: str) -> subprocess.CompletedProcess[str]:
-    code = "from test_layout import decided; import zlib; print(zlib.crc32(decided(3)))"
+    code = (
+        "from test_layout import decided, pooled_decided; import zlib; "
+        "print(zlib.crc32(decided(3)), zlib.crc32(pooled_decided(3)))"
+    )
     variables = {
         **os.environ,
         "TREETOP_SIMD": name,
@@ -117,7 +175,7 @@ def test_every_instruction_set_gives_the_same_bytes() -> None:
     names = _core.instruction_sets()
     assert names[0] == "baseline"
     found = {name: run_with(name).stdout for name in names}
-    assert set(found.values()) == {f"{DECIDED}\n"}
+    assert set(found.values()) == {f"{DECIDED} {POOLED}\n"}
 
 
 def test_an_unknown_instruction_set_is_named() -> None:
@@ -324,6 +382,14 @@ def test_the_stages_of_a_decision_are_timed(problem: Problem, learned: treetop.M
     assert all(seconds >= 0 for seconds in learned.engine.stages(x.start, x.index, x.value, 7, 5, 3, 3, *igw))
     with pytest.raises(ValueError, match="explore is 6, outside"):
         learned.engine.stages(x.start, x.index, x.value, 7, 5, 6, 3, *igw)
+
+
+def test_so_are_those_of_treetop_s_learner(problem: Problem, learned: treetop.Model) -> None:
+    x, nothing = treetop.arrays.as_rows(problem.X[0]), np.zeros(learned.n_arms, np.float32)
+    means = np.array([0.5, 0.1], np.float32)
+    state = PooledState(means=means, sample_count=nothing.astype(np.int32), trial_value=nothing)
+    model, budgeted = replace(learned, pooled=state), treetop.Budgeted().native(10)
+    assert all(seconds >= 0 for seconds in model.engine.stages(x.start, x.index, x.value, 7, 5, 3, 3, *budgeted))
 
 
 def test_contexts_of_the_twin_reach_every_arm() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.reference import Effective, Floats, Model, Tree
-from helpers.reference_pooled import Scored, components, log_route, scored_search
+from helpers.reference_pooled import Scored, components, cube_root, log_route, scored_search
 from helpers.strategies import context, eighths, few, many, random_eligible, random_tree, seeds
 from hypothesis import given
 from hypothesis import strategies as st
@@ -164,6 +164,35 @@ def test_by_hand() -> None:
     assert found.log_route.tolist() == [-1.0, 0.0, -8.0]  # the leaves' own do not count
     slack = np.cbrt([1.0, 0.0, 8.0])
     np.testing.assert_allclose(found.score, 2 * (1 - slack / 4) + 0.5 * np.array([1, 0.5, 0]), rtol=1e-6)
+
+
+def test_pooled_means_are_the_same_to_the_last_bit() -> None:
+    """One leaf of arms whose routing functions are constants, so that the route is known; 65,537 means tell it well."""
+    rng = np.random.default_rng(0)
+    any_size = 10 ** rng.uniform(-6, 3, 99)
+    slack = np.concatenate([[0.0, 2.0**-23, 4.0, 1e9], rng.random(99), 4 * rng.random(499), any_size])
+    bias = (1 - slack).astype(np.float32)
+    n, means = len(bias), rng.random(65_537).astype(np.float32)
+    routing = np.concatenate([np.zeros((2, 2), np.float32), np.stack([np.zeros(n, np.float32), bias], 1)])
+    nothing = np.zeros(n, np.float32)
+    model = treetop.Model(
+        tree=treetop.Tree(np.array([-1, 0], np.int32), np.ones(n, np.int32)),
+        route_rows=as_rows(routing),
+        reward_rows=as_rows(np.zeros((2 + n, 2))),
+        pooled=PooledState(means=means, sample_count=nothing.astype(np.int32), trial_value=nothing),
+    )
+    found = search_batch(model, as_rows([[0.0]]), 1, None, 1, EVERY_ARM)
+    for arm, route, said in zip(found.id, found.log_route, found.components[:, 0], strict=True):
+        missing = max(0.0, 1.0 - float(bias[arm]))
+        assert route == -(missing * missing * missing)
+        place = min(cube_root(-route), 4.0) / 4 * 65_536
+        i = min(int(place), 65_535)
+        assert said == means[i] + np.float32(place - i) * (means[i + 1] - means[i])
+
+
+def test_the_twin_s_cube_root_is_one() -> None:
+    for x in (0.0, 1.0, 8.0, 0.125, 1e-300, 1e300, *10 ** np.random.default_rng(0).uniform(-30, 9, 2000)):
+        assert cube_root(float(x)) == pytest.approx(float(np.cbrt(x)), rel=1e-15)
 
 
 def test_the_paper_s_scores_have_arm_routes_too(tmp_path: Path) -> None:
