@@ -45,8 +45,13 @@ def unknown_of(functions: int) -> tuple[Any, Any, Any]:
 
 
 def fit(X: Any, fold: Any, problems: RoutingProblems, threads: int = 1, passes: int = 50, **more: Any) -> Any:
-    how = (1.0, 0.1, 0.3), passes, NO_THRESHOLDS, unknown_of(len(problems.family)), threads
-    return _core.fit_routing(*csr(X), COLUMNS, problems.arrays(), fold, *how, **more)
+    how: Any = (1.0, 0.1, 0.3), passes, NO_THRESHOLDS, unknown_of(len(problems.family)), threads
+    functions: Any = problems.arrays()
+    return _core.fit_routing(*csr(X), COLUMNS, functions, fold, *how, **more)
+
+
+def rows_of(weights: tuple[Any, Any, Any]) -> Any:
+    return dense(*weights, columns=COLUMNS + 1)
 
 
 def alone(problems: RoutingProblems, function: int) -> RoutingProblems:
@@ -68,7 +73,7 @@ def alone(problems: RoutingProblems, function: int) -> RoutingProblems:
 def test_functions_are_those_of_the_twin(seed: int, functions: int, most: int) -> None:
     """To the bit: sums are in the same order, one after the other."""
     X, fold, problems = random_problem(np.random.default_rng(seed), functions, most)
-    found = [dense(*part, COLUMNS + 1) for part in fit(X, fold, problems)]
+    found = [rows_of(part) for part in fit(X, fold, problems)]
     for g in range(functions):
         samples = samples_of(problems, g)
         own = int(problems.start[g + 1] - problems.start[g])
@@ -91,10 +96,10 @@ def test_no_function_knows_which_others_are_beside_it(seed: int) -> None:
     together, threads = fit(X, fold, problems), fit(X, fold, problems, threads=3)
     for one, other in zip(together, threads, strict=True):
         assert all(a.tobytes() == b.tobytes() for a, b in zip(one, other, strict=True))
-    rows = [dense(*part, COLUMNS + 1) for part in together]
+    rows = [rows_of(part) for part in together]
     for g in range(40):
         for part, single in zip(rows, fit(X, fold, alone(problems, g)), strict=True):
-            assert dense(*single, COLUMNS + 1)[0].tobytes() == part[g].tobytes()
+            assert rows_of(single)[0].tobytes() == part[g].tobytes()
 
 
 SCRIPT = """
@@ -135,7 +140,7 @@ def test_what_is_known_is_copied_and_fingerprints_tell_samples_apart() -> None:
     keep = known & (np.arange(30) % 2 == 0)
     copied = fit(X, fold, problems, keep=keep, known=[unknown_of(30)] * 3)
     for part, fresh in zip(copied, fit(X, fold, problems), strict=True):
-        rows, others = dense(*part, COLUMNS + 1), dense(*fresh, COLUMNS + 1)
+        rows, others = rows_of(part), rows_of(fresh)
         assert (rows[keep] == np.eye(1, COLUMNS + 1) * 7).all()
         assert np.array_equal(rows[~keep], others[~keep])
 
@@ -171,9 +176,9 @@ def test_routes_of_pairs_are_those_of_the_twin(seed: int, of_arms: bool, threads
     nodes, arms, n = int(rng.integers(1, 12)), int(rng.integers(1, 9)), int(rng.integers(1, 8))
     parents = np.array([-1, *(int(rng.integers(0, v)) for v in range(1, nodes))], np.int32)
     leaf_of = rng.integers(0, nodes, arms).astype(np.int32)
-    w = np.where(rng.random((nodes + arms * of_arms, 6)) < 0.6, rng.normal(size=(nodes + arms * of_arms, 6)), 0)
-    X = np.where(rng.random((n, 5)) < 0.7, rng.normal(size=(n, 5)), 0).astype(np.float32)
-    w = w.astype(np.float32)
+    size = nodes + arms * of_arms, 6
+    w: Any = np.where(rng.random(size) < 0.6, rng.normal(size=size), 0).astype(np.float32)
+    X: Any = np.where(rng.random((n, 5)) < 0.7, rng.normal(size=(n, 5)), 0).astype(np.float32)
     row = np.sort(rng.integers(0, n, 30))
     arm = rng.integers(0, arms, 30).astype(np.int32)
     found = _core.pair_routes(*csr(X), 5, csr(w), parents, leaf_of, row, arm, threads)
@@ -183,7 +188,7 @@ def test_routes_of_pairs_are_those_of_the_twin(seed: int, of_arms: bool, threads
 
 
 def test_pairs_that_cannot_be_are_refused() -> None:
-    X, w = csr(np.eye(2, dtype=np.float32)), csr(np.ones((3, 3), np.float32))
+    X, w = csr(np.eye(2)), csr(np.ones((3, 3)))
     parents, leaf_of = np.array([-1, 0, 0], np.int32), np.array([1, 2], np.int32)
 
     def routes(row: Any, arm: Any, weights: Any = w, up: Any = parents, leaves: Any = leaf_of) -> Any:
@@ -197,10 +202,10 @@ def test_pairs_that_cannot_be_are_refused() -> None:
         (([0, 2], [0, 0]), "row is 2, outside"),
         (([0], [2]), "arm is 2, outside"),
         (([0], [0, 1]), "1 rows for 2 arms"),
-        (([0], [0], csr(np.ones((4, 3), np.float32))), "4 routing functions of 3 nodes and 2 arms"),
+        (([0], [0], csr(np.ones((4, 3)))), "4 routing functions of 3 nodes and 2 arms"),
         (([0], [0], w, [-1, 1, 0]), "a parent is 1, outside"),
         (([0], [0], w, parents, [1, 3]), "a leaf is 3, outside"),
         (([0], [0], wide), "routing function 1 has a weight of feature 3, outside"),
     ):
         with pytest.raises(ValueError, match=words):
-            routes(*wrong)  # type: ignore[arg-type]
+            routes(*wrong)

@@ -56,6 +56,7 @@ class Router:
     def __call__(self, x: Rows, row: Ints | Int64s, arm: Ints, leaf_of: Ints) -> Floats:
         """The log routing score of each pair of a row of x and an arm; the rows rise."""
         if self.leaf_model is not None:
+            rows: Any
             rows, place = np.unique(row, return_inverse=True)
             leaf = np.searchsorted(self.leaves, leaf_of[arm]).astype(np.int32)
             return pair_routes(self.leaf_model, as_rows(x.csr()[rows]), place, leaf)

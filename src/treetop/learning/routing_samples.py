@@ -200,15 +200,18 @@ class RoutingFit:
         One with the samples of `before`, the same three, has the rows there; where a part knows nothing right, a
         function has the row of `unknown`.
         """
-        x, functions = (contexts.start, contexts.index, contexts.value, contexts.columns), problems.arrays()
+        x = contexts.start, contexts.index, contexts.value, contexts.columns
+        functions: Any = problems.arrays()
         prints = _core.routing_fingerprints(*x, functions, self._key(), self.threads)
         known: dict[str, Any] = {}
         if before is not None and isinstance(before[-1], Fitted) and len(before[-1]) == len(prints):
             keep = (before[-1].fingerprints == prints) & (prints != 0)
             known = {"keep": keep, "known": [(each.start, each.index, each.value) for each in before]}
-        settings: Any = (COST, *self.tolerances), PASSES, self.thresholds
         otherwise = unknown.start, unknown.index, unknown.value
-        fitted = _core.fit_routing(*x, functions, fold, *settings, otherwise, self.threads, **known)
+        settings = COST, *self.tolerances
+        fitted = _core.fit_routing(
+            *x, functions, fold, settings, PASSES, self.thresholds, otherwise, self.threads, **known
+        )
         return [Fitted(*weights, contexts.columns + 1, prints) for weights in fitted]
 
     def _key(self) -> int:
