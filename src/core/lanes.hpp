@@ -27,20 +27,12 @@
 
 namespace treetop {
 
-struct RoutingSolver {
-    double cost = 1, tolerance = 0.1;
-    double held_out_tolerance = 0.3;
-    std::int64_t passes = 1000;
-};
-
-// Two folds of the contexts. Each function is fitted three times: without fold 0, without fold 1, and on all.
-inline constexpr std::size_t routing_folds = 2, routing_parts = routing_folds + 1;
-
 struct RoutingWeights {
     bool any = false;  // whether something right is known in the part
     std::vector<std::int32_t> index;
     std::vector<float> value;
 };
+using RoutingParts = std::array<RoutingWeights, routing_parts>;
 
 // What one thread needs to fit one block after another. Samples are [x; 1]: the bias is the last feature, penalised
 // like the rest.
@@ -62,7 +54,7 @@ public:
           regularizer_(static_cast<float>(1 / (2 * solver.cost))) {}
 
     // Functions of one family, `lanes` at most; the weights of every part of each.
-    void solve(std::span<const std::size_t> functions, std::vector<std::array<RoutingWeights, routing_parts>>& out) {
+    void solve(std::span<const std::size_t> functions, std::span<RoutingParts> out) {
         gather(functions);
         sum_.assign(weights_.size(), Line{});
         for (std::size_t fold = 0; fold < routing_folds; ++fold) {
@@ -301,7 +293,7 @@ private:
     }
 
     // The weights of the lanes that know something, in order of features.
-    void put(std::uint32_t known, std::size_t part, std::vector<std::array<RoutingWeights, routing_parts>>& out) {
+    void put(std::uint32_t known, std::size_t part, std::span<RoutingParts> out) {
         for (std::size_t c = 0; c < lanes_.size(); ++c) {
             if (!(known >> c & 1)) continue;
             found_.clear();
@@ -312,7 +304,7 @@ private:
                 found_.push(feature, w[f * width_], thresholds_.empty() ? 0.0f : thresholds_[feature], lanes_[c].g);
             }
             const Row row = found_.row(0, found_.size());
-            out[lanes_[c].g][part] = {true, {row.index.begin(), row.index.end()}, {row.value.begin(), row.value.end()}};
+            out[c][part] = {true, {row.index.begin(), row.index.end()}, {row.value.begin(), row.value.end()}};
         }
     }
 
@@ -373,24 +365,29 @@ inline std::array<Weights, routing_parts> fit_routing(const Rows& contexts, cons
         blocks.push_back(block);
     }
     std::stable_sort(blocks.begin(), blocks.end(), [](const Block& a, const Block& b) { return a.work > b.work; });
-    std::vector<std::array<RoutingWeights, routing_parts>> found(problems.size());
+    std::vector<RoutingParts> found(some.size());
+    std::vector<std::size_t> place(problems.size(), some.size());  // in `found`
+    for (std::size_t i = 0; i < some.size(); ++i) place[some[i]] = i;
     std::vector<LaneBlock> workers;
     for (int i = worker_count(threads, blocks.size()); i > 0; --i)
         workers.emplace_back(contexts, problems, fold, solver, thresholds, watch);
     parallel_for(blocks.size(), threads, 1, [&](int worker, std::size_t i) {
-        workers[worker].solve(std::span(some).subspan(blocks[i].first, blocks[i].size), found);
+        const Block& block = blocks[i];
+        workers[worker].solve(std::span(some).subspan(block.first, block.size),
+                              std::span(found).subspan(block.first, block.size));
     });
     workers.clear();
     std::array<Weights, routing_parts> out;
+    RoutingParts none;
     for (std::size_t g = 0; g < problems.size(); ++g) {
+        RoutingParts& mine = place[g] < found.size() ? found[place[g]] : none;
         for (std::size_t p = 0; p < routing_parts; ++p) {
-            const RoutingWeights& mine = found[g][p];
             if (known(g))
                 out[p].append(known.rows[p][g]);
             else
-                out[p].append(mine.any ? Row{mine.index, mine.value} : unknown[g]);
-            found[g][p] = {};
+                out[p].append(mine[p].any ? Row{mine[p].index, mine[p].value} : unknown[g]);
         }
+        mine = {};
     }
     return out;
 }

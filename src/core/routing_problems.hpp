@@ -45,6 +45,15 @@ struct RoutingProblems {
     }
 };
 
+struct RoutingSolver {
+    double cost = 1, tolerance = 0.1;
+    double held_out_tolerance = 0.3;
+    std::int64_t passes = 1000;
+};
+
+// Two folds of the contexts. Each function is fitted three times: without fold 0, without fold 1, and on all.
+inline constexpr std::size_t routing_folds = 2, routing_parts = routing_folds + 1;
+
 inline void check_routing(const RoutingProblems& problems, std::size_t contexts) {
     const std::vector<float> none(problems.shared_rows.size());
     check_groups({problems.shared_start, problems.shared_rows, none}, contexts);
