@@ -22,7 +22,9 @@
 
 #include "cluster.hpp"
 #include "fit.hpp"
+#include "lanes.hpp"
 #include "python.hpp"
+#include "routes.hpp"
 #include "truth.hpp"
 #include "vector_tree.hpp"
 
@@ -131,27 +133,25 @@ auto build_dense_tree(In<float> vectors, std::int64_t columns, std::int64_t bran
     return std::make_tuple(pack1(std::move(tree.parents)), pack1(std::move(tree.leaf_of)));
 }
 
-// What every fit refuses.
-void check_fit(const Rows& contexts, const Groups& groups, const Solver& solver, std::span<const float> thresholds,
-               const Known& known) {
-    validate(contexts, "context");
-    check_groups(groups, contexts.size());
-    within("cost", solver.cost, 1e-12, 1e12);
-    within("tolerance", solver.tolerance, 0.0, 1e12);
-    within<std::int64_t>("passes", solver.passes, 0, std::numeric_limits<std::int64_t>::max());
-    within<std::int64_t>("exact_up_to", solver.exact_up_to, 0, 16384);  // the matrix has its square
-    if (!thresholds.empty() && thresholds.size() != static_cast<std::size_t>(contexts.columns) + 1)
-        throw std::invalid_argument(std::to_string(thresholds.size()) + " thresholds for " +
-                                    std::to_string(contexts.columns) + " features and the bias");
+void check_solver(double cost, double tolerance, std::int64_t passes) {
+    within("cost", cost, 1e-12, 1e12);
+    within("tolerance", tolerance, 0.0, 1e12);
+    within<std::int64_t>("passes", passes, 0, std::numeric_limits<std::int64_t>::max());
+}
+
+void check_thresholds(std::span<const float> thresholds, std::int64_t columns) {
+    if (!thresholds.empty() && thresholds.size() != static_cast<std::size_t>(columns) + 1)
+        throw std::invalid_argument(std::to_string(thresholds.size()) + " thresholds for " + std::to_string(columns) +
+                                    " features and the bias");
     for (const float threshold : thresholds) within("threshold", threshold, 0.0f, std::numeric_limits<float>::max());
-    for (const float y : groups.target)
-        if (solver.loss == Loss::squared_hinge && y != 1 && y != -1)
-            throw std::invalid_argument("a target of the squared hinge is " + std::to_string(y) + ", not 1 or -1");
+}
+
+void check_known(const Known& known, std::size_t groups) {
     for (const Rows& rows : known.rows) {
-        if (known.keep.size() != groups.size() || rows.size() != groups.size())
+        if (known.keep.size() != groups || rows.size() != groups)
             throw std::invalid_argument(std::to_string(known.keep.size()) + " marks and " +
-                                        std::to_string(rows.size()) + " known rows for " +
-                                        std::to_string(groups.size()) + " groups");
+                                        std::to_string(rows.size()) + " known rows for " + std::to_string(groups) +
+                                        " groups");
         check_pointers(rows, "known weights");
     }
 }
@@ -177,49 +177,94 @@ auto fit_groups(In<std::int64_t> start, In<std::int32_t> index, In<float> value,
     known.rows.resize(keep ? 1 : 0);  // refused below unless all four are given
     if (keep && known_start && known_index && known_value)
         known = {marks(*keep), {rows(*known_start, *known_index, *known_value, columns + 1)}};
-    std::vector<Weights> weights;
+    Weights weights;
     Watch watch;
     watched(progress, watch, [&] {
         within("loss", loss, 0, 2);
         const Solver solver{static_cast<Loss>(loss), cost, tolerance, passes, exact_up_to};
-        check_fit(contexts, groups, solver, view(thresholds), known);
-        weights = fit(contexts, groups, {{}, 0, 1}, solver, view(thresholds), static_cast<std::uint64_t>(seed), known,
-                      threads, watch);
+        validate(contexts, "context");
+        check_groups(groups, contexts.size());
+        check_solver(cost, tolerance, passes);
+        within<std::int64_t>("exact_up_to", exact_up_to, 0, 16384);  // the matrix has its square
+        check_thresholds(view(thresholds), columns);
+        check_known(known, groups.size());
+        for (const float y : groups.target)
+            if (solver.loss == Loss::squared_hinge && y != 1 && y != -1)
+                throw std::invalid_argument("a target of the squared hinge is " + std::to_string(y) + ", not 1 or -1");
+        weights =
+            fit(contexts, groups, solver, view(thresholds), static_cast<std::uint64_t>(seed), known, threads, watch);
     });
-    return pack_weights(std::move(weights.front()));
+    return pack_weights(std::move(weights));
 }
 
 using Packed = std::tuple<In<std::int64_t>, In<std::int32_t>, In<float>>;  // start, index, value
 
-auto fit_held_out(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns,
-                  In<std::int64_t> group_start, In<std::int32_t> group_rows, In<float> target, In<bool> fold,
-                  double cost, double tolerance, double held_out_tolerance, std::int64_t passes, In<float> thresholds,
-                  std::int64_t seed, int threads, const Maybe<bool>& keep, const std::vector<Packed>& known_rows) {
+// Routing functions as Python has them: families of contexts, and what each function has (lanes.hpp).
+using Functions = std::tuple<In<std::int64_t>, In<std::int32_t>, In<std::int32_t>, In<std::int64_t>, In<std::int32_t>,
+                             In<std::int64_t>, In<std::int32_t>, In<float>>;
+
+RoutingProblems routing_problems(const Functions& given) {
+    const auto& [shared_start, shared_rows, family, right_start, right_rows, start, own_rows, target] = given;
+    return {view(shared_start), view(shared_rows), view(family),
+            view(right_start),  view(right_rows),  {view(start), view(own_rows), view(target)}};
+}
+
+auto fit_functions(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns,
+                   const Functions& functions, In<bool> fold, const std::tuple<double, double, double>& settings,
+                   std::int64_t passes, In<float> thresholds, const Packed& unknown, int threads,
+                   const Maybe<bool>& keep, const std::vector<Packed>& known_rows) {
     const Rows contexts = rows(start, index, value, columns);
-    const Groups groups{view(group_start), view(group_rows), view(target)};
-    const Folds folds{marks(fold), held_out_tolerance};
+    const RoutingProblems problems = routing_problems(functions);
+    const auto [cost, tolerance, held_out_tolerance] = settings;
+    const RoutingSolver solver{cost, tolerance, held_out_tolerance, passes};
+    const auto unpacked = [&](const Packed& packed) {
+        const auto& [s, i, v] = packed;
+        return rows(s, i, v, columns + 1);
+    };
+    const Rows otherwise = unpacked(unknown);
     Known known;
     if (keep) {
         known.keep = marks(*keep);
-        for (const auto& [s, i, v] : known_rows) known.rows.push_back(rows(s, i, v, columns + 1));
+        for (const Packed& each : known_rows) known.rows.push_back(unpacked(each));
     }
-    std::vector<Weights> weights;
+    std::array<Weights, routing_parts> weights;
     Watch watch;
     watched({}, watch, [&] {
-        const Solver solver{Loss::squared_hinge, cost, tolerance, passes, 0, true};
-        check_fit(contexts, groups, solver, view(thresholds), known);
+        validate(contexts, "context");
+        check_routing(problems, contexts.size());
+        check_solver(cost, tolerance, passes);
         within("held_out_tolerance", held_out_tolerance, 0.0, 1e12);
-        if (folds.of.size() != contexts.size())
-            throw std::invalid_argument(std::to_string(folds.of.size()) + " folds of " +
-                                        std::to_string(contexts.size()) + " contexts");
-        if (keep && known.rows.size() != folds.parts)
+        check_thresholds(view(thresholds), columns);
+        check_known(known, problems.size());
+        if (otherwise.size() != problems.size())
+            throw std::invalid_argument(std::to_string(otherwise.size()) + " rows of what is unknown for " +
+                                        std::to_string(problems.size()) + " routing functions");
+        check_pointers(otherwise, "weights of what is unknown");
+        if (fold.size() != contexts.size())
+            throw std::invalid_argument(std::to_string(fold.size()) + " folds of " + std::to_string(contexts.size()) +
+                                        " contexts");
+        if (keep && known.rows.size() != routing_parts)
             throw std::invalid_argument("known rows of " + std::to_string(known.rows.size()) + " parts; there are " +
-                                        std::to_string(folds.parts));
-        weights = fit(contexts, groups, folds, solver, view(thresholds), static_cast<std::uint64_t>(seed), known,
-                      threads, watch);
+                                        std::to_string(routing_parts));
+        weights =
+            fit_routing(contexts, problems, marks(fold), solver, view(thresholds), otherwise, known, threads, watch);
     });
     return std::make_tuple(pack_weights(std::move(weights[0])), pack_weights(std::move(weights[1])),
                            pack_weights(std::move(weights[2])));
+}
+
+Out<std::int64_t> print_functions(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns,
+                                  const Functions& functions, std::int64_t key, int threads) {
+    const Rows contexts = rows(start, index, value, columns);
+    const RoutingProblems problems = routing_problems(functions);
+    std::vector<std::int64_t> found;
+    {
+        const nb::gil_scoped_release release;
+        validate(contexts, "context");
+        check_routing(problems, contexts.size());
+        found = routing_fingerprints(contexts, problems, static_cast<std::uint64_t>(key), threads);
+    }
+    return pack1(std::move(found));
 }
 
 Out<std::int64_t> print_groups(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns,
@@ -291,6 +336,22 @@ Out2<double> sparse_means(In<std::int64_t> start, In<std::int32_t> index, In<flo
     return pack<Out2<double>>(std::move(found), n, k);
 }
 
+Out<double> routes_of_pairs(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns,
+                            const Packed& weights, In<std::int32_t> parents, In<std::int32_t> leaf_of,
+                            In<std::int64_t> chosen, In<std::int32_t> arms, int threads) {
+    const Rows contexts = rows(start, index, value, columns);
+    const auto& [s, i, v] = weights;
+    const LinearRouting routing{rows(s, i, v, columns + 1), view(parents), view(leaf_of)};
+    std::vector<double> found;
+    {
+        const nb::gil_scoped_release release;
+        validate(contexts, "context");
+        check_pointers(routing.weights, "routing");
+        found = pair_routes(contexts, routing, view(chosen), view(arms), threads);
+    }
+    return pack1(std::move(found));
+}
+
 }  // namespace
 
 void bind_fit(nb::module_& m) {
@@ -306,11 +367,14 @@ void bind_fit(nb::module_& m) {
           "keep"_a.noconvert() = nb::none(), "known_start"_a.noconvert() = nb::none(),
           "known_index"_a.noconvert() = nb::none(), "known_value"_a.noconvert() = nb::none(),
           "Sparse weights on [x; 1], one row per group of samples; the known row where keep says so.");
-    m.def("fit_held_out", &fit_held_out, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
-          "columns"_a, "group_start"_a.noconvert(), "group_rows"_a.noconvert(), "target"_a.noconvert(),
-          "fold"_a.noconvert(), "cost"_a, "tolerance"_a, "held_out_tolerance"_a, "passes"_a, "thresholds"_a, "seed"_a,
+    m.def("fit_routing", &fit_functions, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
+          "columns"_a, "functions"_a, "fold"_a.noconvert(), "settings"_a, "passes"_a, "thresholds"_a, "unknown"_a,
           "threads"_a, "keep"_a.noconvert() = nb::none(), "known"_a = nb::list(),
-          "The squared hinge thrice: without the contexts of fold 0, without those of fold 1, and on all.");
+          "Routing functions thrice: without the contexts of fold 0, without those of fold 1, and on all. `settings` "
+          "are the cost and the tolerances of the last fit and of the others.");
+    m.def("routing_fingerprints", &print_functions, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
+          "columns"_a, "functions"_a, "key"_a, "threads"_a,
+          "64 bits per routing function, as `fingerprints` has them; 0 where nothing right is known.");
     m.def("fingerprints", &print_groups, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
           "columns"_a, "group_start"_a.noconvert(), "group_rows"_a.noconvert(), "target"_a.noconvert(), "key"_a,
           "threads"_a, "64 bits per group that tell its samples, their order and `key` apart; 0 without samples.");
@@ -323,6 +387,10 @@ void bind_fit(nb::module_& m) {
           "weight_start"_a.noconvert(), "weight_index"_a.noconvert(), "weight_value"_a.noconvert(),
           "rows"_a.noconvert(), "arms"_a.noconvert(), "threads"_a,
           "(rows, k): [x; 1] . w of k arms for each row of the contexts, NaN for arm -1.");
+    m.def("pair_routes", &routes_of_pairs, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
+          "columns"_a, "weights"_a, "parents"_a.noconvert(), "leaf_of"_a.noconvert(), "rows"_a.noconvert(),
+          "arms"_a.noconvert(), "threads"_a,
+          "Log routing scores of pairs of a row, which rise, and an arm, by linear functions of nodes and arms.");
 }
 
 }  // namespace treetop

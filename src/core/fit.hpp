@@ -47,25 +47,32 @@ inline void check_groups(const Groups& groups, std::size_t contexts) {
         if (!std::isfinite(target)) throw std::invalid_argument("a target is not finite");
 }
 
-// 64 bits a problem that tell what it was fitted from: the content of its contexts, its targets, their order, and
-// `key`, which stands for everything else that decides the weights. A problem without samples has 0, any other not.
-inline std::vector<std::int64_t> fingerprints(const Rows& contexts, const Groups& groups, std::uint64_t key,
-                                              int threads) {
-    const auto fold = [](std::uint64_t h, std::uint64_t word) { return mix(h ^ word) + 0x9e3779b97f4a7c15ULL; };
+inline std::uint64_t fold_hash(std::uint64_t h, std::uint64_t word) { return mix(h ^ word) + 0x9e3779b97f4a7c15ULL; }
+
+// 64 bits a context that tell what it contains.
+inline std::vector<std::uint64_t> content_hashes(const Rows& contexts, int threads) {
     std::vector<std::uint64_t> content(contexts.size());
     parallel_for(contexts.size(), threads, 1024, [&](int, std::size_t i) {
         const Row x = contexts[i];
         std::uint64_t h = x.size();
         for (std::size_t j = 0; j < x.size(); ++j)
-            h = fold(h, static_cast<std::uint64_t>(x.index[j]) << 32 | std::bit_cast<std::uint32_t>(x.value[j]));
+            h = fold_hash(h, static_cast<std::uint64_t>(x.index[j]) << 32 | std::bit_cast<std::uint32_t>(x.value[j]));
         content[i] = h;
     });
+    return content;
+}
+
+// 64 bits a problem that tell what it was fitted from: the content of its contexts, its targets, their order, and
+// `key`, which stands for everything else that decides the weights. A problem without samples has 0, any other not.
+inline std::vector<std::int64_t> fingerprints(const Rows& contexts, const Groups& groups, std::uint64_t key,
+                                              int threads) {
+    const std::vector<std::uint64_t> content = content_hashes(contexts, threads);
     std::vector<std::int64_t> out(groups.size());
     parallel_for(groups.size(), threads, 1024, [&](int, std::size_t g) {
         if (groups.samples(g) == 0) return;
         std::uint64_t h = key;
         for (auto s = groups.start[g]; s < groups.start[g + 1]; ++s)
-            h = fold(fold(h, content[groups.rows[s]]), std::bit_cast<std::uint32_t>(groups.target[s]));
+            h = fold_hash(fold_hash(h, content[groups.rows[s]]), std::bit_cast<std::uint32_t>(groups.target[s]));
         out[g] = static_cast<std::int64_t>(h != 0 ? h : 1);
     });
     return out;
@@ -120,55 +127,30 @@ struct Weights {
     }
 };
 
-// Rows are scattered over memory: with all of them asked for at once, one wait does for all.
-inline void ask_for(const Row& row) {
-#if defined(__GNUC__)
-    for (std::size_t j = 0; j < row.size(); j += 16) {
-        __builtin_prefetch(&row.index[j]);
-        __builtin_prefetch(&row.value[j]);
-    }
-#else
-    (void)row;
-#endif
-}
-
-// Weights from before: problem g with keep[g] != 0 has row g of `rows`, those of every part. Empty: none.
+// Weights from before: problem g with keep[g] != 0 has row g of `rows`, those of every fit. Empty: none.
 struct Known {
     std::span<const std::uint8_t> keep;
     std::vector<Rows> rows;
     bool operator()(std::size_t g) const { return !keep.empty() && keep[g] != 0; }
 };
 
-// Two folds of the contexts. Each problem is fitted three times: part f on the samples that are not in fold f, to a
-// tolerance of its own, and the last part on all. A part without a target above 0 has no weights.
-struct Folds {
-    static constexpr std::size_t count = 2;
-    std::span<const std::uint8_t> of;  // of each context, 0 or 1
-    double tolerance = 0;
-    std::size_t parts = count + 1;  // 1: there are no folds, and problems are fitted once
-};
-
 // What one thread needs to solve one problem after another. Samples are [x; 1]: the bias is the last feature,
 // penalised like the rest.
 class Worker {
 public:
-    Worker(const Rows& contexts, const Groups& groups, const Folds& folds, const Solver& solver,
-           std::span<const float> thresholds, std::uint64_t seed, const Watch& watch)
+    Worker(const Rows& contexts, const Groups& groups, const Solver& solver, std::span<const float> thresholds,
+           std::uint64_t seed, const Watch& watch)
         : contexts_(contexts),
           groups_(groups),
-          folds_(folds),
           solver_(solver),
           thresholds_(thresholds),
           seed_(seed),
           watch_(watch),
           columns_(contexts.columns + 1) {}
 
-    // Adds the weights of problem g, of every part, in order of features.
-    void solve(std::size_t g, std::span<Part> out) {
-        if (folds_.parts > 1)
-            descend_by_folds(g, out);
-        else if (!exact(g, out[0]))
-            descend(g, out[0]);
+    // Adds the weights of problem g, in order of features.
+    void solve(std::size_t g, Part& out) {
+        if (!exact(g, out)) descend(g, out);
     }
 
 private:
@@ -192,46 +174,7 @@ private:
 
     void descend(std::size_t g, Part& out) {
         gather(g);
-        std::vector<double> b(problem_.size(), 0), w(local_->size(), 0);
-        coordinate_descent(problem_, all_samples(), solver_, derive(seed_, g), watch_, b, w);
-        push(g, w, out);
-    }
-
-    // Every sample is in one of the parts that leave out a fold, so that what they found is a point of the problem as a
-    // whole: near enough to its minimum to save a third of the passes.
-    void descend_by_folds(std::size_t g, std::span<Part> out) {
-        gather(g);
-        Solver held_out = solver_;
-        held_out.tolerance = folds_.tolerance;
-        std::vector<double> b(problem_.size(), 0), w(local_->size(), 0), part;
-        for (std::size_t fold = 0; fold < Folds::count; ++fold) {
-            if (!leave_out(g, fold)) continue;
-            part.assign(w.size(), 0);
-            coordinate_descent(problem_, samples_, held_out, derive(seed_, g), watch_, b, part);
-            push(g, part, out[fold]);
-            for (std::size_t j = 0; j < w.size(); ++j) w[j] += part[j];
-        }
-        scale_best(problem_, solver_, b, w);
-        coordinate_descent(problem_, all_samples(), solver_, derive(seed_, g), watch_, b, w);
-        push(g, w, out[Folds::count]);
-    }
-
-    std::span<const std::int32_t> all_samples() {
-        samples_.resize(problem_.size());
-        std::iota(samples_.begin(), samples_.end(), 0);
-        return samples_;
-    }
-
-    // The samples that are not in a fold. Says whether any has a target above 0.
-    bool leave_out(std::size_t g, std::size_t fold) {
-        samples_.clear();
-        bool right = false;
-        for (std::size_t i = 0; i < problem_.size(); ++i) {
-            if (folds_.of[groups_.rows[groups_.start[g] + static_cast<std::int64_t>(i)]] == fold) continue;
-            samples_.push_back(static_cast<std::int32_t>(i));
-            right = right || problem_.target[i] > 0;
-        }
-        return right;
+        push(g, coordinate_descent(problem_, local_->size(), solver_, derive(seed_, g), watch_), out);
     }
 
     void push(std::size_t g, const std::vector<double>& w, Part& out) {
@@ -275,7 +218,6 @@ private:
     static constexpr std::size_t ahead = 64;  // rows that are asked for before they are read
     const Rows& contexts_;
     const Groups& groups_;
-    const Folds& folds_;
     const Solver& solver_;
     std::span<const float> thresholds_;
     std::uint64_t seed_;
@@ -283,12 +225,11 @@ private:
     std::optional<Renumbering> local_;  // as long as there are features: made when it is needed
     Problem problem_;
     std::vector<Row> rows_;
-    std::vector<std::int32_t> samples_;  // of the problem, that count
     Columns columns_;
     GramCholesky cholesky_;
 };
 
-// Where a thread has put the weights of a part of a problem.
+// Where a thread has put the weights of a problem.
 struct Piece {
     int worker = 0;
     std::size_t first = 0, size = 0;
@@ -298,66 +239,58 @@ struct Piece {
 // Problems of many samples come first, the largest at the head, so that no thread is left alone with one at the end;
 // the others in batches of neighbours, each put together at once, so that the weights are never in memory twice.
 // `thresholds` says up to which magnitude the weights of each feature, and last of the bias, are left out; empty: 0.
-// Gives the weights of every part.
-inline std::vector<Weights> fit(const Rows& contexts, const Groups& groups, const Folds& folds, const Solver& solver,
-                                std::span<const float> thresholds, std::uint64_t seed, const Known& known, int threads,
-                                Watch& watch) {
+inline Weights fit(const Rows& contexts, const Groups& groups, const Solver& solver, std::span<const float> thresholds,
+                   std::uint64_t seed, const Known& known, int threads, Watch& watch) {
     constexpr std::int64_t many = 256, batch = 1 << 14;  // samples; of a batch, a thread
-    const std::size_t parts = folds.parts;
     const auto work = [&](std::size_t g) { return known(g) ? 0 : groups.samples(g); };
     std::vector<std::size_t> large;
-    std::unordered_map<std::size_t, std::vector<Part>> apart;
+    std::unordered_map<std::size_t, Part> apart;
     std::int64_t total = 0;
     for (std::size_t g = 0; g < groups.size(); ++g) {
         total += work(g);
         if (work(g) <= many) continue;
         large.push_back(g);
-        apart[g].resize(parts);
+        apart[g];
     }
     watch.begin(total);
     std::stable_sort(large.begin(), large.end(), [&](auto a, auto b) { return work(a) > work(b); });
     std::vector<Worker> workers;
     for (int i = worker_count(threads, groups.size()); i > 0; --i)
-        workers.emplace_back(contexts, groups, folds, solver, thresholds, seed, watch);
+        workers.emplace_back(contexts, groups, solver, thresholds, seed, watch);
     parallel_for(large.size(), threads, 1, [&](int worker, std::size_t i) {
         workers[worker].solve(large[i], apart.at(large[i]));
         watch.advance(work(large[i]));
     });
 
-    std::vector<Weights> out(parts);
-    for (Weights& weights : out) weights.start.reserve(groups.size() + 1);
-    std::vector<Piece> pieces;  // of every problem of a batch, part by part
-    std::vector<std::vector<Part>> found(workers.size());
-    for (std::vector<Part>& mine : found) mine.resize(parts);
+    Weights out;
+    out.start.reserve(groups.size() + 1);
+    std::vector<Piece> pieces;  // of every problem of a batch
+    std::vector<Part> found(workers.size());
     for (std::size_t first = 0, end = 0; first < groups.size(); first = end) {
         for (std::int64_t samples = 0;
              end < groups.size() && samples < batch * static_cast<std::int64_t>(workers.size()); ++end)
             samples += groups.samples(end);
-        pieces.assign((end - first) * parts, {});
-        for (std::vector<Part>& mine : found)
-            for (Part& part : mine) part.clear();
+        pieces.assign(end - first, {});
+        for (Part& part : found) part.clear();
         parallel_for(end - first, threads, 16, [&](int worker, std::size_t i) {
             const std::int64_t samples = work(first + i);
             if (samples == 0 || samples > many) return;
-            Piece* const piece = &pieces[i * parts];
-            for (std::size_t p = 0; p < parts; ++p) piece[p] = {worker, found[worker][p].size(), 0};
+            pieces[i] = {worker, found[worker].size(), 0};
             workers[worker].solve(first + i, found[worker]);
-            for (std::size_t p = 0; p < parts; ++p) piece[p].size = found[worker][p].size() - piece[p].first;
+            pieces[i].size = found[worker].size() - pieces[i].first;
             watch.advance(samples);
         });
         for (std::size_t g = first; g < end; ++g) {
-            for (std::size_t p = 0; p < parts; ++p) {
-                if (known(g)) {
-                    out[p].append(known.rows[p][g]);
-                } else if (work(g) > many) {
-                    const Part& part = apart.at(g)[p];
-                    out[p].append(part.row(0, part.size()));
-                } else {
-                    const Piece& piece = pieces[(g - first) * parts + p];
-                    out[p].append(found[piece.worker][p].row(piece.first, piece.size));
-                }
+            if (known(g)) {
+                out.append(known.rows.front()[g]);
+            } else if (work(g) > many) {
+                const Part& part = apart.at(g);
+                out.append(part.row(0, part.size()));
+                apart.erase(g);
+            } else {
+                const Piece& piece = pieces[g - first];
+                out.append(found[piece.worker].row(piece.first, piece.size));
             }
-            apart.erase(g);
         }
     }
     return out;

@@ -24,6 +24,11 @@ struct Row {
     std::size_t size() const { return index.size(); }
 };
 
+struct Nonzero {
+    std::int32_t feature;
+    float value;
+};
+
 struct Rows {
     std::span<const std::int64_t> start;  // one more than there are rows
     std::span<const std::int32_t> index;
@@ -37,6 +42,18 @@ struct Rows {
         return {index.subspan(first, count), value.subspan(first, count)};
     }
 };
+
+// Rows are scattered over memory: with all of them asked for at once, one wait does for all.
+inline void ask_for(const Row& row) {
+#if defined(__GNUC__)
+    for (std::size_t j = 0; j < row.size(); j += 16) {
+        __builtin_prefetch(&row.index[j]);
+        __builtin_prefetch(&row.value[j]);
+    }
+#else
+    (void)row;
+#endif
+}
 
 // What the core takes for granted about single numbers. The negation refuses NaN as well.
 template <class T>

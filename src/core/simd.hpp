@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -18,6 +19,7 @@
 #include "chunk.hpp"
 #include "machine.hpp"
 #include "pooled_mean.hpp"
+#include "rows.hpp"
 
 #ifdef TREETOP_X86
 #include <immintrin.h>
@@ -98,7 +100,27 @@ struct Kernels {
     void (*nearest)(const float*, std::size_t, std::size_t, const float*, const float*, std::size_t, std::int32_t*);
     void (*products)(const float*, const float*, std::size_t, const std::int32_t*, std::size_t, bool, float*);
     void (*pool)(const float*, std::size_t, double, std::span<const float>, double*, float*);
+    std::uint32_t (*look_lanes)(const Nonzero*, std::size_t, float, float, std::uint32_t, std::uint32_t, float*, float*,
+                                float*);
 };
+
+// Routing functions that are fitted side by side, and a number of each: as wide as the kernel's registers are.
+inline constexpr std::size_t lanes = 16;
+#if defined(__GNUC__)
+using Lanes = float __attribute__((vector_size(lanes * sizeof(float))));
+#else
+struct Lanes {
+    float lane[lanes];
+    friend Lanes operator+(Lanes a, const Lanes& b) {
+        for (std::size_t c = 0; c < lanes; ++c) a.lane[c] += b.lane[c];
+        return a;
+    }
+    friend Lanes operator*(float factor, Lanes a) {
+        for (float& v : a.lane) v *= factor;
+        return a;
+    }
+};
+#endif
 
 #ifdef TREETOP_X86
 // Ones before place i, zeros from there on: before + 20 - i.

@@ -25,19 +25,12 @@ struct Solver {
     double tolerance = 1e-3;        // largest projected gradient at the end, in units of the target
     std::int64_t passes = 1000;     // at most, over the samples
     std::int64_t exact_up_to = 64;  // squared loss: solved exactly for that many samples
-    // Coordinates at rest are left out as soon as they are seen, and products are summed in another order: sooner done
-    // where the tolerance is loose, with other bytes.
-    bool eager = false;
 
     double regularizer() const { return loss == Loss::absolute ? 0 : 1 / (2 * cost); }  // D below
 };
 
 // The samples of one problem with features renumbered 0..m-1, so that the weights in work are small and dense.
 struct Problem {
-    struct Nonzero {
-        std::int32_t feature;
-        float value;
-    };
     std::vector<std::int64_t> start{0};
     std::vector<Nonzero> nonzeros;
     std::vector<float> target;     // squared hinge: +1 or -1
@@ -52,16 +45,6 @@ struct Problem {
         for (const auto [feature, value] : (*this)[i]) sum += static_cast<double>(value) * w[feature];
         return sum;
     }
-    // The same in four sums side by side, none of which waits for another: other bytes, but those on every machine.
-    double dot_by_fours(std::size_t i, const std::vector<double>& w) const {
-        const auto x = (*this)[i];
-        double sum[4] = {};
-        std::size_t j = 0;
-        for (; j + 4 <= x.size(); j += 4)
-            for (std::size_t c = 0; c < 4; ++c) sum[c] += static_cast<double>(x[j + c].value) * w[x[j + c].feature];
-        for (; j < x.size(); ++j) sum[0] += static_cast<double>(x[j].value) * w[x[j].feature];
-        return (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    }
     void axpy(std::size_t i, double a, std::vector<double>& w) const {
         for (const auto [feature, value] : (*this)[i]) w[feature] += a * value;
     }
@@ -75,10 +58,9 @@ struct Problem {
 // Dual coordinate descent (Hsieh et al. 2008; Ho and Lin 2012). With w = sum_i b_i x_i the three losses differ only in
 // the box of b_i and in D: squared (free, D = 1/(2 cost)), squared hinge (b_i y_i >= 0, D = 1/(2 cost)), absolute
 // (|b_i| <= cost, D = 0). The gradient is always x_i.w - y_i + D b_i. Coordinates that rest at a bound are shrunk away
-// while the others are solved, and all are looked at again before the end. `samples` are those of the problem that
-// count; b and w arrive as zeros, or as any point within the box.
-inline void coordinate_descent(const Problem& p, std::span<const std::int32_t> samples, const Solver& solver,
-                               std::uint64_t key, const Watch& watch, std::vector<double>& b, std::vector<double>& w) {
+// while the others are solved, and all are looked at again before the end. `features` is how many there are; gives w.
+inline std::vector<double> coordinate_descent(const Problem& p, std::size_t features, const Solver& solver,
+                                              std::uint64_t key, const Watch& watch) {
     constexpr double infinity = std::numeric_limits<double>::infinity();
     const double D = solver.regularizer();
     const auto box = [&](std::size_t i) -> std::pair<double, double> {
@@ -86,17 +68,19 @@ inline void coordinate_descent(const Problem& p, std::span<const std::int32_t> s
         if (solver.loss == Loss::absolute) return {-solver.cost, solver.cost};
         return p.target[i] > 0 ? std::pair{0.0, infinity} : std::pair{-infinity, 0.0};
     };
-    std::vector<std::int32_t> active(samples.begin(), samples.end());
+    std::vector<double> b(p.size(), 0), w(features, 0);
+    std::vector<std::int32_t> active(p.size());
+    std::iota(active.begin(), active.end(), 0);
     Stream stream(key);
     double shrink = infinity;
-    for (std::int64_t pass = 0; pass < solver.passes && !samples.empty(); ++pass) {
+    for (std::int64_t pass = 0; pass < solver.passes && p.size() > 0; ++pass) {
         watch.check();
         for (std::size_t i = active.size(); i > 1; --i) std::swap(active[i - 1], active[stream.below(i)]);
         double worst = 0;
         for (std::size_t a = 0; a < active.size();) {
             const auto i = static_cast<std::size_t>(active[a]);
             const auto [low, high] = box(i);
-            const double gradient = (solver.eager ? p.dot_by_fours(i, w) : p.dot(i, w)) - p.target[i] + D * b[i];
+            const double gradient = p.dot(i, w) - p.target[i] + D * b[i];
             double projected = gradient;
             if ((b[i] <= low && gradient > 0) || (b[i] >= high && gradient < 0)) {
                 if (std::abs(gradient) > shrink) {
@@ -115,26 +99,15 @@ inline void coordinate_descent(const Problem& p, std::span<const std::int32_t> s
             ++a;
         }
         if (worst <= solver.tolerance) {
-            if (active.size() == samples.size()) return;
-            active.assign(samples.begin(), samples.end());
+            if (active.size() == p.size()) return w;
+            active.resize(p.size());
+            std::iota(active.begin(), active.end(), 0);
             shrink = infinity;
         } else {
-            shrink = solver.eager ? 0 : worst;
+            shrink = worst;
         }
     }
-}
-
-// A point b, w of the squared hinge times what makes the dual least along it: 1/2 |w|^2 + 1/2 D |b|^2 - y.b.
-inline void scale_best(const Problem& p, const Solver& solver, std::vector<double>& b, std::vector<double>& w) {
-    double fall = 0, bend = 0;
-    for (std::size_t i = 0; i < p.size(); ++i) {
-        fall += p.target[i] * b[i];
-        bend += solver.regularizer() * b[i] * b[i];
-    }
-    for (const double v : w) bend += v * v;
-    if (!(bend > 0)) return;
-    for (double& v : b) v *= fall / bend;
-    for (double& v : w) v *= fall / bend;
+    return w;
 }
 
 // One nonzero of one sample.

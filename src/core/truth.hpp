@@ -150,9 +150,9 @@ private:
         const std::size_t m = target_.size();
         for (std::size_t k = 0; k < m; ++k) {
             double* const row = &U_[k * m];
-            const double before = k + 1 < m ? moments_.square[chosen_[k].feature] + ridge_
-                                            : static_cast<double>(data_.contexts.size()) + ridge_;
-            if (!(row[k] > 1e-12 * before))
+            const double earlier = k + 1 < m ? moments_.square[chosen_[k].feature] + ridge_
+                                             : static_cast<double>(data_.contexts.size()) + ridge_;
+            if (!(row[k] > 1e-12 * earlier))
                 throw std::invalid_argument("arm " + std::to_string(arm) + ": a ridge of " + std::to_string(ridge_) +
                                             " is lost in rounding; it must be larger");
             row[k] = std::sqrt(row[k]);
@@ -193,9 +193,9 @@ inline Weights fit_truth(const Labelled& data, double ridge, std::size_t kept, i
     watch.begin(static_cast<std::int64_t>(arms));
     parallel_for(parts, threads, 1, [&](int worker, std::size_t p) {
         for (std::size_t a = p * stretch; a < std::min(arms, (p + 1) * stretch); ++a) {
-            const std::size_t before = found[p].size();
+            const std::size_t size = found[p].size();
             workers[worker].fit(a, found[p]);
-            length[a] = found[p].size() - before;
+            length[a] = found[p].size() - size;
             watch.advance(1);
         }
     });

@@ -207,34 +207,6 @@ def test_known_weights_that_do_not_fit_are_refused() -> None:
             fit(keep, known)
 
 
-def test_folds_and_parts_that_do_not_fit_are_refused() -> None:
-    X = csr(np.eye(3))
-    groups = np.array([0, 2, 3], np.int64), np.array([0, 1, 2], np.int32), np.array([1, -1, 1], np.float32)
-    weights = np.array([0, 1, 2], np.int64), np.array([0, 1], np.int32), np.ones(2, np.float32)
-    folds = np.array([True, False, True])
-
-    def fit(fold: Any, tolerance: float = 0.3, **known: Any) -> Any:
-        return _core.fit_held_out(*X, 3, *groups, fold, 1.0, 0.1, tolerance, 9, NO_THRESHOLDS, 0, 1, **known)
-
-    without_0, without_1, of_all = fit(folds)
-    assert np.diff(without_0[0]).tolist() == [2, 2], "either function has a positive of fold 1"
-    assert np.diff(without_1[0]).tolist() == [0, 0], "neither has one of fold 0"
-    assert np.diff(of_all[0]).tolist() == [3, 2]
-    keep = np.array([False, True])
-    copied = fit(folds, keep=keep, known=[weights] * 3)
-    assert [part[2][-1] for part in copied] == [1, 1, 1]
-    assert copied[2][2][:3].tobytes() == of_all[2][:3].tobytes()
-    refused: list[tuple[dict[str, Any], str]] = [
-        ({"fold": folds[:2]}, "2 folds of 3 contexts"),
-        ({"fold": folds, "tolerance": -1.0}, "held_out_tolerance is -1, outside"),
-        ({"fold": folds, "keep": keep}, "known rows of 0 parts; there are 3"),
-        ({"fold": folds, "keep": keep[:1], "known": [weights] * 3}, "1 marks and 2 known rows for 2 groups"),
-    ]
-    for wrong, words in refused:
-        with pytest.raises(ValueError, match=words):
-            fit(**wrong)
-
-
 # -------------------- progress and interruption
 
 

@@ -180,9 +180,9 @@ def test_rounds_of_the_last_refit_are_not_routed_again(problem: Problem, monkeyp
     asked: list[int] = []
     call = Router.__call__
 
-    def noted(self: Router, x: Rows, *rest: Any) -> Floats:
-        asked.append(len(x))
-        return call(self, x, *rest)
+    def noted(self: Router, x: Rows, row: Any, *rest: Any) -> Floats:
+        asked.append(len(np.unique(row)))
+        return call(self, x, row, *rest)
 
     monkeypatch.setattr(Router, "__call__", noted)
 

@@ -15,7 +15,7 @@ import numpy as np
 from treetop import _core
 from treetop.arrays import Bools, Float32s, Floats, Int64s, Ints, Rows, as_rows
 from treetop.learning.arm_routing import fold_of
-from treetop.learning.label_samples import LabelSamples, as_table, pair_routes
+from treetop.learning.label_samples import LabelSamples, pair_routes
 from treetop.model.measure import Measure
 from treetop.model.model import Model
 from treetop.records import Feedback
@@ -24,14 +24,14 @@ from treetop.tree.tree import Tree
 
 @dataclass(frozen=True, eq=False)
 class Router:
-    """Routing scores of contexts and arms, wherever the arms stand: leaves are routed natively, arms by their rows.
-
-    So arms may move between leaves without anything being made anew.
+    """Routing scores of contexts and arms, wherever the arms stand: arms may move between leaves without anything being
+    made anew. Linear functions are read as they are; for geometry there is a model of the leaves alone.
     """
 
+    tree: Tree
+    rows: Rows
     leaves: Ints
-    leaf_model: Model
-    arm_rows: Rows | None
+    leaf_model: Model | None
 
     @classmethod
     def of(
@@ -45,33 +45,26 @@ class Router:
     ) -> Router:
         """With `folder`, an empty one, what is made to route leaves lies there instead of in memory."""
         leaves = np.setdiff1d(np.arange(tree.n_nodes), tree.parents).astype(np.int32)
+        by_measure = measure is not None and measure.routes
+        if not (geometric or by_measure):
+            return cls(tree, rows, leaves, None)
         model = Model.unlearned(Tree(tree.parents, leaves), rows.head(tree.n_nodes), geometric)
-        if measure is not None and measure.routes:
+        if by_measure:
             model = replace(model, measure=measure, context_map=context_map)
-        model = model if folder is None else model.backed_by(folder)
-        arms = rows.slice(tree.n_nodes, len(rows)) if len(rows) > tree.n_nodes else None
-        return cls(leaves, model, arms)
+        return cls(tree, rows, leaves, model if folder is None else model.backed_by(folder))
 
     def __call__(self, x: Rows, row: Ints | Int64s, arm: Ints, leaf_of: Ints) -> Floats:
         """The log routing score of each pair of a row of x and an arm; the rows rise."""
-        places = np.searchsorted(self.leaves, leaf_of[arm]).astype(np.int32)
-        routes = pair_routes(self.leaf_model, x, row, places)
-        if (w := self.arm_rows) is None:
-            return routes
-        arms, place = as_table(row, arm, len(x))
-        own = _log_scores(x, w, arms)[row, place]
-        leaves = np.where(arms < 0, -1, leaf_of[arms]).astype(np.int32)
-        of_leaf = _log_scores(x, self.leaf_model.route_rows, leaves)[row, place]
-        above = np.where(leaf_of[arm] > 0, routes - of_leaf, 0.0)  # the root has no routing function
-        return np.asarray(np.minimum(0.0, above) + own)
-
-
-def _log_scores(x: Rows, weights: Rows, members: Ints) -> Floats:
-    """log g of some rows of the weights for each context; NaN for member -1."""
-    asked = np.arange(len(x)), members.reshape(-1)
-    w = weights.start, weights.index, weights.value
-    products = _core.means(x.start, x.index, x.value, x.columns, *w, *asked, 0)
-    return np.asarray(-(np.maximum(0.0, 1.0 - products) ** 3))
+        if self.leaf_model is not None:
+            rows: Any
+            rows, place = np.unique(row, return_inverse=True)
+            leaf = np.searchsorted(self.leaves, leaf_of[arm]).astype(np.int32)
+            return pair_routes(self.leaf_model, as_rows(x.csr()[rows]), place, leaf)
+        weights = self.rows.start, self.rows.index, self.rows.value
+        pairs = np.asarray(row, np.int64), np.asarray(arm, np.int32)
+        return _core.pair_routes(
+            x.start, x.index, x.value, x.columns, weights, self.tree.parents, np.asarray(leaf_of), *pairs, 0
+        )
 
 
 @dataclass(eq=False)
@@ -165,8 +158,7 @@ def fold_routes(routers: Sequence[Router], leaf_of: Ints, contexts: Rows, fold: 
     for f, router in enumerate(routers):
         mine = np.flatnonzero(fold[row] == f)
         if len(mine):
-            rows, place = np.unique(row[mine], return_inverse=True)
-            routes[mine] = router(as_rows(contexts.csr()[rows]), place, arm[mine], leaf_of)
+            routes[mine] = router(contexts, row[mine], arm[mine], leaf_of)
     return routes
 
 

@@ -15,17 +15,39 @@ from treetop import _core
 from treetop.arrays import Bools, Fitted, Float32s, Int64s, Ints, Rows, as_rows
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.samples import by_group, latest
-from treetop.model.routing import one_against_siblings, rows_below
+from treetop.model.routing import rows_below
 from treetop.records import Feedback
 from treetop.tree.tree import Tree
 
 COST, PASSES = 1.0, 1000
-SOLVER = 3  # changes whenever the same samples give other routing, so that none of before is taken over
+SOLVER = 4  # changes whenever the same samples give other routing, so that none of before is taken over
 NEGLIGIBLE = 0.05  # what the weights that are dropped change a routing function's product with a context by, about
 WINDOW = 65_536  # samples of rounds, the latest ones, that a function is fitted from; labels count beside them
 NEVER = -1.0  # what the routing function of an arm says, whatever the context, if nothing right is known of the arm
 
-Problems = tuple[Int64s, Ints, Float32s]  # of every node and arm: where its samples start, contexts, +1 or -1
+
+@dataclass(frozen=True, eq=False)
+class RoutingProblems:
+    """What the functions of some nodes or arms are fitted from, in little room: functions of one family share contexts.
+
+    - the contexts of family f are shared_row[shared_start[f]:shared_start[f + 1]], which rise
+    - `family` (n,): that of each function; -1: none
+    - function i is right in right_row[right_start[i]:right_start[i + 1]] of its family's contexts, wrong in the others
+    - its own samples are start[i]:start[i + 1] of `row`, a context, and `target`, +1 or -1
+    """
+
+    shared_start: Int64s
+    shared_row: Ints
+    family: Ints
+    right_start: Int64s
+    right_row: Ints
+    start: Int64s
+    row: Ints
+    target: Float32s
+
+    def arrays(self) -> tuple[Any, ...]:
+        """As the core takes them."""
+        return tuple(vars(self).values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,14 +79,12 @@ class RoutingSamples:
         both = as_rows(sp.vstack([labels.contexts.csr(), feedback.contexts.csr()], format="csr"))
         return cls(tree, both, Y, row.astype(np.int32), member.astype(np.int32), positive)
 
-    def problems(self) -> Problems:
-        """Samples of every node's and arm's function; none where nothing is right."""
-        group, row, target = labelled_samples(self.tree, self.labels, self._arms_with_finds)
-        kept = self._within_window
-        group = np.concatenate([group, self.member[kept]])
-        row = np.concatenate([row, self.row[kept]])
-        target = np.concatenate([target, np.where(self.positive[kept], np.float32(1), np.float32(-1))])
-        return grouped(group, row, target, self.tree.n_nodes + self.tree.n_arms)
+    def problems(self) -> RoutingProblems:
+        """Samples of every node's and arm's function."""
+        kept, members = self._within_window, self.tree.n_nodes + self.tree.n_arms
+        return LabelledRows.of(self.tree, self.labels).problems(
+            0, members, self.member[kept], self.row[kept], self.positive[kept]
+        )
 
     @cached_property
     def _within_window(self) -> Bools:
@@ -74,109 +94,65 @@ class RoutingSamples:
         within[latest(start, order, WINDOW)[1]] = True
         return within
 
-    @cached_property
-    def _arms_with_finds(self) -> Int64s:
-        """Arms that were right at least once; the others have no routing function, however many they are."""
-        right = np.zeros(self.tree.n_arms, np.bool_)
-        right[self.labels.indices] = True
-        found = self.member[self.positive]
-        right[found[found >= self.tree.n_nodes] - self.tree.n_nodes] = True
-        return np.flatnonzero(right)
-
-
-def labelled_samples(tree: Tree, labels: sp.csr_matrix, arms: Int64s) -> tuple[Int64s, Ints, Float32s]:
-    """What labelled rows say of nodes and of some arms: (node or n_nodes + arm, row, +1 or -1).
-
-    A node learns against its siblings, an arm against all arms below the parent of its leaf.
-
-    >>> tree = Tree(parents=[-1, 0, 0], leaf_of=[1, 2])
-    >>> group, row, target = labelled_samples(tree, sp.csr_matrix(np.eye(2, dtype=np.float32)), np.array([0]))
-    >>> sorted(zip(group.tolist(), row.tolist(), target.tolist(), strict=True))[-2:]
-    [(3, 0, 1.0), (3, 1, -1.0)]
-    """
-    group, row, target = node_samples(tree, labels)
-    arm, arm_row, arm_target = LabelledArms.of(tree, labels).samples(arms, tree.n_nodes)
-    return np.concatenate([group, arm]), np.concatenate([row, arm_row]), np.concatenate([target, arm_target])
-
-
-def node_samples(tree: Tree, labels: sp.csr_matrix) -> tuple[Int64s, Ints, Float32s]:
-    """What labelled rows say of nodes: (node, row, +1 or -1).
-
-    >>> tree = Tree(parents=[-1, 0, 0], leaf_of=[1, 2])
-    >>> [part.tolist() for part in node_samples(tree, sp.csr_matrix(np.eye(2, dtype=np.float32)))]
-    [[1, 1, 2, 2], [0, 1, 0, 1], [1.0, -1.0, -1.0, 1.0]]
-    """
-    start, row, target = one_against_siblings(tree, labels)
-    return np.repeat(np.arange(tree.n_nodes), np.diff(start)), row, target
-
 
 @dataclass(frozen=True, eq=False)
-class LabelledArms:
-    """What labelled rows say of arms, in little room: an arm's samples are the rows with a label below the parent of
-    its leaf, which all arms there share.
+class LabelledRows:
+    """What labelled rows say of nodes and arms, in little room: a node learns against its siblings, an arm against all
+    arms below the parent of its leaf. So the functions that have one node `above` share the rows with a label below it.
 
-    `above` (n_arms,) is that parent; the rows of node p are row[start[p]:start[p + 1]], which rise; those with the
-    label of arm a are own_row[own_start[a]:own_start[a + 1]], which rise too.
+    The rows of node p are row[start[p]:start[p + 1]], those that are right for function i, which is a node's or behind
+    these an arm's, right_row[right_start[i]:right_start[i + 1]]; all of them rise. The root is no function.
     """
 
     above: Ints
     start: Int64s
     row: Ints
-    own_start: Int64s
-    own_row: Ints
+    right_start: Int64s
+    right_row: Ints
 
     @classmethod
-    def of(cls, tree: Tree, labels: sp.csr_matrix) -> LabelledArms:
+    def of(cls, tree: Tree, labels: sp.csr_matrix) -> LabelledRows:
         n = labels.shape[0]
-        row = np.repeat(np.arange(n, dtype=np.int64), np.diff(labels.indptr))
-        below = rows_below(tree, row, labels.indices, n)
+        label_row = np.repeat(np.arange(n, dtype=np.int64), np.diff(labels.indptr))
+        below = rows_below(tree, label_row, labels.indices, n)
         sizes = np.bincount(below // max(1, n), minlength=tree.n_nodes)
-        own_start, own = by_group(labels.indices.astype(np.int32), tree.n_arms)
         start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        above = np.maximum(tree.parents[tree.leaf_of], 0).astype(np.int32)
-        return cls(above, start, (below % max(1, n)).astype(np.int32), own_start, row[own].astype(np.int32))
+        row = (below % max(1, n)).astype(np.int32)
+        arm_start, order = by_group(labels.indices.astype(np.int32), tree.n_arms)
+        of_root = start[1]
+        right_start = np.concatenate([[0], start[1:], start[-1] + arm_start[1:]]) - of_root
+        right_row = np.concatenate([row[of_root:], label_row[order].astype(np.int32)])
+        above = np.concatenate([tree.parents, np.maximum(tree.parents[tree.leaf_of], 0)]).astype(np.int32)
+        return cls(above, start, row, np.maximum(right_start, 0), right_row)
 
     def counts(self) -> Int64s:
-        """Of each arm, how many samples it has if it is ever right."""
-        return np.asarray(np.diff(self.start)[self.above])
+        """Of each function, how many labelled rows teach it if it is ever right."""
+        return np.asarray(np.where(self.above < 0, 0, np.diff(self.start)[self.above]))
 
-    def samples(self, arms: Any, first: int = 0) -> tuple[Int64s, Ints, Float32s]:
-        """Those of some arms: (first + arm, row, +1 or -1), arm by arm.
+    def problems(self, low: int, high: int, member: Any, row: Any, positive: Any) -> RoutingProblems:
+        """The functions from `low` to `high`, the last not included: of labelled rows, and of samples of their own.
 
         >>> tree = Tree(parents=[-1, 0, 0], leaf_of=[1, 2])
-        >>> known = LabelledArms.of(tree, sp.csr_matrix(np.eye(2, dtype=np.float32)))
-        >>> [part.tolist() for part in known.samples(np.array([1]))]
-        [[1, 1], [0, 1], [-1.0, 1.0]]
+        >>> known = LabelledRows.of(tree, sp.csr_matrix(np.eye(2, dtype=np.float32)))
+        >>> found = known.problems(3, 5, np.array([4]), np.array([7]), np.array([False]))  # the arms
+        >>> found.shared_row.tolist(), found.family.tolist()  # both rows have a label below the root
+        ([0, 1], [0, 0])
+        >>> found.right_row.tolist(), found.start.tolist(), found.target.tolist()
+        ([0, 1], [0, 0, 1], [-1.0])
         """
-        above = self.above[arms]
-        size, own = np.diff(self.start)[above], np.diff(self.own_start)[arms]
-        begin = np.cumsum(size) - size
-        place = np.arange(int(size.sum())) + np.repeat(self.start[above] - begin, size)
-        target = np.full(len(place), -1, np.float32)
-        mine = np.arange(int(own.sum())) + np.repeat(self.own_start[arms] - (np.cumsum(own) - own), own)
-        at, many = np.repeat(np.arange(len(above)), own), int(self.row.max(initial=0)) + 1
-        used, which = np.unique(above, return_inverse=True)  # the rows of their nodes, as one list that rises
-        sizes = np.diff(self.start)[used]
-        places = np.arange(int(sizes.sum())) + np.repeat(self.start[used] - (np.cumsum(sizes) - sizes), sizes)
-        every = np.repeat(np.arange(len(used)), sizes) * many + self.row[places]
-        found = np.searchsorted(every, which[at] * many + self.own_row[mine])
-        target[begin[at] + found - (np.cumsum(sizes) - sizes)[which[at]]] = 1
-        return first + np.repeat(np.asarray(arms, np.int64), size), self.row[place], target
-
-
-def grouped(group: Any, row: Any, target: Any, members: int) -> Problems:
-    """Samples as problems, one a member, each in its order; none where nothing is right.
-
-    >>> group, row, target = np.array([1, 0, 1]), np.array([5, 6, 7]), np.array([1.0, -1.0, -1.0])
-    >>> [part.tolist() for part in grouped(group, row, target, 2)]  # of 0 nothing right is known
-    [[0, 0, 2], [5, 7], [1.0, -1.0]]
-    """
-    right = np.zeros(members, np.bool_)
-    right[group[target > 0]] = True
-    known = right[group]
-    row, target = row[known].astype(np.int32), target[known].astype(np.float32)
-    start, order = by_group(group[known].astype(np.int32), members)
-    return start, row[order], target[order]
+        right_start = np.asarray(self.right_start[low : high + 1])
+        right_row = np.asarray(self.right_row[right_start[0] : right_start[-1]])
+        any_right = np.diff(right_start) > 0
+        any_right[member[positive] - low] = True
+        above = np.where(any_right, self.above[low:high], -1)  # the others are not fitted
+        families = np.unique(above[above >= 0])
+        size = np.diff(self.start)[families]
+        shared_start = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
+        place = np.arange(shared_start[-1]) + np.repeat(self.start[families] - shared_start[:-1], size)
+        family = np.where(above >= 0, np.searchsorted(families, above), -1).astype(np.int32)
+        start, order = by_group((member - low).astype(np.int32), high - low)
+        own = start, row[order].astype(np.int32), np.where(positive[order], np.float32(1), np.float32(-1))
+        return RoutingProblems(shared_start, self.row[place], family, right_start - right_start[0], right_row, *own)
 
 
 def fit_routing_samples(
@@ -202,8 +178,7 @@ def fit_routing_samples(
     [5, 5, 5]
     """
     fit = RoutingFit(tolerances, thresholds(samples.contexts.head(samples.labels.shape[0])), threads)
-    unknown = unknown_rows(base, samples.tree.n_arms)
-    return [filled(*part, unknown) for part in fit(samples.contexts, samples.problems(), fold, before)]
+    return fit(samples.contexts, samples.problems(), fold, unknown_rows(base, samples.tree.n_arms), before)
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,47 +193,32 @@ class RoutingFit:
     threads: int = 0
 
     def __call__(
-        self, contexts: Rows, problems: Problems, fold: Bools, before: Sequence[Rows] | None
-    ) -> list[tuple[Fitted, Bools]]:
-        """A row a problem without either fold of the contexts, and on all of them; and which problems have one.
+        self, contexts: Rows, problems: RoutingProblems, fold: Bools, unknown: Rows, before: Sequence[Rows] | None
+    ) -> list[Fitted]:
+        """A row a function without either fold of the contexts, and on all of them.
 
-        One with the samples of `before`, the same three, has the rows there.
+        One with the samples of `before`, the same three, has the rows there; where a part knows nothing right, a
+        function has the row of `unknown`.
         """
-        start, rows, target = problems
         x = contexts.start, contexts.index, contexts.value, contexts.columns
-        prints = _core.fingerprints(*x, *problems, self._key(), self.threads)
+        functions: Any = problems.arrays()
+        prints = _core.routing_fingerprints(*x, functions, self._key(), self.threads)
         known: dict[str, Any] = {}
-        keep = np.zeros(len(prints), np.bool_)
         if before is not None and isinstance(before[-1], Fitted) and len(before[-1]) == len(prints):
             keep = (before[-1].fingerprints == prints) & (prints != 0)
             known = {"keep": keep, "known": [(each.start, each.index, each.value) for each in before]}
-        settings: Any = COST, *self.tolerances, PASSES, self.thresholds, 0, self.threads
-        fitted = _core.fit_held_out(*x, *problems, fold, *settings, **known)
-        right, of = np.repeat(np.arange(len(prints)), np.diff(start))[target > 0], fold[rows[target > 0]]
-        out = []
-        for weights, mine in zip(fitted, (right[of], right[~of], right), strict=True):
-            has = keep.copy()
-            has[mine] = True  # a part knows what is right in its contexts
-            out.append((Fitted(*weights, contexts.columns + 1, prints), has))
-        return out
+        otherwise = unknown.start, unknown.index, unknown.value
+        settings = COST, *self.tolerances
+        fitted = _core.fit_routing(
+            *x, functions, fold, settings, PASSES, self.thresholds, otherwise, self.threads, **known
+        )
+        return [Fitted(*weights, contexts.columns + 1, prints) for weights in fitted]
 
     def _key(self) -> int:
         """A hash of solver version and settings: part of every row's fingerprint."""
         settings = repr((SOLVER, COST, PASSES, *map(float, self.tolerances))).encode()
         digest = hashlib.blake2b(settings + self.thresholds.tobytes(), digest_size=8).digest()
         return int.from_bytes(digest, "little", signed=True)
-
-
-def filled(fitted: Fitted, has: Bools, unknown: Rows) -> Fitted:
-    """The same with the row of `unknown` where there is none.
-
-    >>> none = Fitted(np.zeros(3, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), 1, np.zeros(2, np.int64))
-    >>> filled(none, np.array([True, False]), as_rows(np.ones((2, 1), np.float32))).csr().toarray().tolist()
-    [[0.0], [1.0]]
-    """
-    empty = sp.diags_array((~has).astype(np.float32))
-    rows = as_rows(fitted.csr() + sp.csr_matrix(empty @ unknown.csr()), what="routing")
-    return Fitted(rows.start, rows.index, rows.value, rows.columns, fitted.fingerprints)
 
 
 def thresholds(labelled: Rows, change: float = NEGLIGIBLE) -> Float32s:

@@ -10,23 +10,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from treetop.arrays import Int64s, Rows
+from treetop.arrays import Fitted, Int64s, Rows
 from treetop.learning.arm_routing import TOLERANCES, RoutingDigest, fold_of, rounds_for_routing
 from treetop.learning.array_folder import ArrayFolder, joined, sliced
 from treetop.learning.history import History, Part, gathered, stacked
 from treetop.learning.label_samples import LabelSamples
-from treetop.learning.routing_samples import (
-    WINDOW,
-    LabelledArms,
-    RoutingFit,
-    filled,
-    grouped,
-    node_samples,
-    nodes_above,
-    thresholds,
-    unknown_rows,
-)
-from treetop.learning.samples import by_group
+from treetop.learning.routing_samples import WINDOW, LabelledRows, RoutingFit, nodes_above, thresholds, unknown_rows
 from treetop.learning.shards import Resources, Shard, ranks, renumbered, split
 from treetop.model.learned_routing import FOLDS, LearnedRouting
 from treetop.model.model import Model
@@ -100,14 +89,14 @@ def _counts(history: History, tree: Tree, rounds: int, stage: ArrayFolder) -> In
     """
     members = tree.n_nodes + tree.n_arms
     counts = np.zeros(members, np.int64)
-    right = np.zeros(tree.n_arms, np.bool_)
+    right = np.zeros(members, np.bool_)
     for part, some in _first(history, rounds):
         samples = part.samples(0, tree.n_arms)
         within = samples.row < some
         arm, row, found = samples.arm[within], samples.row[within], samples.reward[within] > 0
-        right[arm[found]] = True
         node, pair_row = nodes_above(tree, arm[found], row[found].astype(np.int64))
         part.arrays.put(pair_node=node.astype(np.int32), pair_row=pair_row.astype(np.int32))
+        right[np.concatenate([node, tree.n_nodes + arm[found]])] = True
         for group in (node, tree.n_nodes + arm):
             counts += np.bincount(group, minlength=members)
     stage.put(counts=counts, right=right)
@@ -115,66 +104,50 @@ def _counts(history: History, tree: Tree, rounds: int, stage: ArrayFolder) -> In
 
 
 def _put_labels(stage: ArrayFolder, tree: Tree, labels: LabelSamples) -> Int64s:
-    """Writes what the labelled rows say, by node and arm; how many samples of them each function has.
-
-    The samples of arms are only made in their shards: all arms of a leaf share rows, so that they are many more.
-    """
+    """Writes what the labelled rows say, by node and arm; how many samples of them each function has."""
     right, arms = labels.reward > 0, tree.n_arms
     ones = np.ones(int(right.sum()), np.float32)
     Y = sp.csr_matrix((ones, (labels.row[right], labels.arm[right])), shape=(len(labels.contexts), arms))
-    known = np.array(stage["right"])
-    known[Y.indices] = True
-    group, row, target = node_samples(tree, Y)
-    start, order = by_group(group.astype(np.int32), tree.n_nodes)
-    stage.put(label_start=start, label_row=row[order].astype(np.int32), label_target=target[order].astype(np.float32))
-    of_arms = LabelledArms.of(tree, Y)
-    stage.put(known=known, **{f"arm_{name}": array for name, array in vars(of_arms).items()})
+    known = LabelledRows.of(tree, Y)
+    stage.put(**{f"label_{name}": array for name, array in vars(known).items()})
     stage.put(label_fold=fold_of(labels.contexts).astype(np.uint8))
     stage.put(thresholds=thresholds(labels.contexts))
     stage.put_rows("labelled", labels.contexts)
-    return np.concatenate([np.diff(start), np.where(known, of_arms.counts(), 0)])
-
-
-def _label_samples(stage: ArrayFolder, nodes: int, low: int, high: int) -> tuple[Int64s, Any, Any]:
-    """Those of the labelled rows for nodes, or arms, from low to high: (node or nodes + arm, row, +1 or -1)."""
-    if low < nodes:
-        start = stage["label_start"]
-        a, b = int(start[low]), int(start[high])
-        group = np.repeat(np.arange(low, high), np.diff(start[low : high + 1]))
-        return group, stage["label_row"][a:b], stage["label_target"][a:b]
-    arms = LabelledArms(**{field.name: np.asarray(stage[f"arm_{field.name}"]) for field in fields(LabelledArms)})
-    return arms.samples(low - nodes + np.flatnonzero(stage["known"][low - nodes : high - nodes]), nodes)
+    return np.where((np.diff(known.right_start) > 0) | stage["right"], known.counts(), 0)
 
 
 def _fit_shard(shard: Shard) -> str:
     """Fits the functions of a shard's nodes, or of its arms; gives the folder that it wrote."""
     stage, low, high = shard.stage, shard.low, shard.high
     facts = stage.facts()
-    members, columns = facts["members"], facts["columns"]
-    contexts, folds, group, row, target = _round_samples(stage, facts, low, high)
-    label_group, label_row, label_target = _label_samples(stage, facts["nodes"], low, high)
-    rows, place = np.unique(label_row, return_inverse=True)
+    columns = facts["columns"]
+    contexts, folds, member, row, positive = _round_samples(stage, facts, low, high)
+    known = LabelledRows(**{field.name: stage[f"label_{field.name}"] for field in fields(LabelledRows)})
+    labelled = known.problems(low, high, member, row, positive)
+    rows, place = np.unique(labelled.shared_row, return_inverse=True)
     x = stacked([gathered(stage.rows("labelled", columns), rows), *contexts], columns)
     fold = np.concatenate([stage["label_fold"][rows], *folds]) == 1
-    problems = grouped(
-        np.concatenate([label_group, group]),
-        np.concatenate([place, len(rows) + row]),
-        np.concatenate([label_target, target]),
-        members,
+    problems = replace(
+        labelled,
+        shared_row=place.astype(np.int32),
+        right_row=np.searchsorted(rows, labelled.right_row).astype(np.int32),
+        row=(len(rows) + labelled.row).astype(np.int32),
     )
-    before = [stage.rows(f"before_{i}", columns + 1) for i in range(facts["before"])] or None
+    past = [stage.rows(f"before_{i}", columns + 1) for i in range(facts["before"])]
+    same = [rows for rows in past if isinstance(rows, Fitted) and len(rows) == facts["members"]]
+    before = [sliced(rows, low, high) for rows in same] if len(same) == FOLDS + 1 else None
     fit = RoutingFit(TOLERANCES, np.asarray(stage["thresholds"]), shard.threads)
     unknown = stage.rows("unknown", columns + 1).slice(low, high)
 
     def fill(out: ArrayFolder) -> None:
-        for i, (fitted, has) in enumerate(fit(x, problems, fold, before)):
-            out.put_rows(f"fitted_{i}", filled(sliced(fitted, low, high), has[low:high], unknown))
+        for i, fitted in enumerate(fit(x, problems, fold, unknown, before)):
+            out.put_rows(f"fitted_{i}", fitted)
 
     return shard.write(fill)
 
 
 def _round_samples(stage: ArrayFolder, facts: Any, low: int, high: int) -> tuple[list[Rows], list[Any], Any, Any, Any]:
-    """Contexts and their folds; of every sample its node or arm, the place of its context, and +1 or -1."""
+    """Contexts and their folds; of every sample its node or arm, the place of its context, and whether it is right."""
     left = np.array(stage["counts"][low:high]) - WINDOW  # samples, the first ones, that the window has left behind
     seen = np.zeros_like(left)
     found: list[tuple[Any, ...]] = []
@@ -193,11 +166,11 @@ def _round_samples(stage: ArrayFolder, facts: Any, low: int, high: int) -> tuple
         rows, place = renumbered(row, some)
         contexts.append(gathered(part.contexts, rows))
         folds.append(part.arrays["fold"][rows])
-        found.append((group[some], count + place, np.where(positive[some], np.float32(1), np.float32(-1))))
+        found.append((group[some], count + place, positive[some]))
         count += len(rows)
-    none = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32)
-    group, row, target = (np.concatenate(columns) for columns in zip(none, *found, strict=True))
-    return contexts, folds, group, row, target
+    none = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_)
+    group, row, positive = (np.concatenate(columns) for columns in zip(none, *found, strict=True))
+    return contexts, folds, group, row, positive
 
 
 def _entries(part: Part, nodes: int, low: int, high: int) -> tuple[Any, Any, Any]:
