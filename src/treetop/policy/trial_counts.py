@@ -27,7 +27,11 @@ def packed_counts(arms: Ints, counts: Ints) -> str:
 
 
 def unpacked_counts(text: str) -> tuple[Ints, Ints]:
-    """The arms and counts of `packed_counts`. Raises ValueError for any other text."""
+    """The arms and counts of `packed_counts`. Raises ValueError for any other text.
+
+    >>> unpacked_counts("")[0].tolist()
+    []
+    """
     try:
         numbers = np.frombuffer(zlib.decompress(base64.b85decode(text)), "<i4") if text else np.zeros(0, "<i4")
     except (ValueError, zlib.error, binascii.Error) as error:
