@@ -45,7 +45,10 @@ class Kept:
 
     def replace(self, labels: Any) -> None:
         begin = time.process_time()
-        self.model = grow(self.model, len(labels), self.max_leaf, self.vectors[labels])
+        removed = np.ones(len(self.label_of), np.bool_)
+        removed[self.arm_of] = False
+        removed[self.arm_of[labels]] = True
+        self.model = grow(self.model, len(labels), self.max_leaf, self.vectors[labels], removed=removed)
         self.seconds += time.process_time() - begin
         self.appeared = np.concatenate([self.appeared, np.full(len(labels), len(self.feedback))])
         self.arm_of[labels] = np.arange(len(self.label_of), len(self.label_of) + len(labels))

@@ -354,7 +354,14 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges):
 
     def look_up_trials(self) -> None:
         """Counts in the log how often new arms have been shown; decisions go by it from now on. `decide` calls it now
-        and then; does nothing while another thread loads a model, or where the log cannot be read."""
+        and then; does nothing while another thread loads a model, or where the log cannot be read.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", ["mint", "rose"]) as tea:
+        ...     tea.add_arms(["jam"])
+        ...     _ = [tea.decide({}, eligible=["jam"]) for _ in range(15)]
+        ...     tea.look_up_trials()
+        """
         if not self._loading.acquire(blocking=False):
             return
         try:
