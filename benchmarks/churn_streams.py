@@ -39,13 +39,18 @@ class Kept:
         self.model, self.samples = first_model(X, Y, max_leaf)
         self.vectors = as_rows(pifa(X, Y)).csr()
         self.arm_of = self.label_of.copy()  # of each label, the arm that has it now
+        self.appeared = np.zeros_like(self.label_of)  # before how many rounds each arm could not be shown
         self.feedback: Any = None
         self.seconds = 0.0
 
     def replace(self, labels: Any) -> None:
         begin = time.process_time()
-        self.model = grow(self.model, len(labels), self.max_leaf, self.vectors[labels])
+        removed = np.ones(len(self.label_of), np.bool_)
+        removed[self.arm_of] = False
+        removed[self.arm_of[labels]] = True
+        self.model = grow(self.model, len(labels), self.max_leaf, self.vectors[labels], removed=removed)
         self.seconds += time.process_time() - begin
+        self.appeared = np.concatenate([self.appeared, np.full(len(labels), len(self.feedback))])
         self.arm_of[labels] = np.arange(len(self.label_of), len(self.label_of) + len(labels))
         self.label_of = np.concatenate([self.label_of, labels])
 
@@ -56,7 +61,7 @@ class Kept:
         removed = np.ones(len(self.label_of), np.bool_)
         removed[self.arm_of] = False
         learner = make_learner("treetop", label_samples=self.samples.without(removed))
-        self.model = treetop.refit(self.model, self.feedback, learner)
+        self.model = treetop.refit(self.model, replace(self.feedback, appeared=self.appeared), learner)
 
 
 class Rebuilt(Kept):

@@ -6,7 +6,8 @@ The bandit, defaults only, is created from all other items with vectors and cate
 the new ones are added, and `--visits` follow with refits by its own schedule. On a dozen shelves: the new items lie
 there, and half of the visits aim at these shelves. Everywhere: they lie on all shelves, and visits are as ever. Each is
 played again without the budget for new arms, on the same visitors and with the same luck: the difference in clicks, by
-the truth, is what showing them costs.
+the truth, is what showing them costs (`reward_lost`), beside what is charged to the budget and what the
+model's scores say.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def play(
     parameters = {} if budget is None else {"new_arms_budget": budget}
     config = Config(policy=PolicyConfig(parameters=parameters))
     categories = [world.categories[i] for i in old.tolist()]
-    n, due = len(clicks), set(epochs(len(clicks)))
+    n, due, spent = len(clicks), set(epochs(len(clicks))), np.zeros(4)
     shown = np.zeros((n, 5), np.int64)
     with tempfile.TemporaryDirectory() as place:
         catalogue = Catalogue(old.tolist(), world.vectors[old], categories)
@@ -70,12 +71,14 @@ def play(
                 if i == before:
                     bandit.add_arms(new.tolist(), world.vectors[new], [world.categories[j] for j in new.tolist()])
                 if i in due:
+                    spent += bandit.snapshot.model.engine.new_arm_spending() if i > before else 0.0
                     bandit.refit()
                 event = f"visit-{i}"
                 shown[i] = bandit.decide(context(world, visitors, i, BESIDE), event_id=event).arms
                 chance = world.click(part(visitors, i, i + 1), shown[i : i + 1])[0]
                 told = (clicks[i] < chance).astype(float).tolist()
                 bandit.reward(event, dict(zip(shown[i].tolist(), told, strict=True)))
+            spent += bandit.snapshot.model.engine.new_arm_spending()
             counted = NewArms()
             counted.update(bandit.log, bandit.snapshot.arms, bandit.folder.history())
             cohort = counted.cohorts(bandit.snapshot.arms)[0]
@@ -84,6 +87,8 @@ def play(
         "shown": cohort.shown,
         "enough": cohort.enough,
         "impressions": cohort.impressions,
+        "charged": float(spent[2] / spent[0]),  # of the rewards expected
+        "by_scores": float(spent[3] / spent[0]),
         "clicks": float(world.click(since, shown[before:]).sum(axis=1).mean()),
     }
 

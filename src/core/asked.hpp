@@ -7,6 +7,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -19,7 +20,9 @@ namespace treetop {
 
 constexpr std::int64_t max_slots = 65536, max_int = std::numeric_limits<std::int32_t>::max();
 
-using Rate = std::variant<double, std::vector<double>>;  // a strategy's one parameter, or those of its budget
+// A strategy's one parameter, or those of its budget, which may come with counts of trials that are newer than a
+// model's.
+using Rate = std::variant<double, std::vector<double>, std::tuple<std::vector<double>, const TrialCounts*>>;
 
 inline Budget budget_of(const std::vector<double>& given) {
     if (given.size() != 7) throw std::invalid_argument("a budget has 7 numbers, not " + std::to_string(given.size()));
@@ -41,7 +44,11 @@ inline Strategy strategy_of(std::int32_t kind, const Rate& rate) {
     if ((one == nullptr) != (strategy.kind == Kind::budgeted))
         throw std::invalid_argument("strategy " + std::to_string(kind) + " takes " + (one ? "a list" : "one number"));
     within("rate", strategy.rate, 0.0, strategy.kind == Kind::epsilon ? 1.0 : 1e300);
-    if (!one) strategy.budget = budget_of(std::get<std::vector<double>>(rate));
+    if (const auto* numbers = std::get_if<std::vector<double>>(&rate)) strategy.budget = budget_of(*numbers);
+    if (const auto* counted = std::get_if<std::tuple<std::vector<double>, const TrialCounts*>>(&rate)) {
+        strategy.budget = budget_of(std::get<0>(*counted));
+        strategy.budget.shown = std::get<1>(*counted);
+    }
     return strategy;
 }
 

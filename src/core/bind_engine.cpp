@@ -16,7 +16,9 @@ namespace {
 class Begun {
 public:
     Begun(Ahead& ahead, const Engine& engine, const Mask* mask, std::unique_ptr<One> one)
-        : kept_(nb::make_tuple(nb::find(ahead), nb::find(engine), mask ? nb::find(*mask) : nb::none())),
+        : kept_(
+              nb::make_tuple(nb::find(ahead), nb::find(engine), mask ? nb::find(*mask) : nb::none(),
+                             one->ask.strategy.budget.shown ? nb::find(*one->ask.strategy.budget.shown) : nb::none())),
           ahead_(ahead),
           engine_(engine),
           one_(std::move(one)),
@@ -78,11 +80,20 @@ nb::object begin_one(const Engine& engine, Ahead& ahead, nb::handle start, nb::h
 
 }  // namespace
 
+#define RATE "float | Sequence[float] | tuple[Sequence[float], TrialCounts]"
 #define ONE                                                                                              \
     "tuple[NDArray[numpy.int32], NDArray[numpy.float64], NDArray[numpy.float32], NDArray[numpy.bool_], " \
     "NDArray[numpy.int32], NDArray[numpy.float32]]"
 
 void treetop::bind_engine(nb::module_& m) {
+    nb::class_<TrialCounts>(m, "TrialCounts", "How often arms were shown by now, where a model's counts are older.")
+        .def(
+            "__init__",
+            [](TrialCounts* self, In<std::int32_t> arms, In<std::int32_t> counts) {
+                new (self) TrialCounts(view(arms), view(counts));
+            },
+            "arms"_a.noconvert(), "counts"_a.noconvert())
+        .def("__len__", &TrialCounts::size);
     nb::class_<Ahead>(m, "Ahead", "A thread that works ahead of whoever waits for results.").def(nb::init<>());
     nb::class_<Begun>(m, "Begun", "A decision that may have been begun by another thread.")
         .def("take", &Begun::take, nb::sig("def take(self) -> " ONE), "As `decide_one` gives it; once.");
@@ -124,23 +135,24 @@ void treetop::bind_engine(nb::module_& m) {
         .def("decide_one", &decide_one, "start"_a, "index"_a, "value"_a, "columns"_a, "key"_a, "k"_a, "explore"_a,
              "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "mask"_a = nb::none(), "diversity"_a = 0.0,
              nb::sig("def decide_one(self, start: object, index: object, value: object, columns: int, key: int, "
-                     "k: int, explore: int, beam: int, beta: float, strategy: int, rate: float | Sequence[float], "
+                     "k: int, explore: int, beam: int, beta: float, strategy: int, rate: " RATE ", "
                      "mask: Mask | None = None, diversity: float = 0.0) -> " ONE " | None"),
              "One decision for a context that is right as it is: arms, propensities, scores, explored, nodes, "
              "components; else None.")
-        .def(
-            "begin_one", &begin_one, "ahead"_a, "start"_a, "index"_a, "value"_a, "columns"_a, "key"_a, "k"_a,
-            "explore"_a, "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "mask"_a = nb::none(), "diversity"_a = 0.0,
-            nb::sig(
-                "def begin_one(self, ahead: Ahead, start: object, index: object, value: object, columns: int, "
-                "key: int, k: int, explore: int, beam: int, beta: float, strategy: int, rate: float | Sequence[float], "
-                "mask: Mask | None = None, diversity: float = 0.0) -> Begun | None"),
-            "`decide_one` begun by another thread.")
+        .def("begin_one", &begin_one, "ahead"_a, "start"_a, "index"_a, "value"_a, "columns"_a, "key"_a, "k"_a,
+             "explore"_a, "beam"_a, "beta"_a, "strategy"_a, "rate"_a, "mask"_a = nb::none(), "diversity"_a = 0.0,
+             nb::sig("def begin_one(self, ahead: Ahead, start: object, index: object, value: object, columns: int, "
+                     "key: int, k: int, explore: int, beam: int, beta: float, strategy: int, rate: " RATE ", "
+                     "mask: Mask | None = None, diversity: float = 0.0) -> Begun | None"),
+             "`decide_one` begun by another thread.")
         .def("search", &Engine::search, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "wanted"_a,
              "beam"_a, "beta"_a, "eligible_kind"_a, "positions"_a.noconvert(), "mask"_a = nb::none(), "threads"_a = 1,
-             "new_arm_trials"_a = 0.0,
+             "new_arm_trials"_a = 0.0, "trial_counts"_a = nb::none(),
              "Effective arms of contexts: where each row begins; is_node, id, log route, score, exploration value, "
              "components, new share, prior.")
+        .def("new_arm_spending", &Engine::new_arm_spending,
+             "What the decisions so far were expected to bring, those of them that lead to new arms, what draws of new "
+             "arms were charged, and what they cost by the scores.")
         .def("lines", &Engine::lines, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "wanted"_a,
              "beam"_a, "The numbers of the layout's cache lines that a beam search for one context reads, each once.")
         .def("touch", &Engine::touch, "numbers"_a.noconvert(),

@@ -100,7 +100,7 @@ nb::list slot_probabilities(const Engine& engine, In<std::int64_t> start, In<std
 
 }  // namespace
 
-#define ASKED "tuple[int, int, int, float, int, float | Sequence[float], float]"
+#define ASKED "tuple[int, int, int, float, int, float | Sequence[float] | tuple[Sequence[float], TrialCounts], float]"
 
 void bind_probability(nb::module_& m) {
     using namespace nb::literals;

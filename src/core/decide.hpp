@@ -106,16 +106,18 @@ public:
 
     // Which part of its trials each candidate misses: of an arm that was added and shown n times 1 - n / trials, of any
     // other arm and of nodes 0, as the context does not lead to their arms. With it, scores without the arms' own
-    // regressors. Empty if none misses any.
-    Newness newness(std::span<const Candidate> candidates, double trials) {
+    // regressors. Empty if none misses any. `since` has counts that are newer than the model's.
+    Newness newness(std::span<const Candidate> candidates, double trials, const TrialCounts* since = nullptr) {
         const auto& shown = model_.pooled.new_trials;
         if (shown.empty() || trials <= 0) return {};
         new_share_.assign(candidates.size(), 0.0f);
         bool any = false;
         for (std::size_t i = 0; i < candidates.size(); ++i) {
             const std::int32_t p = candidates[i].position;
-            if (p < 0 || shown[p] < 0 || shown[p] >= trials) continue;
-            new_share_[i] = static_cast<float>(1 - shown[p] / trials);
+            if (p < 0 || shown[p] < 0) continue;
+            const std::int32_t n = since ? since->of(candidates[i].id, shown[p]) : shown[p];
+            if (n >= trials) continue;
+            new_share_[i] = static_cast<float>(1 - n / trials);
             any = true;
         }
         if (!any) return {};
@@ -123,6 +125,8 @@ public:
         for (const Candidate& candidate : candidates) prior_.push_back(prior_score(model_, candidate));
         return {new_share_, prior_};
     }
+
+    const NewDraws& new_draws() const { return explore_.new_draws(); }
 
     // How many eligible arms are below a node.
     std::int32_t arms_below(std::int32_t node, const Eligible& eligible) const {
@@ -143,7 +147,7 @@ private:
             return explore_(candidates, ask.k, ask.explore, ask.strategy, key, {}, coverage, ask.diversity);
         Strategy strategy = ask.strategy;
         const Budget& budget = strategy.budget = ask.strategy.budget.after(model_.pooled.exploration_net);
-        const Newness fresh = newness(candidates, budget.new_arms > 0 ? budget.new_arm_trials : 0);
+        const Newness fresh = newness(candidates, budget.new_arms > 0 ? budget.new_arm_trials : 0, budget.shown);
         return explore_(candidates, ask.k, ask.explore, strategy, key, fresh, coverage, ask.diversity);
     }
 

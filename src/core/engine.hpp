@@ -234,7 +234,7 @@ public:
     // then nodes by id.
     auto search(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t wanted, std::int64_t beam,
                 double beta, std::int32_t eligible_kind, In<std::int32_t> positions, const Mask* mask, int threads,
-                double new_arm_trials) const {
+                double new_arm_trials, const TrialCounts* trial_counts) const {
         const Rows contexts = rows(start, index, value, model_.columns - 1);
         const Allowed allowed{eligible_kind, view(positions), {}, mask};
         const Width width = width_of(beam, beta);
@@ -257,7 +257,7 @@ public:
             parallel_for(n, threads, 16, [&](int worker, std::size_t i) {
                 found[i] = deciders[worker]->search(contexts[i], width, static_cast<std::size_t>(wanted), allowed[i]);
                 std::ranges::sort(found[i], {}, [](const Candidate& c) { return std::pair(c.node, c.id); });
-                const auto share = deciders[worker]->newness(found[i], new_arm_trials).share;
+                const auto share = deciders[worker]->newness(found[i], new_arm_trials, trial_counts).share;
                 fresh[i].assign(share.begin(), share.end());
                 fresh[i].resize(found[i].size());
             });
@@ -282,6 +282,17 @@ public:
                                pack1(std::move(id)), pack1(std::move(route)), pack1(std::move(score)),
                                pack1(std::move(exploration_value)), pack<Out2<float>>(std::move(components), size, C),
                                pack1(std::move(new_share)), pack1(std::move(prior)));
+    }
+
+    // `NewDraws::totals` of all decisions that are done.
+    std::array<double, 4> new_arm_spending() const {
+        std::array<double, 4> sums{};
+        const std::lock_guard<std::mutex> lock(guard_);
+        for (const auto& decider : idle_) {
+            const auto& of = decider->new_draws().totals();
+            for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += of[i];
+        }
+        return sums;
     }
 
     // A uniform eligible arm below `node`, and how many there are.

@@ -14,6 +14,7 @@
 #include "new_draws.hpp"
 #include "rng.hpp"
 #include "search.hpp"
+#include "trial_counts.hpp"
 
 namespace treetop {
 
@@ -28,6 +29,7 @@ struct Budget {
     double new_arm_trials = 0;    // showings until an added arm is like any other
     double paying = 0;            // of a decision's expected reward, at most, where a draw brings more than it costs
     double most = 0;              // the largest chance of a draw by either budget
+    const TrialCounts* shown = nullptr;  // counts of trials since those of the model
 
     // With as much of `paying` as can be spent until the next refit, after a fifth more rounds, if nothing is found:
     // then all draws have cost `share` of all rewards more than what they found has earned. `net` is the latter less
@@ -81,6 +83,8 @@ public:
         }
         return chosen_;
     }
+
+    const NewDraws& new_draws() const { return new_; }
 
 protected:  // for Assessor (probability.hpp), which asks for the chances of given slots
     struct Drawn {
@@ -218,7 +222,8 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
     // What a slot that is drawn may cost: by exploration, by exploration that pays, and for new arms.
     struct Spending {
         double explore = 0, paying = 0, fresh = 0;
-        double near = 0;  // what is little for a slot to cost
+        double near = 0;      // what is little for a slot to cost
+        double expected = 0;  // of the whole decision
     };
 
     // Exploration weights beside the scores in play; take() keeps them so. Rewards are not negative: neither are the
@@ -240,6 +245,7 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
         constexpr std::uint64_t whether_to_evaluate = std::uint64_t{1} << 32;  // beyond the numbers of slots
         const bool evaluates = Stream(derive(key, whether_to_evaluate)).uniform() < budget.evaluation_share;
         const Spending spending = per_slot(slots, slots - greedy, budget);
+        new_.count(spending.expected);
         double evaluation = budget.evaluation_share, ordinary = 1 - evaluation;  // likelihoods of the slots so far
         best_.assign(top_.begin(), top_.begin() + slots);
         for (std::int64_t s = 0; s < slots; ++s) {
@@ -262,7 +268,7 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
     // Of an ordinary event. In one that evaluates, slot s costs at most floor * (s-th best score - mean of those from
     // the s-th best on).
     Spending per_slot(std::int64_t slots, std::int64_t drawn, const Budget& budget) const {
-        constexpr double little = 0.02;
+        constexpr double little = 0.005;
         double left = 0, expected = 0, cost = 0;
         for (const double score : score_) left += score;
         for (std::int64_t s = 0; s < slots; ++s) {
@@ -276,7 +282,7 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
         const double evaluation = budget.evaluation_share * cost;
         const auto each = [&](double may) { return std::max(0.0, may) / ordinary; };
         return {each(budget.share * expected - evaluation), each(budget.paying * expected - evaluation),
-                each(budget.new_arms * expected), little * expected / static_cast<double>(slots)};
+                each(budget.new_arms * expected), little * expected / static_cast<double>(slots), expected};
     }
 
     // The chances with which a slot's draws cost what may be spent, on average, and `most` at most. A draw brings
@@ -299,7 +305,8 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
                                          : std::max(spending.explore, spending.paying * (1 - cost / gain));
         mixture.explore = chance_of(may, cost / mixture.weights);
         new_.weigh(best_, spending.near, [&](std::int32_t candidate) { return last - score_[place_[candidate]]; });
-        if (new_.any()) mixture.fresh = (1 - mixture.explore) * chance_of(spending.fresh, new_.mean_cost());
+        if (new_.any()) mixture.fresh = (1 - mixture.explore) * chance_of(spending.fresh, new_.mean_charge());
+        new_.spend(mixture.fresh);
         return mixture;
     }
 

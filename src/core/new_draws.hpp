@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -17,9 +18,10 @@ struct Newness {
     std::span<const float> share, prior;
 };
 
-// One slot's draw takes a new candidate in proportion to the trials that it misses times exp(-gap / near). The gap is
-// by the prior scores, floored at 0, or a trial would end with the first bad luck: how far it is below the last of
-// those that would fit by them. What a draw costs is by the scores themselves. What a slot covers has no say.
+// One slot's draw takes a new candidate in proportion to the cube of the share of trials that it misses, times
+// exp(-gap / near). The gap is by the prior scores, floored at 0, or a trial would end with the first bad luck: how far
+// it is below the last of those that would fit by them. A draw is charged the gap, or what it costs by the scores
+// themselves if that is less. What a slot covers has no say.
 class NewDraws {
 public:
     void begin(const Newness& fresh, std::size_t slots) {
@@ -47,25 +49,42 @@ public:
     // Weighs the draws of the next slot, of which `best` fill this and all others if nothing is drawn; `cost` says what
     // showing a candidate gives up.
     void weigh(std::span<const std::int32_t> best, double near, const auto& cost) {
-        total_ = cost_ = 0;
+        total_ = charge_ = cost_ = 0;
         if (fresh_.empty()) return;
-        for (Fresh& one : fresh_) one.weight = one.share;
+        for (Fresh& one : fresh_) one.weight = one.share * one.share * one.share;
         for (const std::int32_t candidate : best)
             if (Fresh* one = find(candidate)) one->weight = 0;
         const double last = top_[best.size() - 1];
         for (Fresh& one : fresh_) {
             if (one.weight <= 0) continue;
-            const double gap = last - prior_[one.candidate];
+            const double gap = std::max(0.0, last - prior_[one.candidate]);
             if (gap > 0) one.weight *= std::exp(-gap / near);
             total_ += one.weight;
-            cost_ += one.weight * cost(one.candidate);
+            const double costs = cost(one.candidate);
+            charge_ += one.weight * std::min(gap, costs);
+            cost_ += one.weight * costs;
         }
     }
 
     bool any() const { return total_ > 0; }
 
+    // Sums over decisions: what they were expected to bring, those of them that lead to new arms, what draws of these
+    // were charged, and what they cost by the scores.
+    void count(double expected) {
+        totals_[0] += expected;
+        if (!fresh_.empty()) totals_[1] += expected;
+    }
+
+    void spend(double chance) {
+        if (chance <= 0) return;
+        totals_[2] += chance * mean_charge();
+        totals_[3] += chance * cost_ / total_;
+    }
+
+    const std::array<double, 4>& totals() const { return totals_; }
+
     // Of one draw.
-    double mean_cost() const { return cost_ / total_; }
+    double mean_charge() const { return charge_ / total_; }
 
     double chance(std::int32_t candidate) const {
         const auto place = at(candidate);
@@ -108,10 +127,11 @@ private:
         return place < fresh_.size() ? &fresh_[place] : nullptr;
     }
 
-    std::vector<Fresh> fresh_;     // the new ones, in the order of the candidates
-    std::vector<float> prior_;     // of all candidates
-    std::vector<float> top_;       // the best of those in play, as many as slots are left
-    double total_ = 0, cost_ = 0;  // of the weights, and times what each costs
+    std::vector<Fresh> fresh_;                  // the new ones, in the order of the candidates
+    std::vector<float> prior_;                  // of all candidates
+    std::vector<float> top_;                    // the best of those in play, as many as slots are left
+    double total_ = 0, charge_ = 0, cost_ = 0;  // of the weights, times what each is charged, and costs
+    std::array<double, 4> totals_{};
 };
 
 }  // namespace treetop

@@ -239,7 +239,7 @@ private:
         if (strategy_.kind != Kind::budgeted) return diversify(all, slots_, &model_.coverage, ask.diversity);
         const Budget& budget = strategy_.budget = ask.strategy.budget.after(model_.pooled.exploration_net);
         const double trials = budget.new_arms > 0 ? budget.new_arm_trials : 0;
-        weigh(all, decider.newness(all, trials), slots_);
+        weigh(all, decider.newness(all, trials, budget.shown), slots_);
         diversify(all, slots_, &model_.coverage, ask.diversity);
         spending_ = per_slot(slots_, slots_ - greedy_, budget);
         evaluation_ = budget.evaluation_share;

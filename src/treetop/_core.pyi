@@ -31,7 +31,7 @@ def keep_lock(keep: bool) -> None:
     Whether single decisions keep Python's lock; for processes in which one thread makes them.
     """
 
-def choose(scores: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], is_node: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], id: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], k: int, explore: int, strategy: int, rate: float | Sequence[float], key: int, value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, new_share: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, prior: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C')]]:
+def choose(scores: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], is_node: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], id: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], k: int, explore: int, strategy: int, rate: float | Sequence[float] | tuple[Sequence[float], TrialCounts], key: int, value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, new_share: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, prior: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C')]]:
     """Slots from scores: which candidate, its probability, whether drawn."""
 
 class Mask:
@@ -83,6 +83,13 @@ def instruction_sets() -> list[str]:
     What this machine has for the kernels, the one in use last unless TREETOP_SIMD names another.
     """
 
+class TrialCounts:
+    """How often arms were shown by now, where a model's counts are older."""
+
+    def __init__(self, arms: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], counts: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def __len__(self) -> int: ...
+
 class Ahead:
     """A thread that works ahead of whoever waits for results."""
 
@@ -125,22 +132,27 @@ class Engine:
     def routes(self, start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arms: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], k: int, threads: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')]:
         """Log routing scores of given arms."""
 
-    def decide(self, start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], keys: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], k: int, explore: int, beam: int, beta: float, strategy: int, rate: float | Sequence[float], eligible_kind: int, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], position_start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], threads: int, mask: Mask | None = None, diversity: float = 0.0) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C')]]:
+    def decide(self, start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], keys: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], k: int, explore: int, beam: int, beta: float, strategy: int, rate: float | Sequence[float] | tuple[Sequence[float], TrialCounts], eligible_kind: int, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], position_start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], threads: int, mask: Mask | None = None, diversity: float = 0.0) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C')]]:
         """
         Decisions for rows of contexts: arms, propensities, scores, explored, nodes, components.
         """
 
-    def decide_one(self, start: object, index: object, value: object, columns: int, key: int, k: int, explore: int, beam: int, beta: float, strategy: int, rate: float | Sequence[float], mask: Mask | None = None, diversity: float = 0.0) -> tuple[NDArray[numpy.int32], NDArray[numpy.float64], NDArray[numpy.float32], NDArray[numpy.bool_], NDArray[numpy.int32], NDArray[numpy.float32]] | None:
+    def decide_one(self, start: object, index: object, value: object, columns: int, key: int, k: int, explore: int, beam: int, beta: float, strategy: int, rate: float | Sequence[float] | tuple[Sequence[float], TrialCounts], mask: Mask | None = None, diversity: float = 0.0) -> tuple[NDArray[numpy.int32], NDArray[numpy.float64], NDArray[numpy.float32], NDArray[numpy.bool_], NDArray[numpy.int32], NDArray[numpy.float32]] | None:
         """
         One decision for a context that is right as it is: arms, propensities, scores, explored, nodes, components; else None.
         """
 
-    def begin_one(self, ahead: Ahead, start: object, index: object, value: object, columns: int, key: int, k: int, explore: int, beam: int, beta: float, strategy: int, rate: float | Sequence[float], mask: Mask | None = None, diversity: float = 0.0) -> Begun | None:
+    def begin_one(self, ahead: Ahead, start: object, index: object, value: object, columns: int, key: int, k: int, explore: int, beam: int, beta: float, strategy: int, rate: float | Sequence[float] | tuple[Sequence[float], TrialCounts], mask: Mask | None = None, diversity: float = 0.0) -> Begun | None:
         """`decide_one` begun by another thread."""
 
-    def search(self, start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], wanted: int, beam: int, beta: float, eligible_kind: int, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], mask: Mask | None = None, threads: int = 1, new_arm_trials: float = 0.0) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')]]:
+    def search(self, start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], wanted: int, beam: int, beta: float, eligible_kind: int, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], mask: Mask | None = None, threads: int = 1, new_arm_trials: float = 0.0, trial_counts: TrialCounts | None = None) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C')]]:
         """
         Effective arms of contexts: where each row begins; is_node, id, log route, score, exploration value, components, new share, prior.
+        """
+
+    def new_arm_spending(self) -> list[float]:
+        """
+        What the decisions so far were expected to bring, those of them that lead to new arms, what draws of new arms were charged, and what they cost by the scores.
         """
 
     def lines(self, start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], wanted: int, beam: int) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')]:
@@ -151,7 +163,7 @@ class Engine:
     def touch(self, numbers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> tuple[float, int]:
         """Reads a word of these lines and nothing else: seconds, sum."""
 
-    def stages(self, start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], key: int, k: int, explore: int, beam: int, strategy: int, rate: float | Sequence[float]) -> tuple[float, float, float]:
+    def stages(self, start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], key: int, k: int, explore: int, beam: int, strategy: int, rate: float | Sequence[float] | tuple[Sequence[float], TrialCounts]) -> tuple[float, float, float]:
         """
         Seconds of one decision: down the tree, the arms of the leaves, the choice.
         """
@@ -222,7 +234,7 @@ def may_repeat_keys(json: bytes) -> bool:
     False only if no object of this JSON has a key twice; it must have been decoded before.
     """
 
-def slot_probabilities(engine: Engine, start: NDArray[numpy.int64], index: NDArray[numpy.int32], value: NDArray[numpy.float32], arms: NDArray[numpy.int32], width: int, asked: Sequence[tuple[int, int, int, float, int, float | Sequence[float], float]], eligible_kind: int, positions: NDArray[numpy.int32], position_start: NDArray[numpy.int64], threads: int, mask: Mask | None, groups: NDArray[numpy.int32], served: Engine | None, served_asked: Sequence[tuple[int, int, int, float, int, float | Sequence[float], float]]) -> list[tuple[NDArray[numpy.float64], NDArray[numpy.int32], NDArray[numpy.float64], NDArray[numpy.float64], NDArray[numpy.float64], NDArray[numpy.float64], NDArray[numpy.float64]]]:
+def slot_probabilities(engine: Engine, start: NDArray[numpy.int64], index: NDArray[numpy.int32], value: NDArray[numpy.float32], arms: NDArray[numpy.int32], width: int, asked: Sequence[tuple[int, int, int, float, int, float | Sequence[float] | tuple[Sequence[float], TrialCounts], float]], eligible_kind: int, positions: NDArray[numpy.int32], position_start: NDArray[numpy.int64], threads: int, mask: Mask | None, groups: NDArray[numpy.int32], served: Engine | None, served_asked: Sequence[tuple[int, int, int, float, int, float | Sequence[float] | tuple[Sequence[float], TrialCounts], float]]) -> list[tuple[NDArray[numpy.float64], NDArray[numpy.int32], NDArray[numpy.float64], NDArray[numpy.float64], NDArray[numpy.float64], NDArray[numpy.float64], NDArray[numpy.float64]]]:
     """
     The chances of given slots for policies (k, explore, beam, beta, strategy, rate, diversity): of each (n, width) probabilities, nodes, scores, mean scores, (n, width, D) chances of the group of each arm, and beside the policy that served the chance of what it may show, and the largest ratio of chances.
     """

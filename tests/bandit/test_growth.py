@@ -136,3 +136,24 @@ def test_fifty_thousand_arms_at_once() -> None:
 def test_bad_input(learned: treetop.Model, count: int, max_leaf: int, vectors: object, message: str) -> None:
     with pytest.raises(ValueError, match=message.replace("[", r"\[")):
         grow(learned, count, max_leaf, vectors)
+
+
+@given(seed=st.integers(0, 2**31), steps=st.integers(1, 8))
+def test_removed_arms_leave_their_room(seed: int, steps: int) -> None:
+    """While as many arms go as come, leaves stay as full as they were, and the tree hardly grows."""
+    rng, max_leaf = np.random.default_rng(seed), 4
+    vectors = rng.normal(size=(32, 3)).astype(np.float32)
+    model = treetop.Model.from_vectors(treetop.Tree.from_vectors(vectors, max_leaf=max_leaf), vectors)
+    removed = np.zeros(32, np.bool_)
+    for _ in range(steps):
+        removed[rng.choice(np.flatnonzero(~removed), 8, replace=False)] = True
+        plain = grow(model, 8, max_leaf).tree.n_nodes
+        model = grow(model, 8, max_leaf, removed=removed)
+        assert model.tree.n_nodes <= plain
+        removed = np.concatenate([removed, np.zeros(8, np.bool_)])
+        there = np.bincount(model.tree.leaf_of[~removed], minlength=model.tree.n_nodes)
+        all_of = np.bincount(model.tree.leaf_of, minlength=model.tree.n_nodes)
+        assert there.max() <= max_leaf
+        assert all_of.max() <= 2 * max_leaf
+    with pytest.raises(ValueError, match="flags say which"):
+        grow(model, 1, max_leaf, removed=removed[:-1])

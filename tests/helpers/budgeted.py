@@ -77,11 +77,11 @@ class Twin:
             return p
         left = self._add(p, taken, np.maximum(self.value, 1e-9), lambda cost: self._may_cost(taken, cost))
         gaps = [self._gap(taken, i) for i in range(len(self.score))]
-        little = 0.02 * self.expected() / self.slots
+        little = 0.005 * self.expected() / self.slots
         near = [1.0 if cost == 0 else np.exp(-cost / little) if little > 0 else 0.0 for cost in gaps]
-        weight = np.array([share * part for share, part in zip(self.new_share, near, strict=True)])
+        weight = np.array([share**3 * part for share, part in zip(self.new_share, near, strict=True)])
         last = self.worth[self.ranked(taken)[self.slots - len(taken) - 1]]
-        lost = [float(last - worth) for worth in self.worth]  # of others the same as `lost`, not rounded
+        lost = [min(gap, float(last - worth)) for gap, worth in zip(gaps, self.worth, strict=True)]
         self._add(p, taken, weight, lambda cost: self.new_arms_budget * self.expected(), left, lost)
         return p
 

@@ -21,6 +21,7 @@ from treetop.policy.draws import choose
 from treetop.policy.eligibility import Eligible
 from treetop.policy.search import search
 from treetop.policy.strategies import make_strategy
+from treetop.policy.trial_counts import packed_counts, trial_counts, unpacked_counts
 
 DRAWS = 30_000
 NOTHING: dict[str, Any] = {"budget": 0.0, "evaluation_share": 0.0, "new_arms_budget": 0.0, "paying_budget": 0.0}
@@ -120,8 +121,10 @@ def test_stated_probabilities_are_those_of_both_twins(
 def test_what_is_spent_is_within_the_budget(
     seed: int, n: int, k: int, explore: int, shares: tuple[float, float, float, float]
 ) -> None:
-    """By the scores, evaluation included; and every slot of an evaluation event keeps its floor."""
+    """By the scores, evaluation included; and every slot of an evaluation event keeps its floor. A new arm is charged
+    by what is known without its own rewards: here they say nothing."""
     found, (budget, evaluation, new_arms, paying) = candidates(np.random.default_rng(seed), n), shares
+    found = replace(found, prior=found.score)
     strategy = Budgeted(
         budget, min(1.0, budget / 0.7) * evaluation, new_arms, evaluation_floor=0.7, paying_budget=paying
     )
@@ -190,7 +193,7 @@ def test_decisions_over_a_tree_state_their_propensities(
     one = Eligible.of(grown.tree, allowed)
     for i in range(30):
         row = problem.feedback(600).contexts.row(i)
-        found = search(grown, row, 1, None, k, one, new_arm_trials=20)
+        found = search(grown, row, 1, None, k, one, trials=(20, None))
         place = {(bool(v), int(a)): at for at, (v, a) in enumerate(zip(found.is_node, found.id, strict=True))}
         decided = policy.decide(grown, row.csr(), event_id=f"visit {i}", eligible=eligible)
         taken: list[int] = []
@@ -213,7 +216,7 @@ def test_new_shares_are_of_trials_that_arms_miss(problem: Problem, grown: Model)
     tried = np.where(np.arange(64) == 61, 20, np.where(np.arange(64) == 63, 5, grown.pooled.new_trials))
     model = replace(grown, pooled=replace(grown.pooled, new_trials=tried))
     allowed = np.arange(64) != 62
-    found = search(model, row, 64, None, 1, Eligible.of(model.tree, allowed), new_arm_trials=20)
+    found = search(model, row, 64, None, 1, Eligible.of(model.tree, allowed), trials=(20, None))
     assert found.new_share is not None
     for node, arm, share in zip(found.is_node, found.id, found.new_share, strict=True):
         assert share == (0 if node else {60: 1, 63: 0.75}.get(int(arm), 0))
@@ -289,3 +292,49 @@ def test_the_core_refuses_what_is_no_budget(kind: int, rate: Any, why: str) -> N
         _core.choose(found.score, found.is_node, found.id, 1, 1, kind, rate, 0)
     with pytest.raises(ValueError, match="must have one length"):
         _core.choose(found.score, found.is_node, found.id, 1, 1, 0, 0.0, 0, found.score[:2])
+
+
+# -------------------- counts of trials that are newer than the model's
+
+
+def test_newer_counts_of_trials_decide_as_a_model_that_has_them(problem: Problem, grown: Model) -> None:
+    X = problem.feedback(600).contexts.csr()
+    assert grown.pooled is not None
+    assert grown.pooled.new_trials is not None
+    arms, counts = np.array([60, 61, 63], np.int32), np.array([3, 20, 19], np.int32)
+    tried = grown.pooled.new_trials.copy()
+    tried[arms] = counts
+    counted = replace(grown, pooled=replace(grown.pooled, new_trials=tried))
+    now = replace(LARGE, trial_counts=packed_counts(arms, counts))
+    live, model = treetop.Policy(k=3, explore=2, beam=1, strategy=now), treetop.Policy(3, 2, 1, LARGE)
+    expected, found = model.decide_batch(counted, X, seed=1), live.decide_batch(grown, X, seed=1)
+    before = model.decide_batch(grown, X, seed=1)
+    assert (found.arms == expected.arms).all()
+    assert (found.propensities == expected.propensities).all()
+    assert (before.propensities != expected.propensities).any()
+    stated = live.probability_batch(grown, X, found.arms).slots
+    assert (stated == found.propensities).all()
+    for i in range(5):
+        one, other = live.decide(grown, X[i], f"visit {i}"), model.decide(counted, X[i], f"visit {i}")
+        assert (one.arms == other.arms).all()
+        assert (one.propensities == other.propensities).all()
+        told = live.explain(grown, X[i]), model.explain(counted, X[i])
+        shares = [None if each.new_share is None else each.new_share.tolist() for each in told]
+        assert shares[0] == shares[1]
+
+
+@given(st.dictionaries(st.integers(0, 2**31 - 2), st.integers(0, 10**9)))
+def test_counts_of_trials_come_back_from_text(counts: dict[int, int]) -> None:
+    arms = np.array(sorted(counts), np.int32)
+    numbers = np.array([counts[arm] for arm in sorted(counts)], np.int32)
+    text = packed_counts(arms, numbers)
+    found, known = unpacked_counts(text)
+    assert found.tolist() == arms.tolist()
+    assert known.tolist() == numbers.tolist()
+    assert (trial_counts(text) is None) == (not counts)
+
+
+@pytest.mark.parametrize("text", ["counts", "c$}", packed_counts(np.array([3, 2]), np.array([1, 1]))])
+def test_text_that_is_no_counts_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="trial"):
+        Budgeted(trial_counts=text)

@@ -197,7 +197,7 @@ def test_every_sequence_has_the_chance_of_the_twin(
 
 
 def twin_of(strategy: Budgeted, model: treetop.Model, row: Any, k: int, explore: int) -> tuple[Twin, list[list[int]]]:
-    found = search_model(model, row, 1, None, k, EVERY_ARM, new_arm_trials=strategy.new_arm_trials)
+    found = search_model(model, row, 1, None, k, EVERY_ARM, trials=strategy.trials)
     new = np.zeros(len(found)) if found.new_share is None else found.new_share.astype(float)
     columns = found.score.astype(float), found.exploration_value.astype(float), new
     net = model.pooled.exploration_net if model.pooled else 0.0

@@ -84,7 +84,7 @@ class ArmChanges:
                 if categories is not None:
                     fresh = [categories[i] for i in np.flatnonzero(is_new).tolist()]
                     beside = neighbours(fresh, self.snapshot.attributes, base.n_arms)
-                model = grow(base, len(new), self.config.tree.max_leaf, rows, beside)
+                model = grow(base, len(new), self.config.tree.max_leaf, rows, beside, grown.is_removed)
                 model = replace(model, epoch=state.next_epoch)
                 lines = line_added(grown.ids[len(known) :], model.epoch) + lines
                 made = self.folder.publish(model, state, self.config.refit, None, lines, records)

@@ -28,6 +28,7 @@ from treetop.bandit.config_file import CONFIG, read_config
 from treetop.bandit.creation import create_folder
 from treetop.bandit.experiment_changes import ExperimentChanges
 from treetop.bandit.folder import LOG, BanditFolder, model_name
+from treetop.bandit.live_trials import TrialCounter
 from treetop.bandit.model_changes import ModelChanges
 from treetop.bandit.outliers import OutlierLimits
 from treetop.bandit.ownership import claim_log, claim_log_if_there
@@ -45,6 +46,7 @@ from treetop.log.keys import Keys, as_keys
 from treetop.log.open import open_log
 from treetop.log.records import Event, Reward, StoredEvent
 from treetop.model.model import Model
+from treetop.policy.budgeted import Budgeted
 from treetop.policy.draws import event_name
 from treetop.policy.policy import one_row
 from treetop.records import Decision, Explanation
@@ -84,7 +86,7 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges):
 
     def __init__(self, folder: BanditFolder, config: Config, log: Log) -> None:
         self.folder, self.config, self.log = folder, config, log
-        self._loading = threading.Lock()
+        self._loading, self._trials = threading.Lock(), TrialCounter()
         self._signature, self._state = folder.signature(), folder.state()
         name, model, trouble = folder.load_model(self._state)
         self._files = folder.model_signature(name)
@@ -347,7 +349,32 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges):
         answer = self.log.append([event], arm_filter.sets())[0]
         if isinstance(answer, EventConflict):
             raise answer
+        if self._trials.due():
+            self.look_up_trials()
         return self.served(answer)
+
+    def look_up_trials(self) -> None:
+        """Counts in the log how often new arms have been shown; decisions go by it from now on. `decide` calls it now
+        and then; does nothing while another thread loads a model, or where the log cannot be read.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", ["mint", "rose"]) as tea:
+        ...     tea.add_arms(["jam"])
+        ...     _ = [tea.decide({}, eligible=["jam"]) for _ in range(15)]
+        ...     tea.look_up_trials()
+        """
+        if not self._loading.acquire(blocking=False):
+            return
+        try:
+            now = self.snapshot
+            strategy = self.config.policy.make_policy().strategy
+            if isinstance(strategy, Budgeted):
+                found = self._trials.update(self.log, now.model, strategy, self._state.refit_time)
+                self.snapshot = now if found is None else now.with_trials(found)
+        except LogError:
+            pass  # the next look may find it
+        finally:
+            self._loading.release()
 
     def capped_arms(self, keys: Keys, event_id: str | None, also: Ints = NO_ARMS) -> Ints:
         """The arms that the visitor of a request has seen as often as the settings allow (`caps.py`).

@@ -34,6 +34,7 @@ def grow(
     max_leaf: int,
     vectors: Matrix | None = None,
     beside: Sequence[Sequence[int]] | None = None,
+    removed: Bools | None = None,
 ) -> Model:
     """The model with `count` more arms, numbered on from the old ones.
 
@@ -41,7 +42,9 @@ def grow(
     arm. An arm with a vector goes to the leaf that such a context is routed to, or to the next best one with room.
     `beside` has for each new arm the old ones that it belongs to, such as those of its category: it goes to a leaf of
     theirs. The others go to the leaves with most room. If there is no room, the first of these leaves is split. No leaf
-    gets more than `max_leaf` arms.
+    gets more than `max_leaf` arms that are there, or twice as many with those that are `removed` (a flag an arm): they
+    leave their room to others, or leaves would be split again and again while as many arms go as come, and a beam would
+    see ever fewer of them.
 
     >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
     >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
@@ -54,7 +57,9 @@ def grow(
         raise ValueError(f"there are {len(rows)} vectors for {count} new arms")
     if beside is not None and len(beside) != count:
         raise ValueError(f"there are {len(beside)} lists of arms to stand beside for {count} new arms")
-    places = _Places.of(model, max_leaf, rows, beside)
+    if removed is not None and len(removed) < model.n_arms:
+        raise ValueError(f"{len(removed)} flags say which of {model.n_arms} arms are removed")
+    places = _Places.of(model, max_leaf, rows, beside, removed)
     for arm in range(model.n_arms, model.n_arms + count):
         places.put(arm)
     return places.grown()
@@ -126,23 +131,35 @@ class _Places:
     vectors: Rows | None
     parents: list[int]
     leaf_of: list[int]
-    size: dict[int, int]
+    size: dict[int, int]  # arms that are there, and all but `max_leaf` of those that were
     room: list[tuple[int, int]]  # a heap of (-room, leaf); an entry may be out of date
     beside: Sequence[Sequence[int]] | None = None
+    removed: Bools | None = None
     parts: dict[int, tuple[int, int]] = field(default_factory=dict)  # the two leaves of each leaf that was split
     joined: dict[int, list[int]] = field(default_factory=dict)  # arms of each leaf that are not there in the old tree
     found: dict[int, CandidateRows] = field(default_factory=dict)  # of the vectors that are searched for now
 
     @classmethod
-    def of(cls, model: Model, max_leaf: int, vectors: Rows | None, beside: Sequence[Sequence[int]] | None) -> _Places:
+    def of(
+        cls,
+        model: Model,
+        max_leaf: int,
+        vectors: Rows | None,
+        beside: Sequence[Sequence[int]] | None,
+        removed: Bools | None,
+    ) -> _Places:
         tree = model.tree
         inner = np.zeros(tree.n_nodes, np.bool_)
         inner[tree.parents[1:]] = True
         leaves = np.flatnonzero(~inner)
-        size = dict(zip(leaves.tolist(), tree.sizes[leaves].tolist(), strict=True))
+        sizes = tree.sizes[leaves]
+        if removed is not None:
+            gone = np.bincount(tree.leaf_of[removed[: model.n_arms]], minlength=tree.n_nodes)[leaves]
+            sizes = sizes - np.minimum(gone, max_leaf)
+        size = dict(zip(leaves.tolist(), sizes.tolist(), strict=True))
         room = [(n - max_leaf, leaf) for leaf, n in size.items()]
         heapq.heapify(room)
-        return cls(model, max_leaf, vectors, tree.parents.tolist(), tree.leaf_of.tolist(), size, room, beside)
+        return cls(model, max_leaf, vectors, tree.parents.tolist(), tree.leaf_of.tolist(), size, room, beside, removed)
 
     def put(self, arm: int) -> None:
         row = self._vector(arm)
@@ -213,17 +230,25 @@ class _Places:
 
     def _split(self, leaf: int) -> None:
         """A full leaf and one more arm become two leaves below it."""
-        arms = self._arms_in(leaf)
+        arms = sorted(self._arms_in(leaf), key=self._is_removed)
+        there = len(arms) - self._gone(arms)
         left, right = len(self.parents), len(self.parents) + 1
         self.parents += [leaf, leaf]
         self.parts[leaf] = left, right
         del self.size[leaf]
-        on_right = self._halves(arms)
+        on_right = [*self._halves(arms[:there]), *(i % 2 == 1 for i in range(len(arms) - there))]
         for part, side in ((left, False), (right, True)):
             self.joined[part] = [arm for arm, is_right in zip(arms, on_right, strict=True) if is_right == side]
-            self._resize(part, len(self.joined[part]))
+            self._resize(part, len(self.joined[part]) - min(self._gone(self.joined[part]), self.max_leaf))
             for arm in self.joined[part]:
                 self.leaf_of[arm] = part
+
+    def _gone(self, arms: list[int]) -> int:
+        """How many of some arms are removed."""
+        return sum(map(self._is_removed, arms))
+
+    def _is_removed(self, arm: int) -> bool:
+        return self.removed is not None and arm < self.model.n_arms and bool(self.removed[arm])
 
     def _arms_in(self, leaf: int) -> list[int]:
         tree = self.model.tree

@@ -29,6 +29,7 @@ from treetop.bandit.arm_index import ArmId, ArmIndex
 from treetop.bandit.attributes import AttributeTable
 from treetop.bandit.config import PolicyConfig
 from treetop.bandit.experiment_config import Experiment
+from treetop.bandit.live_trials import LiveTrials
 from treetop.bandit.outliers import ClippedRow, OutlierLimits
 from treetop.bandit.where import Filters, Where
 from treetop.log.keys import NO_KEYS, Keys
@@ -74,6 +75,7 @@ class Snapshot:
     policies: dict[tuple[int | None, int | None], tuple[Policy, str]] = field(default_factory=dict)
     attributes: AttributeTable = field(default_factory=AttributeTable)
     labels: Mapping[str, str] = field(default_factory=dict)  # experiment and variant, as the log keeps them
+    trials: LiveTrials = field(default_factory=LiveTrials)  # of new arms, since the model's counts
     experiment: Experiment | None = None  # that runs, with what its variants decide with
     variants: Mapping[str, Snapshot] = field(default_factory=dict)
 
@@ -105,6 +107,17 @@ class Snapshot:
         new.__dict__["filters"] = Filters(attributes, self.model.tree, self.__dict__.get("filters"))
         new.filters.prepare()
         return new.sharing(self, "tree", "default_filter")
+
+    def with_trials(self, trials: LiveTrials) -> Snapshot:
+        """The same with newer counts of trials.
+
+        >>> model = Model.from_vectors(Tree.from_vectors(np.eye(4)), np.eye(4))
+        >>> snapshot = Snapshot("000000", model, ArmIndex.of(range(4)), PolicyConfig(k=2, explore=1))
+        >>> snapshot.with_trials(LiveTrials()).policy()[1] == snapshot.policy()[1]
+        True
+        """
+        variants = {name: variant.with_trials(trials) for name, variant in self.variants.items()}
+        return replace(self, trials=trials, policies={}, variants=variants).sharing(self, *COMPUTED)
 
     def sharing(self, other: Snapshot, *made: str) -> Snapshot:
         """With what another snapshot of the same model and arms has computed.
@@ -165,8 +178,9 @@ class Snapshot:
         """The policy of a request, and the JSON under which the log keeps it."""
         found = self.policies.get((k, explore))
         if found is None:
-            policy = self.policy_config.make_policy(k, explore)
-            settings = asdict(replace(self.policy_config, k=policy.k, explore=policy.explore))
+            config = self.trials.applied(self.policy_config)
+            policy = config.make_policy(k, explore)
+            settings = asdict(replace(config, k=policy.k, explore=policy.explore))
             found = policy, json.dumps({**settings, **self.labels})
             if len(self.policies) < MAX_POLICIES:
                 self.policies[k, explore] = found

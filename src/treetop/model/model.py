@@ -220,6 +220,11 @@ class Model:
         return self.tree.n_arms
 
     @property
+    def has_new_arms(self) -> bool:
+        """Whether arms were added to it, whose trials are counted."""
+        return self.pooled is not None and self.pooled.new_trials is not None
+
+    @property
     def has_arm_routes(self) -> bool:
         """Whether routing ends at the arm, not at its leaf."""
         return len(self.route_rows) != self.tree.n_nodes

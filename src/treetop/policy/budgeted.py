@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from treetop import _core
 from treetop.arrays import Floats, Int64s, check_float, check_int
+from treetop.policy.trial_counts import trial_counts
 from treetop.records import Candidates
 
 BUDGETED = 4  # as the core numbers it
 UNTIL_REFIT = 0.2  # rounds until the next refit, as a share of those before it
-LITTLE = 0.02  # of the mean of the best scores: what a slot for a new arm costs that is near
+LITTLE = 0.005  # of the mean of the best scores: what a slot for a new arm costs that is near
 ALIKE = 1e-9  # the least weight of a candidate: where none has any, all are alike
 
 
@@ -28,6 +31,7 @@ class Budgeted:
       `evaluation_floor` a uniform candidate, otherwise the best. This is paid from the budget
     - `new_arms_budget`: the share that may be given up for arms that were added, until each was shown
       `new_arm_trials` times; by what is expected of them without their own first rewards
+    - `trial_counts`: how often they were shown by now, where a model's counts are older (`trial_counts.py`)
     - `paying_budget`: the share that draws may give up at most where each is expected to bring more than it costs,
       while all of them have cost no more than what they found has earned and `budget`
     - `largest_chance`: the largest chance of a draw in one slot, where nothing is given up by it
@@ -48,12 +52,16 @@ class Budgeted:
     evaluation_floor: float = 0.5
     paying_budget: float = 0.1
     largest_chance: float = 0.9
+    trial_counts: str = ""
 
     def __post_init__(self) -> None:
         for name in ("budget", "evaluation_share", "new_arms_budget", "evaluation_floor", "paying_budget"):
             check_float(name, getattr(self, name), 0, 1)
         check_float("largest_chance", self.largest_chance, 0, 1)
         check_int("new_arm_trials", self.new_arm_trials, 0, 10**9)
+        if not isinstance(self.trial_counts, str):
+            raise TypeError(f"trial_counts must be text, not {self.trial_counts!r}")
+        trial_counts(self.trial_counts)  # which raises for what is none
         if (cost := self.evaluation_share * self.evaluation_floor) > self.budget:
             raise ValueError(
                 f"evaluation_share {self.evaluation_share:g} times evaluation_floor {self.evaluation_floor:g} is "
@@ -101,13 +109,22 @@ class Budgeted:
         """
         return replace(self, paying_budget=min(self.paying_budget, max(0.0, (self.budget + net) / UNTIL_REFIT)))
 
-    def native(self, n_seen: int) -> tuple[int, tuple[float, ...]]:
+    @property
+    def trials(self) -> tuple[int, _core.TrialCounts | None]:
+        """How often a new arm has to be shown, and how often each was by now.
+
+        >>> Budgeted().trials
+        (20, None)
+        """
+        return self.new_arm_trials, trial_counts(self.trial_counts)
+
+    def native(self, n_seen: int) -> tuple[int, tuple[Any, ...]]:
         """What the core needs to draw the same.
 
         >>> Budgeted().native(n_seen=9)
         (4, (0.005, 0.002, 0.5, 0.01, 20, 0.1, 0.9))
         """
-        return BUDGETED, (
+        numbers = (
             self.budget,
             self.evaluation_share,
             self.evaluation_floor,
@@ -116,6 +133,7 @@ class Budgeted:
             self.paying_budget,
             self.largest_chance,
         )
+        return BUDGETED, (numbers, trial_counts(self.trial_counts)) if self.trial_counts else numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,16 +200,16 @@ class _Event:
         elif self.valued and brings > 0:
             explore = max(explore, paying * (1 - costs / brings))
         draws = self._draws(others, self.weight, cost, explore)
-        draws += (1 - draws.sum()) * self._draws(others, self._new_weight(in_play, fit), cost, fresh)
+        gap = np.maximum(0, np.sort(self.prior[in_play])[-fit] - self.prior)
+        draws += (1 - draws.sum()) * self._draws(others, self._new_weight(gap), np.minimum(gap, cost), fresh)
         p[in_play[0]] -= draws.sum()
         return p + draws
 
-    def _new_weight(self, in_play: Int64s, fit: int) -> Floats:
-        """By the trials that are missing, where an arm is little below the others: by what is known without its own
-        rewards, or a trial would end with the first bad luck."""
-        gap = np.maximum(0, np.sort(self.prior[in_play])[-fit] - self.prior)
+    def _new_weight(self, gap: Floats) -> Floats:
+        """By the cube of the share of trials that are missing, where an arm is little below the others: by what is
+        known without its own rewards, or a trial would end with the first bad luck."""
         near = np.exp(-gap / self.near) if self.near > 0 else (gap == 0).astype(np.float64)
-        return np.asarray(self.new_share * near)
+        return np.asarray(self.new_share**3 * near)
 
     def _draws(self, others: Int64s, weight: Floats, cost: Floats, spend: float) -> Floats:
         """In proportion to the weights, as often as costs what may be spent, up to the largest chance."""

@@ -119,8 +119,8 @@ class Policy:
         """Every effective arm of a context: route, score, and its chance under the strategy with no slot taken yet."""
         row = one_row(x, expect(model, Model, self).n_features)
         allowed = _allowed(model, eligible, exclude, 1).row(0)
-        trials = self.strategy.new_arm_trials if isinstance(self.strategy, Budgeted) else 0
-        found = search(model, row, self.beam, self.beta, self.k, allowed, new_arm_trials=trials)
+        trials = self.strategy.trials if isinstance(self.strategy, Budgeted) else (0, None)
+        found = search(model, row, self.beam, self.beta, self.k, allowed, trials=trials)
         return Explanation(
             found.is_node,
             found.id,

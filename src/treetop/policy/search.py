@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
+from treetop import _core
 from treetop.arrays import Bools, Float32s, Floats, Int64s, Ints, Rows
 from treetop.model.model import Model
 from treetop.policy.eligibility import Eligible
 from treetop.records import Candidates
+
+# How often a new arm has to be shown, and counts that are newer than those of the model.
+NewArmTrials: TypeAlias = tuple[int, _core.TrialCounts | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +44,11 @@ def search_batch(
     eligible: Eligible,
     *,
     threads: int = 0,
-    new_arm_trials: int = 0,
+    trials: NewArmTrials = (0, None),
 ) -> CandidateRows:
     """The effective arms of every context, in one call of the core; `eligible` is the same for all rows.
 
-    An arm that was added counts as new until it was shown `new_arm_trials` times.
+    An arm that was added counts as new until it was shown as often as `trials` say.
 
     >>> from treetop.arrays import as_rows
     >>> from treetop.policy.eligibility import EVERY_ARM
@@ -65,7 +70,7 @@ def search_batch(
         eligible.positions,
         eligible.mask,
         threads,
-        new_arm_trials,
+        *trials,
     )
     rows = CandidateRows(*found)
     if not (finite := np.isfinite(rows.score)).all():
@@ -74,7 +79,14 @@ def search_batch(
 
 
 def search(
-    model: Model, x: Rows, beam: int, beta: float | None, wanted: int, eligible: Eligible, *, new_arm_trials: int = 0
+    model: Model,
+    x: Rows,
+    beam: int,
+    beta: float | None,
+    wanted: int,
+    eligible: Eligible,
+    *,
+    trials: NewArmTrials = (0, None),
 ) -> Candidates:
     """The effective arms of one context, in canonical order; at least `wanted` where that many arms are eligible.
 
@@ -87,7 +99,7 @@ def search(
     >>> found.is_node.tolist()  # the two arms of the leaf that survives, and the other leaf as a whole
     [False, False, True]
     """
-    found = search_batch(model, x, beam, beta, wanted, eligible, threads=1, new_arm_trials=new_arm_trials)
+    found = search_batch(model, x, beam, beta, wanted, eligible, threads=1, trials=trials)
     columns = (found.is_node, found.id, np.exp(found.log_route), found.score, found.exploration_value)
     new = found.new_share if found.new_share.any() else None
     return Candidates(*columns, components=found.components, new_share=new, prior=found.prior)

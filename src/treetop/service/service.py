@@ -157,6 +157,8 @@ class Service:
             self._end_slow_bodies()
             self.explanations.expire()
             await self._store_unknown()
+            if self.bandit.snapshot.model.has_new_arms:
+                await asyncio.to_thread(self.bandit.look_up_trials)
             await asyncio.sleep(pause)
 
     async def _store_unknown(self) -> None:

@@ -1,0 +1,104 @@
+"""New arms are counted in the log between refits: decisions go by it, say so in their settings, and replay."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.catalogue import Catalogue
+from treetop.bandit.config import Config, PolicyConfig
+from treetop.bandit.live_trials import LiveTrials, TrialCounter
+from treetop.bandit.results import same_decision
+from treetop.policy.trial_counts import packed_counts, unpacked_counts
+
+OLD, NEW = 200, 40
+
+
+def make_shop(folder: Path, **parameters: float) -> Bandit:
+    vectors = np.random.default_rng(0).normal(size=(OLD, 8)).astype(np.float32)
+    config = Config(policy=PolicyConfig(parameters=parameters))
+    shop = Bandit.create(folder, Catalogue(list(range(OLD)), vectors), config=config)
+    for i in range(30):
+        shop.reward(f"before-{i}", {shop.decide(vectors[i], f"before-{i}").arms[0]: 1.0})
+    shop.refit()
+    shop.add_arms(list(range(OLD, OLD + NEW)), vectors[:NEW] + 0.1)
+    return shop
+
+
+def visits(shop: Bandit, first: int, count: int, toward: int = NEW) -> None:
+    rng = np.random.default_rng([first, 1])
+    items = shop.snapshot.model.item_vectors
+    assert items is not None
+    for i in range(first, first + count):
+        x = items[int(rng.integers(toward))] + 0.3 * rng.normal(size=8)
+        shown = shop.decide(x.astype(np.float32), f"visit-{i}").arms
+        shop.reward(f"visit-{i}", {arm: float(rng.random() < 0.3) for arm in shown})
+
+
+def test_counts_are_those_of_the_log_and_every_decision_replays(tmp_path: Path) -> None:
+    with make_shop(tmp_path / "shop") as shop:
+        visits(shop, 0, 150)
+        shop.refit()
+        visits(shop, 150, 150)
+        shown, texts = np.zeros(OLD + NEW, np.int64), list[str]()
+        for i in range(300):
+            event, again = shop.replay(f"visit-{i}")
+            assert same_decision(event, again)
+            text = json.loads(event.policy)["parameters"].get("trial_counts", "")
+            for arm, count in zip(*unpacked_counts(text), strict=True):
+                assert arm >= OLD
+                assert count <= min(20, shown[arm])  # never ahead of the log
+            if text not in texts[-1:]:
+                texts.append(text)
+                shown_then = shown.copy()
+                counted = dict(zip(*(each.tolist() for each in unpacked_counts(text)), strict=True))
+                if text and i < 150:  # and that far behind it at most
+                    assert sum(counted.values()) == np.minimum(shown_then[list(counted)], 20).sum()
+            np.add.at(shown, event.arms, 1)
+        assert len(texts) > 5
+
+
+def test_the_budget_is_shared_by_the_decisions_that_lead_to_new_arms(tmp_path: Path) -> None:
+    """All draws together are charged the share of all rewards that the settings state, or less."""
+    for budget in (0.01, 0.05):
+        with make_shop(tmp_path / f"shop{budget}", new_arms_budget=budget) as shop:
+            visits(shop, 0, 400, toward=OLD)
+            expected, leading, charged, _ = shop.snapshot.model.engine.new_arm_spending()
+            assert 0 < leading <= expected
+            assert 0 < charged <= 1.1 * budget * expected
+            text = shop.event("visit-399").event.policy
+            assert json.loads(text)["parameters"]["new_arms_budget"] > 0
+
+
+def test_settings_without_a_budget_for_new_arms_stay(tmp_path: Path) -> None:
+    with make_shop(tmp_path / "shop", new_arms_budget=0.0) as shop:
+        before = shop.snapshot.policy()[1]
+        visits(shop, 0, 60)
+        assert shop.snapshot.policy()[1] == before
+    counts = LiveTrials(packed_counts(np.array([3]), np.array([1])), 4.0)
+    plain = PolicyConfig(strategy="igw")
+    assert counts.applied(plain) is plain
+    assert counts.applied(PolicyConfig(parameters={"new_arms_budget": 0.5})).parameters["new_arms_budget"] == 1.0
+
+
+def test_a_process_that_opens_the_folder_counts_on(tmp_path: Path) -> None:
+    with make_shop(tmp_path / "shop") as shop:
+        visits(shop, 0, 100)
+        shop.look_up_trials()
+        here = unpacked_counts(shop.snapshot.trials.counts)
+    with Bandit.open(tmp_path / "shop") as shop:
+        shop.look_up_trials()
+        arms, counts = unpacked_counts(shop.snapshot.trials.counts)
+        assert set(here[0].tolist()) <= set(arms.tolist())
+        known = dict(zip(arms.tolist(), counts.tolist(), strict=True))
+        assert all(known[arm] >= count for arm, count in zip(*(each.tolist() for each in here), strict=True))
+
+
+def test_models_without_new_arms_are_not_counted_for(tmp_path: Path) -> None:
+    with Bandit.create(tmp_path / "tea", ["mint", "rose"]) as tea:
+        tea.decide({})
+        strategy = tea.snapshot.policy()[0].strategy
+        assert TrialCounter().update(tea.log, tea.snapshot.model, strategy, 0.0) is None  # type: ignore[arg-type]
+        assert replace(tea.snapshot.trials, factor=2.0).counts == ""
