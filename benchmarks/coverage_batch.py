@@ -13,8 +13,7 @@ from dataclasses import fields
 import numpy as np
 
 from treetop.arrays import Bools, Floats
-from treetop.evaluation.control import Lines, LineSums, controls
-from treetop.evaluation.ips import slate_terms, slot_terms
+from treetop.evaluation.control import Lines, LineSums, controlled_terms
 from treetop.evaluation.judged import Judged
 from treetop.evaluation.tally import CAPS, FIRST, LAST, PLANS, SHARES
 from treetop.evaluation.verdict import ENOUGH_SLATES, SUPPORTED
@@ -50,12 +49,11 @@ def held(plays: Sequence[Judged], truth: float, most: int, confidence: float, lo
     for whole in (True, False):
         used = np.broadcast_to(weights[:, -1:], weights.shape) if whole else weights
         lines = row_lines(plays, used.reshape(R, n, k), steps(n, looks))
-        value, complement = (slate_terms if whole else slot_terms)(rounds, weights)
+        values, complements = controlled_terms(rounds, weights, lines, whole, CAPS)
         log_capital = []
-        for terms, mean, side in ((value, truth, 0), (complement, most - truth, 1)):
+        for terms, mean in ((values, truth), (complements, most - truth)):
             grown = np.full((R, looks), -np.inf)
-            for cap, plan, share in zip(CAPS, PLANS, SHARES, strict=True):
-                z = terms - (controls(rounds, weights, lines, whole, cap)[side] if cap else 0.0)
+            for z, cap, plan, share in zip(terms, CAPS, PLANS, SHARES, strict=True):
                 gain = ((z - mean) / (mean + cap)).reshape(R, n)
                 for stake, log_share in zip(plan.stakes, plan.log_shares, strict=True):
                     along = np.cumsum(np.log1p(stake * np.maximum(gain, -1)), axis=1)[:, ends]

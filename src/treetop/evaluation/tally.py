@@ -10,7 +10,7 @@ import numpy as np
 
 from treetop.arrays import Floats
 from treetop.evaluation.bets import Bets, Wager, joint_log_capital, joint_lower_bound
-from treetop.evaluation.control import Lines, LineSums, controls
+from treetop.evaluation.control import Lines, LineSums, controlled_terms
 from treetop.evaluation.doubly_robust import doubly_robust_slate_terms, doubly_robust_terms
 from treetop.evaluation.interval import Interval, Moments, Stakes
 from treetop.evaluation.ips import slate_terms, slot_terms
@@ -65,22 +65,21 @@ class WayTally:
         cls, rounds: Judged, weights: Floats, whole: bool, lines: Lines | None = None, bound: float | None = None
     ) -> WayTally:
         """From weights, of whole slates or slot by slot; `lines` are the control variates, if there are any."""
-        value, complement = slate_terms(rounds, weights) if whole else slot_terms(rounds, weights)
-        values, complements = [value], [complement]
-        for cap in CAPS[1:] if lines is not None else ():
-            off = controls(rounds, weights, lines, whole, cap, bound)  # type: ignore[arg-type]
-            values.append(value - off[0])
-            complements.append(complement - off[1])
-        missed = rounds.slots - rounds.served
+        if lines is None:
+            value, complement = slate_terms(rounds, weights) if whole else slot_terms(rounds, weights)
+            values, complements = value[None, :], complement[None, :]
+        else:
+            values, complements = controlled_terms(rounds, weights, lines, whole, CAPS, bound)
+        differences = values - rounds.served
         return cls(
             WeightSums.of(rounds, weights, whole),
-            tuple(map(Bets.of, values)),
-            tuple(map(Bets.of, complements)),
-            tuple(Bets.of(each - rounds.served) for each in values),
-            tuple(Bets.of(each - missed) for each in complements),
-            Moments.of(value),
+            Bets.several(values),
+            Bets.several(complements),
+            Bets.several(differences),
+            Bets.several(complements - (rounds.slots - rounds.served)),
+            Moments.of(values[0]),
             Moments.of(values[-1]),
-            Moments.of(values[-1] - rounds.served),
+            Moments.of(differences[-1]),
             float(weights.max()),
         )
 
