@@ -35,7 +35,7 @@ from treetop.evaluation.bernstein import BernsteinSums
 from treetop.evaluation.ips import slate_terms, slot_terms
 from treetop.evaluation.judged import Judged
 from treetop.evaluation.tally import SLATE, SLOTS, Tally
-from treetop.evaluation.verdict import chosen_way, confidence_of_each
+from treetop.evaluation.verdict import chosen_way, intervals
 from treetop.policy.eligibility import EVERY_ARM
 from treetop.policy.probability import shared_chances
 
@@ -156,7 +156,7 @@ def measure(world: Any, n: int, reps: int) -> Cell:
         name, _ = chosen_way(tally)
         ways.append(name)
         weights = judged.prefix_weights()
-        found = tally.ways[name].interval(most, most, confidence_of_each(CONFIDENCE, tally))
+        found, _ = intervals(tally, name, CONFIDENCE, by_rule=True)
         note("betting, one by one", found.low, found.high)
         for key in (key for key in tally.ways if key.startswith("nodes")):
             held.setdefault(f"betting, {key}", []).append(tally.ways[key].holds(truth, most, most, CONFIDENCE))

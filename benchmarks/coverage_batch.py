@@ -43,8 +43,7 @@ def held(plays: Sequence[Judged], truth: float, most: int, confidence: float, lo
     rounds = joined(plays)
     weights = rounds.prefix_weights()
     ends = [(look + 1) * n // looks - 1 for look in range(looks)]
-    alike = most == 1
-    limit = np.log(2 / ((1 - confidence) / (1 if alike else 2)))
+    limit = np.log(2 / (1 - confidence))
     by_way = []
     for whole in (True, False):
         used = np.broadcast_to(weights[:, -1:], weights.shape) if whole else weights
@@ -59,8 +58,12 @@ def held(plays: Sequence[Judged], truth: float, most: int, confidence: float, lo
                     along = np.cumsum(np.log1p(stake * np.maximum(gain, -1)), axis=1)[:, ends]
                     grown = np.logaddexp(grown, along + log_share + np.log(share))
             log_capital.append(grown)
-        by_way.append((log_capital[0] <= limit) & (log_capital[1] <= limit))
-    return np.where(takes_slates(weights[:, -1].reshape(R, n), ends), by_way[0], by_way[1])
+        by_way.append(np.stack(log_capital))
+    slates, slots = by_way
+    if most > 1:  # half of the capital is on each, and slates are taken at the word of their half
+        slates, slots = slates - np.log(2), np.logaddexp(slates, slots) - np.log(2)
+    slate, slot = ((side <= limit).all(axis=0) for side in (slates, slots))
+    return np.where(takes_slates(weights[:, -1].reshape(R, n), ends), slate, slot)
 
 
 def takes_slates(weights: Floats, ends: Sequence[int]) -> Bools:
