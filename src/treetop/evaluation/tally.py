@@ -21,8 +21,8 @@ from treetop.evaluation.snips import WeightSums
 
 SLATE, SLOTS = "slate", "slots"
 # Control variates take a term at most so far below 0 (`cap` of `control`). What can be lost by a bet is then larger, so
-# a larger cap is for smaller stakes: the share of the capital on each cap, and how its stakes are spread. Smaller stakes
-# are for longer logs: 3 and 7 decide for some thousand rounds, 400 for a million.
+# a larger cap is for smaller stakes, which are for longer logs: 3 and 7 decide for some thousand rounds, 400 for a
+# million. The share of the capital on each cap, and how its stakes are spread.
 CAPS = (0.0, 3.0, 7.0, 20.0, 100.0, 400.0)
 PLANS = (*(Stakes.halved(2, 2) for _ in CAPS[:-1]), Stakes.halved(4, 14))
 SHARES = (0.05, 0.25, 0.3, 0.15, 0.15, 0.1)
