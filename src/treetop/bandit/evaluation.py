@@ -165,12 +165,7 @@ class _Reading:
     """Adds up what batches say about candidates."""
 
     def __init__(
-        self,
-        bandit: Bandit,
-        candidates: Sequence[CandidatePolicy],
-        overdue: float,
-        tallies: Tallies,
-        effort: Effort,
+        self, bandit: Bandit, candidates: Sequence[CandidatePolicy], overdue: float, tallies: Tallies, effort: Effort
     ) -> None:
         self.bandit, self.candidates, self.overdue, self.effort = bandit, candidates, overdue, effort
         self.tallies = tallies

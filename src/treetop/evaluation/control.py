@@ -84,12 +84,7 @@ class LineSums:
 
 
 def controlled_terms(
-    rounds: Judged,
-    weights: Floats,
-    lines: Lines,
-    whole: bool,
-    caps: Sequence[float],
-    bound: float | None = None,
+    rounds: Judged, weights: Floats, lines: Lines, whole: bool, caps: Sequence[float], bound: float | None = None
 ) -> tuple[Floats, Floats]:
     """(caps, n) each: what a round says of the value, and of its complement (see `ips`), less control variates.
 
@@ -103,18 +98,22 @@ def controlled_terms(
     ([[2.0], [1.4]], [[0.0], [-0.4]])
     """
     unknown = np.full(weights.shape, np.nan)
-    columns = (
-        *(weights, rounds.rewards, rounds.score, rounds.expected),
-        *(unknown if each is None else each for each in (rounds.covered, rounds.largest)),
-    )
-    return _core.controlled_terms(
-        *map(_flat, columns),
+    found: tuple[Floats, Floats] = _core.controlled_terms(
+        _flat(weights),
+        _flat(rounds.rewards),
+        _flat(rounds.score),
+        _flat(rounds.expected),
+        _flat(unknown if rounds.covered is None else rounds.covered),
+        _flat(unknown if rounds.largest is None else rounds.largest),
         rounds.slots.astype(np.int32),
-        *map(_flat, (lines.level, lines.slope, lines.mean)),
+        _flat(lines.level),
+        _flat(lines.slope),
+        _flat(lines.mean),
         whole,
         np.array(caps, np.float64),
         np.inf if bound is None else bound,
     )
+    return found
 
 
 def _flat(array: Floats) -> Floats:

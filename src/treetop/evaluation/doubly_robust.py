@@ -43,4 +43,4 @@ def doubly_robust_slate_terms(rounds: Judged, weights: Floats, means: Floats) ->
     array([1.])
     """
     lines = Lines.identity(rounds.rewards.shape[1], means)
-    return controlled_terms(rounds, weights, lines, True, [np.inf])[0][0]
+    return np.asarray(controlled_terms(rounds, weights, lines, True, [np.inf])[0][0])
