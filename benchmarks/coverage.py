@@ -1,7 +1,8 @@
 """How often intervals of `treetop.evaluate` hold the truth, how wide they are, and how far estimators err.
 
     python benchmarks/coverage.py [--cells flat,synthetic,debian,670k,shop] [--reps 1000] [--rounds 2000]
-        [--shop ../shared/worlds/shop.py] [--out benchmarks/results/coverage.json]
+        [--pairs "epsilon 0.3, greedy; igw, epsilon 0.1"] [--shop ../shared/worlds/shop.py]
+        [--out benchmarks/results/coverage.json]
 
 Every cell plays the same log `--reps` times over and knows what the candidate earns: by the chances of clicks that the
 rewards are drawn with, averaged over the contexts and, where the candidate draws, over 200 draws. `anytime` is the
@@ -35,7 +36,7 @@ from treetop.evaluation.bernstein import BernsteinSums
 from treetop.evaluation.ips import slate_terms, slot_terms
 from treetop.evaluation.judged import Judged
 from treetop.evaluation.tally import SLATE, SLOTS, Tally
-from treetop.evaluation.verdict import chosen_way, confidence_of_each
+from treetop.evaluation.verdict import chosen_way, intervals
 from treetop.policy.eligibility import EVERY_ARM
 from treetop.policy.probability import shared_chances
 
@@ -156,7 +157,7 @@ def measure(world: Any, n: int, reps: int) -> Cell:
         name, _ = chosen_way(tally)
         ways.append(name)
         weights = judged.prefix_weights()
-        found = tally.ways[name].interval(most, most, confidence_of_each(CONFIDENCE, tally))
+        found, _ = intervals(tally, name, CONFIDENCE, by_rule=True)
         note("betting, one by one", found.low, found.high)
         for key in (key for key in tally.ways if key.startswith("nodes")):
             held.setdefault(f"betting, {key}", []).append(tally.ways[key].holds(truth, most, most, CONFIDENCE))
@@ -266,7 +267,7 @@ WORLDS: dict[str, Callable[[Path], tuple[treetop.Model, Any, Callable[[Any, Any]
 }
 
 
-def worlds(name: str, shop: Path, rounds: int) -> Iterator[tuple[Cell, Any]]:
+def worlds(name: str, shop: Path, rounds: int, pairs: Sequence[str] = tuple(PAIRS)) -> Iterator[tuple[Cell, Any]]:
     """The cells of one kind, with what tells them apart."""
     if name == "flat":
         for arms in (10, 100):
@@ -275,7 +276,8 @@ def worlds(name: str, shop: Path, rounds: int) -> Iterator[tuple[Cell, Any]]:
                     yield {"cell": "flat", "arms": arms, "pair": f"epsilon {epsilon:g}", "n": n}, Flat(arms, epsilon)
         return
     model, X, click = WORLDS[name](shop)
-    for pair, (served, candidate) in PAIRS.items():
+    for pair in pairs:
+        served, candidate = PAIRS[pair]
         facts = {"cell": name, "arms": model.n_arms, "pair": pair, "n": rounds}
         yield facts, Slates(model, X, click, served, candidate)
 
@@ -300,12 +302,16 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--cells", default="flat,synthetic,debian")
     parser.add_argument("--reps", type=int, default=1_000)
     parser.add_argument("--rounds", type=int, default=2_000, help="of each log over a tree")
+    parser.add_argument("--pairs", default=";".join(PAIRS), help="of served and candidate policies over a tree")
     parser.add_argument("--shop", type=Path, default=Path("../shared/worlds/shop.py"))
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args(argv[1:])
+    pairs = [pair.strip() for pair in asked.pairs.split(";")]
+    if unknown := set(pairs) - set(PAIRS):
+        raise SystemExit(f"--pairs has {', '.join(map(repr, unknown))}; there are {'; '.join(PAIRS)}")
     cells = Cells.opened(asked.out, argv)
     for name in asked.cells.split(","):
-        for facts, world in worlds(name, asked.shop, asked.rounds):
+        for facts, world in worlds(name, asked.shop, asked.rounds, pairs):
             known = {**facts, "reps": asked.reps}
             cells.play(known, lambda world=world, n=facts["n"]: measure(world, n, asked.reps))
     print(printed(cells.cells))

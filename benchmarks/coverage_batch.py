@@ -13,8 +13,7 @@ from dataclasses import fields
 import numpy as np
 
 from treetop.arrays import Bools, Floats
-from treetop.evaluation.control import Lines, LineSums, controls
-from treetop.evaluation.ips import slate_terms, slot_terms
+from treetop.evaluation.control import Lines, LineSums, controlled_terms
 from treetop.evaluation.judged import Judged
 from treetop.evaluation.tally import CAPS, FIRST, LAST, PLANS, SHARES
 from treetop.evaluation.verdict import ENOUGH_SLATES, SUPPORTED
@@ -44,25 +43,27 @@ def held(plays: Sequence[Judged], truth: float, most: int, confidence: float, lo
     rounds = joined(plays)
     weights = rounds.prefix_weights()
     ends = [(look + 1) * n // looks - 1 for look in range(looks)]
-    alike = most == 1
-    limit = np.log(2 / ((1 - confidence) / (1 if alike else 2)))
+    limit = np.log(2 / (1 - confidence))
     by_way = []
     for whole in (True, False):
         used = np.broadcast_to(weights[:, -1:], weights.shape) if whole else weights
         lines = row_lines(plays, used.reshape(R, n, k), steps(n, looks))
-        value, complement = (slate_terms if whole else slot_terms)(rounds, weights)
+        values, complements = controlled_terms(rounds, weights, lines, whole, CAPS)
         log_capital = []
-        for terms, mean, side in ((value, truth, 0), (complement, most - truth, 1)):
+        for terms, mean in ((values, truth), (complements, most - truth)):
             grown = np.full((R, looks), -np.inf)
-            for cap, plan, share in zip(CAPS, PLANS, SHARES, strict=True):
-                z = terms - (controls(rounds, weights, lines, whole, cap)[side] if cap else 0.0)
+            for z, cap, plan, share in zip(terms, CAPS, PLANS, SHARES, strict=True):
                 gain = ((z - mean) / (mean + cap)).reshape(R, n)
                 for stake, log_share in zip(plan.stakes, plan.log_shares, strict=True):
                     along = np.cumsum(np.log1p(stake * np.maximum(gain, -1)), axis=1)[:, ends]
                     grown = np.logaddexp(grown, along + log_share + np.log(share))
             log_capital.append(grown)
-        by_way.append((log_capital[0] <= limit) & (log_capital[1] <= limit))
-    return np.where(takes_slates(weights[:, -1].reshape(R, n), ends), by_way[0], by_way[1])
+        by_way.append(np.stack(log_capital))
+    slates, slots = by_way
+    if most > 1:  # half of the capital is on each, and slates are taken at the word of their half
+        slates, slots = slates - np.log(2), np.logaddexp(slates, slots) - np.log(2)
+    slate, slot = ((side <= limit).all(axis=0) for side in (slates, slots))
+    return np.where(takes_slates(weights[:, -1].reshape(R, n), ends), slate, slot)
 
 
 def takes_slates(weights: Floats, ends: Sequence[int]) -> Bools:

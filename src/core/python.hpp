@@ -77,6 +77,7 @@ Array pack_bool(std::vector<std::uint8_t>&& data, Sizes... sizes) {
 
 void bind_choose(nb::module_& m);       // bind_choose.cpp
 void bind_engine(nb::module_& m);       // bind_engine.cpp
+void bind_evaluation(nb::module_& m);   // bind_evaluation.cpp
 void bind_fit(nb::module_& m);          // bind_fit.cpp
 void bind_flat(nb::module_& m);         // bind_flat.cpp
 void bind_layout(nb::module_& m);       // bind_layout.cpp

@@ -171,6 +171,16 @@ class Engine:
     def arm_below(self, node: int, key: int, slot: int, eligible_kind: int, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], mask: Mask | None = None) -> tuple[int, int]:
         """A uniform eligible arm below a node, and how many there are."""
 
+def controlled_terms(weights: NDArray[numpy.float64], rewards: NDArray[numpy.float64], score: NDArray[numpy.float64], expected: NDArray[numpy.float64], covered: NDArray[numpy.float64], largest: NDArray[numpy.float64], slots: NDArray[numpy.int32], level: NDArray[numpy.float64], slope: NDArray[numpy.float64], mean: NDArray[numpy.float64], whole: bool, caps: NDArray[numpy.float64], bound: float) -> tuple[NDArray[numpy.float64], NDArray[numpy.float64]]:
+    """
+    What rounds say of the value and of its complement, less control variates: (caps, n) each.
+    """
+
+def count_values(values: NDArray[numpy.float64], kinds: int, edges: NDArray[numpy.float64]) -> NDArray[numpy.float64]:
+    """
+    How often each value came, shared out between the two edges around it: (kinds, edges).
+    """
+
 def build_hierarchy(start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: int, branching: int, max_leaf: int, cocluster: bool, iterations: int, seed: int, threads: int, progress: Callable[[int, int], object] | None = None) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C')]]:
     """parents and leaf_of of a balanced tree over arm vectors."""
 

@@ -40,6 +40,16 @@ S = TypeVar("S")
 P = TypeVar("P")
 
 
+def all_cores() -> int:
+    """What 0 threads mean, here as in the kernels: the cores of the machine, or fewer if TREETOP_THREADS says so.
+
+    >>> all_cores() >= 1
+    True
+    """
+    cores, most = os.cpu_count() or 1, os.environ.get(THREADS_VARIABLE, "")
+    return min(cores, int(most)) if most.isdecimal() and int(most) > 0 else cores
+
+
 @dataclass(frozen=True)
 class Machines:
     """Where tasks run: on `workers` threads here (0: one a core), or on the Ray cluster at `ray`, `cpus` a task.

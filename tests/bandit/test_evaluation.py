@@ -14,6 +14,7 @@ import treetop
 from treetop import Bandit, CandidatePolicy, PolicyConfig, RewardConfig, evaluate
 from treetop.bandit.evaluation import GONE, TAUGHT, UNFIT, UNLISTED, UNREWARDED, _Reading
 from treetop.bandit.logged_batches import FILTERS, batches
+from treetop.evaluation.tallies import Tallies
 
 X, Y = topics(n=2000)
 TRUTH = 0.8 * Y.toarray() + 0.05  # the chance of a click
@@ -124,6 +125,14 @@ def test_what_a_reward_may_depend_on_can_be_said(shop: Bandit) -> None:
         assert abs(value - truth) < 5 * error
     with pytest.raises(ValueError, match="position_model is 'best'; it must be one of any, cascade"):
         evaluate(shop, ["explore=0"], position_model="best")
+
+
+def test_threads_change_nothing(shop: Bandit) -> None:
+    """To the last bit: every candidate is tallied in the order of the log."""
+    candidates = ["strategy=greedy", "k=1", "beam=30"]
+    one, four = (evaluate(shop, candidates, effort=treetop.Effort(threads=threads)) for threads in (1, 4))
+    assert one.to_dict() == four.to_dict()
+    assert one.rounds == 4000
 
 
 def test_progress_is_told(shop: Bandit) -> None:
@@ -367,7 +376,7 @@ def test_rounds_with_wrong_propensities_have_no_control_variates(tmp_path: Path)
         whole = evaluate(bandit, ["explore=0"]).candidates[0]
         (rounds,) = bandit.log.decided(bandit.log.summary().counts.position, 1000)
         (batch,) = batches(rounds, X.shape[1], np.inf, None)
-        reading = _Reading(bandit, [CandidatePolicy.of("explore=0")], np.inf, None, treetop.Effort())
+        reading = _Reading(bandit, [CandidatePolicy.of("explore=0")], np.inf, Tallies(1, threads=1), treetop.Effort())
         best = int(np.argmax(batch.propensities[:, 0]))
         batch.propensities[best, 0] *= 1e-3
         reading.judge(batch)

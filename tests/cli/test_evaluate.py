@@ -33,7 +33,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_table_with_verdicts(shop: str) -> None:
     words = ("--policy", "strategy=greedy", "--policy", "beam=30", "--policy", "model=000001")
     text = " ".join(call("evaluate", shop, *words).output.split())
-    for part in ("600 visits brought", "strategy=gre", "beam=30", "verdict", "which assumes", "300 visits left out"):
+    for part in ("600 visits brought", "strategy=greedy", "beam=30", "verdict", "which assumes", "300 visits left out"):
         assert part in text
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 
 import treetop
 from treetop.arrays import as_rows
-from treetop.evaluation.control import Lines, controls
+from treetop.evaluation.control import Lines, controlled_terms
 from treetop.evaluation.doubly_robust import doubly_robust_slate_terms, doubly_robust_terms
 from treetop.evaluation.ips import slate_terms, slot_terms
 from treetop.evaluation.judged import Judged
@@ -68,6 +68,37 @@ def test_they_are_their_twins(seed: int) -> None:
         rounds = as_slots(judged, height)
         assert mips_terms(judged, height)[0].mean() == pytest.approx(slow.ips_slots(rounds, nodes=True))
         assert offcem_terms(judged, height).mean() == pytest.approx(slow.doubly_robust(rounds, nodes=True))
+
+
+@few
+@given(seeds)
+def test_control_variates_are_their_twins(seed: int) -> None:
+    judged, rng = random_rounds(seed), np.random.default_rng([seed, 1])
+    n, k = judged.rewards.shape
+    covered, largest = rng.random((n, k)), 1 + 3 * rng.random((n, k))
+    judged = replace(judged, covered=covered, largest=largest)
+    shape = (n, k) if rng.random() < 0.5 else (k,)  # lines of each round, or the same for all
+    lines = Lines(*(rng.random(shape) * most for most in (0.5, 0.5, 1.0)))
+    caps = [0.0, 0.5, 3.0, np.inf]
+    for whole in (True, False):
+        values, complements = controlled_terms(judged, judged.prefix_weights(), lines, whole, caps)
+        for i, slots in enumerate(as_slots(judged)):
+            by = np.stack([np.broadcast_to(a, (n, k))[i] for a in (lines.level, lines.slope, lines.mean)], axis=1)
+            support = list(zip(covered[i].tolist(), largest[i].tolist(), strict=True))
+            for c, cap in enumerate(caps):
+                expected = slow.controlled(slots, [slow.Line(*line) for line in by.tolist()], support, whole, cap)
+                assert (values[c, i], complements[c, i]) == pytest.approx(expected, abs=1e-9)
+
+
+def test_unknown_support_takes_nothing_off() -> None:
+    """Without the largest weight of a slot, and without a bound, nothing may be taken off; with a bound, something."""
+    judged = random_rounds(3)
+    lines = Lines.identity(judged.rewards.shape[1])
+    weights = judged.prefix_weights()
+    unknown, bounded = (controlled_terms(judged, weights, lines, False, [0.0, 3.0], bound) for bound in (None, 20.0))
+    for side in (0, 1):
+        np.testing.assert_array_equal(unknown[side][0], unknown[side][1])
+        assert (bounded[side][0] != bounded[side][1]).any()
 
 
 @few
@@ -186,10 +217,11 @@ def test_control_variates_change_no_mean_and_keep_to_their_cap(
         judged = replace(world.judged(rng.random(world.arms.shape)), **known)
         weights, lines = judged.prefix_weights(), Lines(np.array([0.3, 0.1]), np.array([0.2, 0.5]), np.full(2, 0.4))
         terms = slate_terms(judged, weights) if whole else slot_terms(judged, weights)
-        for term, off in zip(terms, controls(judged, weights, lines, whole, cap), strict=True):
-            assert world.mean(off) == pytest.approx(0, abs=1e-9)
-            assert (term - off)[world.p > 0].min() >= -cap - 1e-9
-            assert np.abs(off).max() > 0
+        for term, found in zip(terms, controlled_terms(judged, weights, lines, whole, [0.0, cap]), strict=True):
+            np.testing.assert_allclose(found[0], term, atol=1e-12)
+            assert world.mean(found[1]) == pytest.approx(world.mean(term), abs=1e-9)
+            assert found[1][world.p > 0].min() >= -cap - 1e-9
+            assert np.abs(found[1] - term).max() > 0
 
 
 def test_huge_weights_are_judged() -> None:

@@ -56,6 +56,20 @@ def test_negative_values_and_other_scales(seed: int) -> None:
     np.testing.assert_allclose(Bets.of(values).mirrored().counts, mirrored.counts, atol=1e-9)
 
 
+@few
+@given(seeds)
+def test_values_are_counted_as_by_the_twin(seed: int) -> None:
+    """Of all sizes and both signs, on the edges themselves and beside them."""
+    rng = np.random.default_rng(seed)
+    some = rng.choice(EDGES[:-1], 20)
+    wide = rng.choice([-1, 1], 40) * np.exp(rng.uniform(np.log(1e-9), np.log(5e8), 40))
+    near = np.concatenate([np.nextafter(some[:10], np.inf), np.nextafter(some[10:], -np.inf).clip(EDGES[0])])
+    values = np.concatenate([[0.0, -0.0, 1.0, 3e9], some, wide, near])
+    rows = np.stack([values, values[::-1], 0.5 * values])
+    for row, found in zip(rows, Bets.several(rows), strict=True):
+        np.testing.assert_allclose(found.counts, slow.counted(row.tolist(), EDGES.tolist()), atol=1e-9)
+
+
 def test_the_normal_interval_is_the_textbooks() -> None:
     values = np.random.default_rng(0).random(50)
     found = Moments.of(values).interval(0.95)

@@ -99,3 +99,56 @@ def normal_interval(values: Sequence[float]) -> tuple[float, float]:
     """95 %."""
     half = 1.959964 * float(np.std(values, ddof=1)) / math.sqrt(len(values))
     return float(np.mean(values)) - half, float(np.mean(values)) + half
+
+
+@dataclass(frozen=True)
+class Line:
+    """The control variate of one slot: g = level + slope * score, and the slot's mean reward."""
+
+    level: float
+    slope: float
+    mean: float
+
+
+def controlled(
+    slots: Round, lines: Sequence[Line], support: Sequence[tuple[float, float]], whole: bool, cap: float
+) -> tuple[float, float]:
+    """What one round says of the value and of its complement, less control variates that keep it at -cap or above.
+
+    `support` has how much of a slot the log can show, and the largest ratio of chances that the slot can have.
+    """
+    m = len(slots)
+    taken_off = [0.0, 0.0]
+    for s, slot in enumerate(slots):
+        line, (covered, largest) = lines[s], support[s]
+        g, expected = line.level + line.slope * slot.score, line.level * covered + line.slope * slot.expected
+        others = sum(later.mean for later in lines[s + 1 : m])
+        if whole:
+            others += sum(lines[j].level + lines[j].slope * slots[j].score for j in range(s))
+        all_slots = m if whole else m - s
+        ends = line.level, line.level + line.slope
+        before = weight(slots[:s])
+        sides = (
+            (others + g, others * covered + expected, others + max(ends)),
+            (all_slots - others - g, (all_slots - others) * covered - expected, all_slots - others - min(ends)),
+        )
+        for side, (found, mean, top) in enumerate(sides):
+            rise = before * largest * top - before * mean
+            share = 1.0 if math.isinf(cap) or rise <= 0 else min(1.0, max(0.0, (cap - taken_off[side]) / rise))
+            taken_off[side] += share * (weight(slots[: s + 1]) * found - before * mean)
+    weights = [weight(slots) if whole else weight(slots[: s + 1]) for s in range(m)]
+    value = sum(w * slot.reward for w, slot in zip(weights, slots, strict=True))
+    missed = sum(w * (1 - slot.reward) for w, slot in zip(weights, slots, strict=True))
+    return value - taken_off[0], missed - taken_off[1]
+
+
+def counted(values: Sequence[float], edges: Sequence[float]) -> list[float]:
+    """How often each value came, shared out in proportion between the two edges around it."""
+    counts = [0.0] * len(edges)
+    for each in values:
+        value = min(each, edges[-1])
+        at = min(max(sum(edge < value for edge in edges), 1), len(edges) - 1)
+        share = (value - edges[at - 1]) / (edges[at] - edges[at - 1])
+        counts[at] += share
+        counts[at - 1] += 1 - share
+    return counts

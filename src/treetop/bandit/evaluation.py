@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,12 @@ from treetop.bandit.logged_batches import CHUNK, ArmSets, LoggedBatch, ahead, ba
 from treetop.bandit.snapshot import tree_id
 from treetop.effort import Effort
 from treetop.evaluation.judged import Judged
+from treetop.evaluation.tallies import Tallies
 from treetop.evaluation.tally import SLATE, SLOTS, Tally
 from treetop.evaluation.verdict import CandidateResult, Estimate, judge
 from treetop.log.rounds import score_line
 from treetop.model.model import Model
+from treetop.parallel import all_cores
 from treetop.policy.policy import Policy, expect
 from treetop.policy.probability import NO_GROUPS, SlotChances, shared_chances
 from treetop.tree.tree import Tree
@@ -140,18 +142,19 @@ def judge_log(
     wanted = [CandidatePolicy.of(candidate) for candidate in candidates]
     rewards = log.config.rewards
     overdue = time.time() - rewards.reward_wait
-    reading = _Reading(log, wanted, overdue, weight_bound, effort)
     since, until = stretch
     served, begin, end = Tally(), -math.inf if since is None else since, math.inf if until is None else until
     summary = log.log.summary()
     total, done = summary.counts.decisions - summary.counts.forgotten, 0
-    for chunk in ahead(log.log.decided(summary.counts.position, CHUNK)):
-        done += len(chunk)
-        for batch in batches(chunk, log.vocabulary.columns, overdue, rewards.default_reward, rewards.limits):
-            served += reading.judge(batch.part((begin <= batch.times) & (batch.times < end)))
-        if effort.progress is not None:
-            effort.progress(done, max(total, done))
-    results = tuple(reading.result(i, confidence, weight_bound, way) for i in range(len(wanted)))
+    with Tallies(len(wanted), effort.threads or all_cores(), weight_bound) as tallies:
+        reading = _Reading(log, wanted, overdue, tallies, effort)
+        for chunk in ahead(log.log.decided(summary.counts.position, CHUNK)):
+            done += len(chunk)
+            for batch in batches(chunk, log.vocabulary.columns, overdue, rewards.default_reward, rewards.limits):
+                served += reading.judge(batch.part((begin <= batch.times) & (batch.times < end)))
+            if effort.progress is not None:
+                effort.progress(done, max(total, done))
+        results = tuple(reading.result(i, confidence, weight_bound, way) for i in range(len(wanted)))
     interval = served.served_interval(confidence)
     as_served = Estimate(served.served.mean, interval.low, interval.high)
     found = Evaluation(served.rounds, confidence, as_served, results, reading.differing)
@@ -162,20 +165,14 @@ class _Reading:
     """Adds up what batches say about candidates."""
 
     def __init__(
-        self,
-        bandit: Bandit,
-        candidates: Sequence[CandidatePolicy],
-        overdue: float,
-        weight_bound: float | None,
-        effort: Effort,
+        self, bandit: Bandit, candidates: Sequence[CandidatePolicy], overdue: float, tallies: Tallies, effort: Effort
     ) -> None:
         self.bandit, self.candidates, self.overdue, self.effort = bandit, candidates, overdue, effort
-        self.weight_bound = weight_bound
+        self.tallies = tallies
         self.nothing = bandit.config.rewards.nothing  # what a slot without a reward counts as
         self.line = score_line(bandit.config.rewards.limits)  # from scores to rewards
         self.silent = 0  # visits from before `overdue` that have no reward
         self.kept = bandit.folder.models()
-        self.tallies = [Tally() for _ in candidates]
         self.differing = 0  # rounds whose propensities are not those that their model and settings give
         self.left_out: list[Counter[str]] = [Counter() for _ in candidates]
         self.unfit: dict[int, str] = {}  # why the first visit that does not fit a candidate does not
@@ -252,8 +249,8 @@ class _Reading:
                 exact = self._compare(batch, served)
             for i, chances in zip(mine, found, strict=True):
                 largest = np.where(exact[:, None], chances.largest, ANY_WEIGHT)
-                judged = judged_rounds(batch, replace(chances, largest=largest), served if same else None)
-                self.tallies[i] = self.tallies[i].after(judged, self.weight_bound)
+                seen_by = partial(judged_rounds, batch, replace(chances, largest=largest), served if same else None)
+                self.tallies.add(i, seen_by)
         slots = np.asarray((batch.arms >= 0).sum(axis=1), np.float64)
         return Tally.as_served(np.nan_to_num(batch.rewards).sum(axis=1), slots)
 
@@ -274,7 +271,7 @@ class _Reading:
     def result(self, i: int, confidence: float, weight_bound: float | None, way: str | None) -> CandidateResult:
         """What all batches said about a candidate."""
         left = dict(self.left_out[i])
-        found = judge(self.candidates[i].name, self.tallies[i], left, confidence, way, weight_bound)
+        found = judge(self.candidates[i].name, self.tallies.of(i), left, confidence, way, weight_bound)
         notes = [] if i not in self.unfit else [f"does not fit some visits: {self.unfit[i]}"]
         if self.silent and found.rounds:
             notes.append(SILENT.format(self.silent))

@@ -117,8 +117,8 @@ def _print(found: Evaluation) -> None:
     if found.differing:
         words = f"{found.differing:,} visits have other propensities than their model and settings give today."
         console.print(words, highlight=False, markup=False)
-    table = Table(title="What candidates would have earned", title_justify="left")
-    table.add_column("policy", overflow="fold")
+    table = Table(title="What candidates would have earned", title_justify="left", show_edge=False, pad_edge=False)
+    table.add_column("policy", no_wrap=True)
     for head in ("a visit\nand a slot", "against\nserved", "rounds\nthat count"):
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("verdict", overflow="fold")
@@ -134,11 +134,12 @@ def _print(found: Evaluation) -> None:
 
 
 def _row(result: CandidateResult) -> list[str]:
+    name = result.name.replace(",", "\n")  # a setting a line: they would be cut anywhere
     if not result.rounds:
-        return [result.name, "-", "-", "0", result.verdict]
+        return [name, "-", "-", "0", result.verdict]
     visit, gap = result.per_visit, result.difference
     return [
-        result.name,
+        name,
         f"{visit.value:.3f}\n[{visit.low:.3f}, {visit.high:.3f}]\n{result.per_slot.value:.3f}",
         f"{gap.value:+.3f}\n[{gap.low:+.3f}, {gap.high:+.3f}]",
         f"{result.share:.1%}\nas {result.effective:,.0f}",

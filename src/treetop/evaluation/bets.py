@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from treetop import _core
 from treetop.arrays import Floats
 from treetop.evaluation.interval import EVERY_STAKE, Stakes
 
@@ -46,13 +47,17 @@ class Bets:
 
     @classmethod
     def of(cls, values: Floats) -> Bets:
-        values = np.minimum(values, EDGES[-1])
-        if len(values) and (worst := float(values.min())) < EDGES[0]:
-            raise ValueError(f"a value is {worst:g}; bets take values from {EDGES[0]:g} on")
-        above = np.clip(np.searchsorted(EDGES, values), 1, len(EDGES) - 1)
-        share = (values - EDGES[above - 1]) / (EDGES[above] - EDGES[above - 1])
-        counts = np.bincount(above, share, len(EDGES)) + np.bincount(above - 1, 1 - share, len(EDGES))
-        return cls(counts.astype(np.float64))
+        return cls.several(values[None, :])[0]
+
+    @classmethod
+    def several(cls, values: Floats) -> tuple[Bets, ...]:
+        """Of each row.
+
+        >>> [float(bets.counts.sum()) for bets in Bets.several(np.ones((2, 3)))]
+        [3.0, 3.0]
+        """
+        flat = np.ascontiguousarray(values, np.float64).reshape(-1)
+        return tuple(map(cls, _core.count_values(flat, len(values), EDGES)))
 
     def __add__(self, other: Bets) -> Bets:
         return Bets(self.counts + other.counts)

@@ -7,9 +7,9 @@ give it. So
 
 has the mean of W r, whatever q is, and varies least if q is what the round goes on to bring. q is a line through the
 score of the candidate's model, fitted for each slot on earlier rounds by squared errors times squared weights: the
-doubly robust estimator with a corrected model, for slots (q_s = g_s) and for whole slates (q_s = the slots so far,
-this one, and means of those to come). E[q] leaves out what the log cannot show, as W r does, so nothing is assumed of
-support.
+doubly robust estimator with a corrected model, for slots (q_s = g_s and means of the slots to come, whose weights
+follow that of this slot: the recursion of Jiang and Li 2016) and for whole slates (and the slots so far). E[q] leaves
+out what the log cannot show, as W r does, so nothing is assumed of support.
 
 Bets need values that cannot fall far below 0: e_s <= 1 keeps what is taken off at most `cap`, whatever slot s shows. It
 is known before that slot, since the largest weight that the slot can have is.
@@ -17,11 +17,13 @@ is known before that slot, since the largest weight that the slot can have is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from treetop.arrays import Bools, Floats
+from treetop import _core
+from treetop.arrays import Floats
 from treetop.evaluation.judged import Judged
 
 CAREFUL = 10.0  # weights beyond it count as that while lines are fitted: a single one should not decide
@@ -81,53 +83,38 @@ class LineSums:
         return Lines(low, high - low, np.clip(r / np.maximum(n, 1), 0, 1))
 
 
-def controls(
-    rounds: Judged, weights: Floats, lines: Lines, whole: bool, cap: float, bound: float | None = None
+def controlled_terms(
+    rounds: Judged, weights: Floats, lines: Lines, whole: bool, caps: Sequence[float], bound: float | None = None
 ) -> tuple[Floats, Floats]:
-    """(n,) each: what to take off what a round says of the value, and of its complement (see `ips`).
+    """(caps, n) each: what a round says of the value, and of its complement (see `ips`), less control variates.
 
-    Terms less these are never below -cap. `bound` is what no weight can exceed, for rounds whose largest weights are
-    not known.
+    It is never below -cap. `bound` is what no weight can exceed, for rounds whose largest weights are not known.
 
     >>> one = np.ones((1, 1))
     >>> known = {"covered": one, "largest": 2 * one}
     >>> half = Judged(0.5 * one, one, one, np.ones(1), 0.6 * one, 0.6 * one, np.zeros((1, 1, 0)), one > 0, **known)
-    >>> controls(half, half.prefix_weights(), Lines.identity(1), whole=False, cap=4.0)  # 2 * 0.6 - 0.6, 2 * 0.4 - 0.4
-    (array([0.6]), array([0.4]))
+    >>> value, complement = controlled_terms(half, half.prefix_weights(), Lines.identity(1), False, caps=[0.0, 4.0])
+    >>> value.tolist(), complement.round(9).tolist()  # 2, 2 - (2 * 0.6 - 0.6); 0, 0 - (2 * 0.4 - 0.4)
+    ([[2.0], [1.4]], [[0.0], [-0.4]])
     """
-    filled, k = rounds.filled, rounds.rewards.shape[1]
-    before = np.concatenate([np.ones((len(rounds), 1)), weights[:, :-1]], axis=1)
-    covered, most = _support(rounds, before, bound)
-    g = np.where(filled, lines.level + lines.slope * rounds.score, 0.0)
-    expected = lines.level * covered + lines.slope * rounds.expected
-    low, high = (end(lines.level, lines.level + lines.slope) for end in (np.minimum, np.maximum))
-    others, total = np.zeros((len(rounds), k)), np.ones((len(rounds), 1))
-    if whole:  # the slots so far and means of those to come
-        later = np.where(filled, lines.mean, 0.0)
-        others = np.cumsum(g, axis=1) - g + later.sum(axis=1, keepdims=True) - np.cumsum(later, axis=1)
-        total = rounds.slots[:, None]
-    q, mean, top = others + g, others * covered + expected, others + high
-    left, mean_left, top_left = total - q, total * covered - mean, total - others - low
-    value = _limited(filled, weights * q, before * mean, most * top, cap)
-    return value, _limited(filled, weights * left, before * mean_left, most * top_left, cap)
+    unknown = np.full(weights.shape, np.nan)
+    found: tuple[Floats, Floats] = _core.controlled_terms(
+        _flat(weights),
+        _flat(rounds.rewards),
+        _flat(rounds.score),
+        _flat(rounds.expected),
+        _flat(unknown if rounds.covered is None else rounds.covered),
+        _flat(unknown if rounds.largest is None else rounds.largest),
+        rounds.slots.astype(np.int32),
+        _flat(lines.level),
+        _flat(lines.slope),
+        _flat(lines.mean),
+        whole,
+        np.array(caps, np.float64),
+        np.inf if bound is None else bound,
+    )
+    return found
 
 
-def _limited(filled: Bools, found: Floats, expected: Floats, top: Floats, cap: float) -> Floats:
-    """The sum over slots of e (found - expected), where e keeps it at most `cap` whatever is found, `top` at most."""
-    so_far = np.zeros(len(found))
-    for s in range(found.shape[1]):
-        share = np.ones(len(found))
-        if cap < np.inf:
-            rise = np.maximum(top[:, s] - expected[:, s], 1e-300)
-            share = np.clip((cap - so_far) / rise, 0, 1)
-        so_far = so_far + np.where(filled[:, s], share * (found[:, s] - expected[:, s]), 0.0)
-    return so_far
-
-
-def _support(rounds: Judged, before: Floats, bound: float | None) -> tuple[Floats, Floats]:
-    """How much of what the candidate may show the log may show too, and the largest weight of each slot."""
-    unknown = np.full(before.shape, np.nan)
-    covered = unknown if rounds.covered is None else rounds.covered
-    largest = unknown if rounds.largest is None else rounds.largest
-    most = np.where(np.isnan(largest), np.inf if bound is None else bound, before * largest)
-    return np.where(np.isnan(covered), 1.0, covered), most
+def _flat(array: Floats) -> Floats:
+    return np.ascontiguousarray(array, np.float64).reshape(-1)

@@ -17,8 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from treetop.arrays import Floats
-from treetop.evaluation.control import Lines, controls
-from treetop.evaluation.ips import slate_terms
+from treetop.evaluation.control import Lines, controlled_terms
 from treetop.evaluation.judged import Judged
 
 
@@ -44,4 +43,4 @@ def doubly_robust_slate_terms(rounds: Judged, weights: Floats, means: Floats) ->
     array([1.])
     """
     lines = Lines.identity(rounds.rewards.shape[1], means)
-    return slate_terms(rounds, weights)[0] - controls(rounds, weights, lines, whole=True, cap=np.inf)[0]
+    return np.asarray(controlled_terms(rounds, weights, lines, True, [np.inf])[0][0])

@@ -32,7 +32,7 @@ def draw_results(results: Sequence[CandidateResult], served: Estimate, path: Pat
         axes.errorbar(e.value, place, xerr=[[e.value - e.low], [e.high - e.value]], fmt="o", color=colour, capsize=4)
         names.append(f"{result.name}\n{result.verdict.partition(':')[0]}")
     axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
+    axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
     axes.set_xlabel("reward a visit")
     axes.legend(loc="best", frameon=False)
     figure.savefig(path, dpi=140)

@@ -10,7 +10,7 @@ import numpy as np
 
 from treetop.arrays import Floats
 from treetop.evaluation.bets import Bets, Wager, joint_log_capital, joint_lower_bound
-from treetop.evaluation.control import Lines, LineSums, controls
+from treetop.evaluation.control import Lines, LineSums, controlled_terms
 from treetop.evaluation.doubly_robust import doubly_robust_slate_terms, doubly_robust_terms
 from treetop.evaluation.interval import Interval, Moments, Stakes
 from treetop.evaluation.ips import slate_terms, slot_terms
@@ -21,10 +21,11 @@ from treetop.evaluation.snips import WeightSums
 
 SLATE, SLOTS = "slate", "slots"
 # Control variates take a term at most so far below 0 (`cap` of `control`). What can be lost by a bet is then larger, so
-# a larger cap is for smaller stakes: the share of the capital on each cap, and how its stakes are spread.
-CAPS = (0.0, 3.0, 10.0, 40.0)
-PLANS = (Stakes.halved(3, 3), Stakes.halved(3, 3), Stakes.halved(4, 4), Stakes.halved(5, 15))
-SHARES = (0.1, 0.4, 0.3, 0.2)
+# a larger cap is for smaller stakes, which are for longer logs: 3 and 7 decide for some thousand rounds, 400 for a
+# million. The share of the capital on each cap, and how its stakes are spread.
+CAPS = (0.0, 3.0, 7.0, 20.0, 100.0, 400.0)
+PLANS = (*(Stakes.halved(2, 2) for _ in CAPS[:-1]), Stakes.halved(4, 14))
+SHARES = (0.05, 0.25, 0.3, 0.15, 0.15, 0.1)
 FIRST, LAST = 64, 8192  # rounds after which control variates are fitted again: as many as there were, from and up to
 
 
@@ -65,22 +66,21 @@ class WayTally:
         cls, rounds: Judged, weights: Floats, whole: bool, lines: Lines | None = None, bound: float | None = None
     ) -> WayTally:
         """From weights, of whole slates or slot by slot; `lines` are the control variates, if there are any."""
-        value, complement = slate_terms(rounds, weights) if whole else slot_terms(rounds, weights)
-        values, complements = [value], [complement]
-        for cap in CAPS[1:] if lines is not None else ():
-            off = controls(rounds, weights, lines, whole, cap, bound)  # type: ignore[arg-type]
-            values.append(value - off[0])
-            complements.append(complement - off[1])
-        missed = rounds.slots - rounds.served
+        if lines is None:
+            value, complement = slate_terms(rounds, weights) if whole else slot_terms(rounds, weights)
+            values, complements = value[None, :], complement[None, :]
+        else:
+            values, complements = controlled_terms(rounds, weights, lines, whole, CAPS, bound)
+        differences = values - rounds.served
         return cls(
             WeightSums.of(rounds, weights, whole),
-            tuple(map(Bets.of, values)),
-            tuple(map(Bets.of, complements)),
-            tuple(Bets.of(each - rounds.served) for each in values),
-            tuple(Bets.of(each - missed) for each in complements),
-            Moments.of(value),
+            Bets.several(values),
+            Bets.several(complements),
+            Bets.several(differences),
+            Bets.several(complements - (rounds.slots - rounds.served)),
+            Moments.of(values[0]),
             Moments.of(values[-1]),
-            Moments.of(values[-1] - rounds.served),
+            Moments.of(differences[-1]),
             float(weights.max()),
         )
 
@@ -92,37 +92,51 @@ class WayTally:
             sums[name] = tuple(mine + theirs for mine, theirs in pairs)
         return WayTally(**sums, largest=max(self.largest, other.largest))
 
-    def interval(self, most: int, slots: float, confidence: float) -> Interval:
-        """Of the reward of a round, at all times at once; `most` slots in a round at most, `slots` on average."""
-        alpha = (1 - confidence) / 2
-        low = max(0.0, joint_lower_bound(wagers(self.value, 0, most), alpha))
-        return Interval(low, max(low, min(slots, -joint_lower_bound(wagers(self.complement, 0, most, slots), alpha))))
+    def interval(self, most: int, slots: float, confidence: float, beside: WayTally | None = None) -> Interval:
+        """Of the reward of a round, at all times at once; `most` slots in a round at most, `slots` on average.
+
+        `beside` is another way to weigh, of the same mean: half of the capital is bet on its terms.
+        """
+        alpha, ways = (1 - confidence) / 2, _ways(self, beside)
+        low = max(0.0, joint_lower_bound(wagers([way.value for way in ways], 0, most), alpha))
+        left = joint_lower_bound(wagers([way.complement for way in ways], 0, most, slots), alpha)
+        return Interval(low, max(low, min(slots, -left)))
 
     def holds(self, mean: float, most: int, slots: float, confidence: float) -> bool:
         """Whether `interval` has a number in it."""
         limit = math.log(2 / (1 - confidence))
-        sides = (mean, wagers(self.value, 0, most)), (-mean, wagers(self.complement, 0, most, slots))
+        sides = (mean, wagers([self.value], 0, most)), (-mean, wagers([self.complement], 0, most, slots))
         return all(joint_log_capital(side, at) <= limit for at, side in sides)
 
-    def gap(self, most: int, served_most: int, confidence: float) -> Interval:
+    def gap(self, most: int, served_most: int, confidence: float, beside: WayTally | None = None) -> Interval:
         """Of the difference to the reward of a round as it was served, in `served_most` slots at most."""
-        alpha = (1 - confidence) / 2
-        low = joint_lower_bound(wagers(self.better, -served_most, most), alpha)
-        return Interval(low, max(low, -joint_lower_bound(wagers(self.worse, -most, served_most), alpha)))
+        alpha, ways = (1 - confidence) / 2, _ways(self, beside)
+        low = joint_lower_bound(wagers([way.better for way in ways], -served_most, most), alpha)
+        worse = joint_lower_bound(wagers([way.worse for way in ways], -most, served_most), alpha)
+        return Interval(low, max(low, -worse))
 
 
-def wagers(bets: Sequence[Bets], low: float, high: float, shift: float = 0.0) -> list[Wager]:
-    """On values from `low` on, and on those that control variates take further down; see `Wager`.
+def _ways(way: WayTally, beside: WayTally | None) -> list[WayTally]:
+    return [way] if beside is None else [way, beside]
 
-    >>> [wager.low for wager in wagers([Bets(), Bets()], low=-1.0, high=1.0)]
+
+def wagers(ways: Sequence[Sequence[Bets]], low: float, high: float, shift: float = 0.0) -> list[Wager]:
+    """On values from `low` on, of one or several ways to weigh, and on those that control variates take further down;
+    see `Wager`.
+
+    >>> [wager.low for wager in wagers([[Bets(), Bets()]], low=-1.0, high=1.0)]
     [-1.0, -4.0]
     """
-    if len(bets) == 1:
-        return [Wager(bets[0], low, high, shift)]
-    return [
-        Wager(each, low - cap, high, shift, plan, share)
-        for each, cap, plan, share in zip(bets, CAPS, PLANS, SHARES, strict=False)
-    ]
+    found = []
+    for bets in ways:
+        if len(bets) == 1:
+            found.append(Wager(bets[0], low, high, shift, share=1 / len(ways)))
+            continue
+        found += [
+            Wager(each, low - cap, high, shift, plan, share / len(ways))
+            for each, cap, plan, share in zip(bets, CAPS, PLANS, SHARES, strict=False)
+        ]
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -90,14 +90,31 @@ def chosen_way(tally: Tally) -> tuple[str, bool]:
     return SLOTS, SLOTS in tally.ways and tally.ways[SLOTS].sums.effective >= ENOUGH
 
 
-def confidence_of_each(confidence: float, tally: Tally) -> float:
-    """What intervals by slates and by slots must have so that the one that the rule takes has `confidence`: which of
-    them that is depends on the rounds, so both must hold. In decisions of one slot they are the same.
+def intervals(tally: Tally, way: str, confidence: float, by_rule: bool) -> tuple[Interval, Interval]:
+    """Of the reward of a round and of its difference to what was served, weighed in a way that was given or that the
+    rule took.
 
-    >>> confidence_of_each(0.95, Tally())
-    0.95
+    Which way the rule takes depends on the rounds, so that slates and slots together may go wrong in 5 % of logs. Half
+    of one capital is bet on each. If slots assume what is so, both have the same mean, and whatever the two halves
+    together refute is refuted; slates, which assume nothing, are taken at the word of their own half alone. Whenever an
+    interval of either misses, the whole capital has grown twentyfold at the truth. Decisions of one slot are the same
+    in both ways, and nothing has to be shared.
+
+    >>> import numpy as np
+    >>> from treetop.evaluation.judged import Judged
+    >>> even = np.ones((4, 1))
+    >>> rounds = Judged(even, even, even, np.ones(4), 0 * even, 0 * even, np.zeros((4, 1, 0)), even > 0)
+    >>> intervals(Tally.of(rounds), SLOTS, 0.95, by_rule=True)[0].high
+    1.0
     """
-    return confidence if tally.most == 1 else 1 - (1 - confidence) / 2
+    found, beside, slots = tally.ways[way], None, tally.slots / tally.rounds
+    if by_rule and tally.most > 1:
+        if way == SLOTS:
+            beside = tally.ways[SLATE]
+        else:
+            confidence = 1 - (1 - confidence) / 2
+    interval = found.interval(tally.most, slots, confidence, beside)
+    return interval, found.gap(tally.most, tally.served_most, confidence, beside)
 
 
 def judge(
@@ -133,9 +150,7 @@ def judge(
     found, slots = tally.ways[chosen], tally.slots / tally.rounds
     if weight_bound is not None and found.largest > weight_bound * (1 + ROUNDING):
         raise ValueError(f"weight_bound is {weight_bound:g}; {name} has a weight of {found.largest:g}")
-    each = confidence if way is not None else confidence_of_each(confidence, tally)
-    interval = found.interval(tally.most, slots, each)
-    gap = found.gap(tally.most, tally.served_most, each)
+    interval, gap = intervals(tally, chosen, confidence, by_rule=way is None)
     value = _within(found.sums.value, interval)
     served = tally.served_interval(confidence)
     difference = _within(value - tally.served.mean, gap)
