@@ -106,7 +106,9 @@ def measure(data: str, init: int | None, horizon: int | None, seed: int, afresh:
     ratios = [a / b for (_, _, a), (_, _, b) in pairs]
     samples = sum(n for _, n, _ in better.taken)
     per_sample = better.total() / (samples + len(pairs) * len(known.arm)) / (better.beside.total() / samples)
-    times = decisions({"paper": (igw, better.twin), "treetop": (budgeted, treetop.model)}, stream.X)
+    models = {"paper": (igw, better.twin), "treetop": (budgeted, treetop.model)}
+    times = decisions(models, stream.X)
+    layout = {name: model.engine.layout().nbytes for name, (_, model) in models.items()}
     return {
         "data": dataset.name,
         "arms": dataset.n_arms,
@@ -125,6 +127,8 @@ def measure(data: str, init: int | None, horizon: int | None, seed: int, afresh:
         "ratio_whole_stream": better.total() / paper.total(),
         "decide_us": times,
         "ratio_decide": times["treetop"] / times["paper"],
+        "layout_bytes": layout,
+        "ratio_layout": layout["treetop"] / layout["paper"],
     }
 
 
