@@ -102,7 +102,7 @@ class StrategyParameters:
             "igw": {"C": self.igw_c},
             "boltzmann": {"beta": self.beta},
             "epsilon": {"epsilon": self.epsilon},
-            "budgeted": {name: getattr(self, name) for name in asdict(BUDGETED)},
+            "budgeted": {name: getattr(self, name) for name in asdict(BUDGETED) if hasattr(self, name)},
         }
         return known.get(strategy, {})
 
