@@ -7,10 +7,15 @@ from pathlib import Path
 import numpy as np
 
 from treetop.bandit.bandit import Bandit
+from treetop.bandit.candidates import CandidatePolicy
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import Config, PolicyConfig
 from treetop.bandit.live_trials import LiveTrials, TrialCounter
+from treetop.bandit.past_log import import_past
+from treetop.bandit.past_values import PastColumns
 from treetop.bandit.results import same_decision
+from treetop.policy.budgeted import Budgeted
+from treetop.policy.strategies import make_strategy
 from treetop.policy.trial_counts import packed_counts, unpacked_counts
 
 OLD, NEW = 200, 40
@@ -69,7 +74,9 @@ def test_the_budget_is_shared_by_the_decisions_that_lead_to_new_arms(tmp_path: P
             assert 0 < leading <= expected
             assert 0 < charged <= 1.1 * budget * expected
             text = shop.event("visit-399").event.policy
-            assert json.loads(text)["parameters"]["new_arms_budget"] > 0
+            given = json.loads(text)["parameters"]
+            assert given["new_arms_budget"] == budget  # as the owner said it
+            assert given["new_arms_factor"] > 0
 
 
 def test_settings_without_a_budget_for_new_arms_stay(tmp_path: Path) -> None:
@@ -80,7 +87,10 @@ def test_settings_without_a_budget_for_new_arms_stay(tmp_path: Path) -> None:
     counts = LiveTrials(packed_counts(np.array([3]), np.array([1])), 4.0)
     plain = PolicyConfig(strategy="igw")
     assert counts.applied(plain) is plain
-    assert counts.applied(PolicyConfig(parameters={"new_arms_budget": 0.5})).parameters["new_arms_budget"] == 1.0
+    half = counts.applied(PolicyConfig(parameters={"new_arms_budget": 0.5}))
+    strategy = make_strategy(half.strategy, half.parameters)
+    assert isinstance(strategy, Budgeted)
+    assert (strategy.new_arms_budget, strategy.new_arms_share) == (0.5, 1.0)
 
 
 def test_a_process_that_opens_the_folder_counts_on(tmp_path: Path) -> None:
@@ -102,3 +112,29 @@ def test_models_without_new_arms_are_not_counted_for(tmp_path: Path) -> None:
         strategy = tea.snapshot.policy()[0].strategy
         assert TrialCounter().update(tea.log, tea.snapshot.model, strategy, 0.0) is None  # type: ignore[arg-type]
         assert replace(tea.snapshot.trials, factor=2.0).counts == ""
+
+
+def test_the_settings_that_served_are_no_other_policy(tmp_path: Path) -> None:
+    """What a bandit knew by then, a candidate with its strategy would have known as well: it is judged as it served."""
+    with make_shop(tmp_path / "shop") as shop:
+        visits(shop, 0, 150)
+        served = PolicyConfig(**json.loads(shop.event("visit-149").event.policy))
+    live = {name: served.parameters[name] for name in ("new_arms_factor", "trial_counts")}
+    assert live["trial_counts"]
+    for text in ("strategy=budgeted", "new_arms_budget=0.01", "budget=0.005"):
+        parameters = CandidatePolicy.of(text).applied(served).parameters
+        assert {name: parameters[name] for name in live} == live
+    assert not CandidatePolicy.of("strategy=greedy").applied(served).parameters
+
+
+def test_what_another_system_has_shown_is_no_trial(tmp_path: Path) -> None:
+    with make_shop(tmp_path / "shop") as shop:
+        past = tmp_path / "past.csv"
+        past.write_text("item,reward,time\n" + f"{OLD},1,2020-01-01T00:00:00\n" * 60)
+        import_past(shop, past, PastColumns.of("item=item,reward=reward,time=time"))
+        visits(shop, 0, 40)
+        shop.look_up_trials()
+        counted = dict(zip(*(each.tolist() for each in unpacked_counts(shop.snapshot.trials.counts)), strict=True))
+        shown = sum(OLD in shop.event(f"visit-{i}").event.arms for i in range(40))
+        assert counted
+        assert counted.get(OLD, 0) <= shown

@@ -71,8 +71,8 @@ def test_one_absurd_value_does_not_wreck_the_best_arm(tmp_path: Path, learner: s
     def rewards(x: Any, arms: list[Any]) -> dict[Any, float]:
         return {arm: float(rng.random() < x @ chance[:, int(arm[1:])]) for arm in arms}
 
-    first = contexts(100)
-    labels = (rng.random((100, 8)) < first @ chance).astype(np.float32)
+    first = contexts(400)
+    labels = (rng.random((400, 8)) < first @ chance).astype(np.float32)
     arms, names = [f"a{i}" for i in range(8)], [f"f{i}" for i in range(8)]
     chosen = settings(learner, outliers=outliers)
     with Bandit.create(tmp_path / "shop", arms, first, labels, features=names, config=chosen) as bandit:
@@ -82,12 +82,12 @@ def test_one_absurd_value_does_not_wreck_the_best_arm(tmp_path: Path, learner: s
                 served = bandit.decide(x)
                 bandit.reward(served.event_id, rewards(x, served.arms))
 
-        play(100)
+        play(300)
         bandit.refit()
         assert bandit.decide({"f0": 1.0}).arms[0] == "a0"
         bandit.decide({"f0": 1000.0, "f1": 0.4, "f2": 0.4}, event_id="absurd")
         bandit.reward("absurd", {"a0": 0.0})
-        play(15)  # so that the arm is fitted again
+        play(40)  # so that the arm is fitted again
         bandit.refit()
         assert bandit.decide({"f0": 1.0}).arms[0] == "a0"
         logged = bandit.event("absurd").event.value[0]

@@ -319,3 +319,13 @@ def test_regressors_have_no_weights_that_change_nothing(problem: Problem, monkey
     np.testing.assert_array_equal(some[:, -1], all_of[:, -1])  # the bias is always kept
     lost = problem.X[:200] @ (all_of - some)[:, :-1].T
     assert 0 < np.sqrt(np.square(lost[:, left.any(axis=1)]).mean()) < 2 * 0.002
+
+
+def test_features_that_no_label_has_keep_their_weights() -> None:
+    """An age in years beside words of size 1: its weights are small, and what they say is not."""
+    X = as_rows(np.hstack([np.eye(4), np.zeros((4, 1))]).astype(np.float32))
+    tree = treetop.Tree(np.array([-1, 0, 0], np.int32), np.array([1, 1, 2, 2], np.int32))
+    labels = LabelSamples.of(tree, X, np.eye(4, dtype=np.float32))
+    limits = Pooled(label_samples=labels).negligible_weights()
+    assert (limits[:4] > 0).all()
+    assert limits[4:].tolist() == [0.0, 0.0]

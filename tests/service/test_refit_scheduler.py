@@ -156,7 +156,7 @@ def test_failures_are_remembered_by_the_folder_and_without_it(bandit: Bandit, mo
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("treetop.bandit.folder.append", full)
+        patch.setattr("treetop.bandit.history_file.append", full)
         refits._failed(FAILED, "disk full", 1.0)
         refits._failed(-9, "", 1.0)
     assert (refits.state().in_a_row, refits.state().error) == (3, "the process was ended by signal 9")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from treetop.bandit.config import PolicyConfig
+from treetop.policy.budgeted import LIVE
 from treetop.policy.policy import MAX_SLOTS
 
 SETTINGS = ("k", "explore", "beam", "beta", "strategy", "diversity")
@@ -54,7 +55,10 @@ class CandidatePolicy:
         """
         if not self.settings and not self.parameters:
             return served
-        kept = {} if "strategy" in self.settings else served.parameters
+        kept = served.parameters
+        if (strategy := self.settings.get("strategy")) is not None:  # what a bandit knew by then it would know as well
+            both = strategy == served.strategy == "budgeted"
+            kept = {name: value for name, value in kept.items() if both and name in LIVE}
         k = self.settings.get("k", served.k)
         explore = self.settings.get("explore", served.explore)
         if isinstance(k, int) and not {"k", "explore"} <= self.settings.keys():

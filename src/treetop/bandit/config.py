@@ -63,7 +63,8 @@ class PolicyConfig:
 
 @dataclass(frozen=True)
 class TreeConfig:
-    """How the tree is built: at most `max_leaf` arms in a leaf, also after arms are added.
+    """How the tree is built: at most `max_leaf` arms in a leaf; after changes twice as many, with removed ones that are
+    there still or have returned.
 
     >>> TreeConfig(max_leaf=0)
     Traceback (most recent call last):

@@ -14,7 +14,7 @@ from treetop.arrays import Floats, Int64s
 from treetop.bandit.config import PolicyConfig
 from treetop.log.base import Log
 from treetop.model.model import Model
-from treetop.policy.budgeted import Budgeted
+from treetop.policy.budgeted import LIVE, Budgeted
 from treetop.policy.strategies import make_strategy
 from treetop.policy.trial_counts import packed_counts
 
@@ -32,8 +32,8 @@ class LiveTrials:
     spend, as others lead to none.
 
     >>> now = LiveTrials(packed_counts(np.array([3]), np.array([1])), 2.0)
-    >>> now.applied(PolicyConfig()).parameters["new_arms_budget"]
-    0.02
+    >>> now.applied(PolicyConfig()).parameters["new_arms_factor"]
+    2.0
     """
 
     counts: str = ""
@@ -44,8 +44,8 @@ class LiveTrials:
         strategy = make_strategy(config.strategy, config.parameters)
         if not self.counts or not isinstance(strategy, Budgeted) or strategy.new_arms_budget == 0:
             return config
-        share = min(1.0, round(self.factor * strategy.new_arms_budget, 6))
-        return replace(config, parameters={**config.parameters, "new_arms_budget": share, "trial_counts": self.counts})
+        now = dict(zip(LIVE, (round(self.factor, 6), self.counts), strict=True))
+        return replace(config, parameters={**config.parameters, **now})
 
 
 class TrialCounter:
@@ -86,9 +86,9 @@ class TrialCounter:
         self._missing = bool(missing.any())
         if not self._missing:
             return None
-        positions, _, arms = log.impressions(self._position, STEP)
+        positions, times, arms = log.impressions(self._position, STEP)
         if len(positions):
-            self._position = int(positions.max())
+            self._position, arms = int(positions.max()), arms[times >= self._since]  # past logs are no trials
             mine = arms[(arms >= self._first) & (arms < self._first + len(self._base))] - self._first
             self._unsaid += int((missing & (self._base + self._counts < trials))[mine].sum())
             self._counts += np.bincount(mine, minlength=len(self._counts))

@@ -200,6 +200,7 @@ class Pooled:
 
     def negligible_weights(self, scale: Float32s | None = None) -> Float32s:
         """Regressors have no weights up to these, one a feature; judged by the labelled rows, on the scale of parts.
+        Of a feature that no labelled row has nobody knows how large it is: its weights are kept.
 
         >>> Pooled().negligible_weights()  # without labels all are kept
         array([], dtype=float32)
@@ -207,7 +208,9 @@ class Pooled:
         if self.label_samples is None:
             return NO_THRESHOLDS
         labelled = self.label_samples.contexts
-        return thresholds(labelled if scale is None else scaled(labelled, scale), NEGLIGIBLE)
+        found = thresholds(labelled if scale is None else scaled(labelled, scale), NEGLIGIBLE)
+        found[:-1][np.bincount(labelled.index, minlength=labelled.columns) == 0] = 0
+        return found
 
     def labelled(self, arms: int) -> Bools:
         """Which arms have labels; without label samples all count as if they had.

@@ -17,6 +17,7 @@ from treetop.policy.trial_counts import trial_counts
 from treetop.records import Candidates
 
 BUDGETED = 4  # as the core numbers it
+LIVE = ("new_arms_factor", "trial_counts")  # parameters that a running bandit sets, not its owner
 UNTIL_REFIT = 0.2  # rounds until the next refit, as a share of those before it
 LITTLE = 0.005  # of the mean of the best scores: what a slot for a new arm costs that is near
 ALIKE = 1e-9  # the least weight of a candidate: where none has any, all are alike
@@ -31,7 +32,8 @@ class Budgeted:
       `evaluation_floor` a uniform candidate, otherwise the best. This is paid from the budget
     - `new_arms_budget`: the share that may be given up for arms that were added, until each was shown
       `new_arm_trials` times; by what is expected of them without their own first rewards
-    - `trial_counts`: how often they were shown by now, where a model's counts are older (`trial_counts.py`)
+    - `new_arms_factor`, `trial_counts`: what a running bandit knows of them by now: how many times that share this
+      decision may give up, as others give up none, and how often each arm was shown (`trial_counts.py`)
     - `paying_budget`: the share that draws may give up at most where each is expected to bring more than it costs,
       while all of them have cost no more than what they found has earned and `budget`
     - `largest_chance`: the largest chance of a draw in one slot, where nothing is given up by it
@@ -52,12 +54,14 @@ class Budgeted:
     evaluation_floor: float = 0.5
     paying_budget: float = 0.1
     largest_chance: float = 0.9
+    new_arms_factor: float = 1.0
     trial_counts: str = ""
 
     def __post_init__(self) -> None:
         for name in ("budget", "evaluation_share", "new_arms_budget", "evaluation_floor", "paying_budget"):
             check_float(name, getattr(self, name), 0, 1)
         check_float("largest_chance", self.largest_chance, 0, 1)
+        check_float("new_arms_factor", self.new_arms_factor, 0, 1e6)
         check_int("new_arm_trials", self.new_arm_trials, 0, 10**9)
         if not isinstance(self.trial_counts, str):
             raise TypeError(f"trial_counts must be text, not {self.trial_counts!r}")
@@ -110,6 +114,15 @@ class Budgeted:
         return replace(self, paying_budget=min(self.paying_budget, max(0.0, (self.budget + net) / UNTIL_REFIT)))
 
     @property
+    def new_arms_share(self) -> float:
+        """The share of this decision's expected reward that may be given up for new arms.
+
+        >>> Budgeted(new_arms_factor=2.0).new_arms_share
+        0.02
+        """
+        return min(1.0, self.new_arms_budget * self.new_arms_factor)
+
+    @property
     def trials(self) -> tuple[int, _core.TrialCounts | None]:
         """How often a new arm has to be shown, and how often each was by now.
 
@@ -128,7 +141,7 @@ class Budgeted:
             self.budget,
             self.evaluation_share,
             self.evaluation_floor,
-            self.new_arms_budget,
+            self.new_arms_share,
             self.new_arm_trials,
             self.paying_budget,
             self.largest_chance,
@@ -164,7 +177,7 @@ class _Event:
         ordinary = (1 - strategy.evaluation_share) * (slots - greedy)
         new = np.zeros(n) if candidates.new_share is None else candidates.new_share.astype(np.float64)
         weight = np.maximum(candidates.exploration_value.astype(np.float64), ALIKE)
-        shares = (strategy.budget, evaluation), (strategy.paying_budget, evaluation), (strategy.new_arms_budget, 0.0)
+        shares = (strategy.budget, evaluation), (strategy.paying_budget, evaluation), (strategy.new_arms_share, 0.0)
         usual, paying, fresh = (
             max(0.0, share * float(best.sum()) - paid) / ordinary if ordinary > 0 else 0.0 for share, paid in shares
         )

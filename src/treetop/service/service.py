@@ -157,9 +157,16 @@ class Service:
             self._end_slow_bodies()
             self.explanations.expire()
             await self._store_unknown()
+            await self._count_trials()
+            await asyncio.sleep(pause)
+
+    async def _count_trials(self) -> None:
+        """Decisions go by how often new arms were shown; without the log they go by what was counted before."""
+        try:
             if self.bandit.snapshot.model.has_new_arms:
                 await asyncio.to_thread(self.bandit.look_up_trials)
-            await asyncio.sleep(pause)
+        except Exception:
+            logs.log_error("trials of new arms cannot be counted; decisions go by what was counted before")
 
     async def _store_unknown(self) -> None:
         """Adds the counts of unknown features to those of all workers, now and then."""
