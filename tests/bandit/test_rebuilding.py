@@ -1,10 +1,12 @@
 """A tree and routing made anew while a bandit is in use: what changes, what must not, and when it is kept aside."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.commands import call, shell
 from helpers.running import settings
 
 from treetop.bandit import model_changes
@@ -104,6 +106,19 @@ def test_by_the_settings_every_so_many_models(shop: Path, monkeypatch: pytest.Mo
         assert made.aside == ""  # the refit without a new tree serves
         assert np.array_equal(bandit.snapshot.model.tree.parents, new.parents)
         assert bandit.folder.history()[-2]["kind"] == "tree not rebuilt"
+
+
+def test_the_command(shop: Path) -> None:
+    said = call("rebuild", str(shop)).output
+    assert said.startswith("model 000002 has a new tree, from 360 rounds, and serves (")
+    with Bandit.open(shop) as bandit:
+        assert bandit.snapshot.name == "000002"
+        visits(bandit, 360, 60)
+    told = json.loads(call("rebuild", str(shop), "--json").output)
+    assert (told["model"], told["rounds"]) == ("000003", 420)
+    refused = shell("rebuild", str(shop))  # nothing has come since
+    assert refused.returncode != 0
+    assert "judge a rebuilt tree" in refused.stderr
 
 
 def test_what_cannot_be_rebuilt_is_refused(shop: Path, tmp_path: Path) -> None:
