@@ -189,7 +189,8 @@ def with_all_arms(folder: BanditFolder, snapshot: Snapshot, max_leaf: int) -> Mo
         return model
     rows = folder.added_vectors(table, model.n_arms, n_arms, vector_columns(model))
     categories = [table.of(arm).get(CATEGORY_NAME) for arm in range(model.n_arms, n_arms)]
-    return grown_to(model, n_arms, max_leaf, rows, neighbours(categories, table, model.n_arms))
+    beside, removed = neighbours(categories, table, model.n_arms), snapshot.arms.is_removed
+    return grown_to(model, n_arms, max_leaf, rows, beside, removed)
 
 
 def neighbours(categories: Sequence[Any], table: AttributeTable, n_arms: int) -> list[list[int]]:

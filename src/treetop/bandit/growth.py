@@ -110,16 +110,17 @@ def grown_to(
     max_leaf: int,
     vectors: Matrix | None = None,
     beside: Sequence[Sequence[int]] | None = None,
+    removed: Bools | None = None,
 ) -> Model:
     """The model with `n_arms` arms: after a rollback to before arms were added, it does not know all of them. `vectors`
-    and `beside` are of those that it does not know.
+    and `beside` are of those that it does not know; `removed` as for `grow`.
 
     >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
     >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
     >>> grown_to(model, 6, max_leaf=2).n_arms, grown_to(model, 4, max_leaf=2) is model
     (6, True)
     """
-    return grow(model, n_arms - model.n_arms, max_leaf, vectors, beside) if n_arms > model.n_arms else model
+    return grow(model, n_arms - model.n_arms, max_leaf, vectors, beside, removed) if n_arms > model.n_arms else model
 
 
 @dataclass(eq=False)

@@ -136,7 +136,7 @@ class ModelChanges:
                 raise ModelSuperseded(f"model {now.model} became current while one was made from {state.model}")
             if now.model != state.model:
                 self.refresh()
-                grown = _with_added(model, self.snapshot.model, self.config.tree.max_leaf)
+                grown = _with_added(model, self.snapshot, self.config.tree.max_leaf)
                 model = replace(grown, epoch=now.next_epoch)
             self.folder.publish(model, now, self.config.refit, fitted, aside=aside)
             return model
@@ -225,9 +225,9 @@ class ModelChanges:
         return state.model
 
 
-def _with_added(model: Model, grown: Model, max_leaf: int) -> Model:
-    """A model with the arms that another has beyond it, each beside old arms of the leaf that it has there."""
-    first = model.n_arms
+def _with_added(model: Model, now: Snapshot, max_leaf: int) -> Model:
+    """A model with the arms that the current one has beyond it, each beside old arms of the leaf that it has there."""
+    first, grown = model.n_arms, now.model
     if grown.n_arms == first:
         return model
     beside = []
@@ -235,4 +235,4 @@ def _with_added(model: Model, grown: Model, max_leaf: int) -> Model:
         others = grown.tree.arms_below(leaf)
         beside.append(others[others < first][:BESIDE].tolist())
     vectors = None if grown.item_vectors is None else grown.item_vectors[first:]  # which are kept nowhere else
-    return grow(model, grown.n_arms - first, max_leaf, vectors, beside)
+    return grow(model, grown.n_arms - first, max_leaf, vectors, beside, now.arms.is_removed)
