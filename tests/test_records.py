@@ -145,3 +145,21 @@ def test_head_and_the_rest_are_the_whole() -> None:
     assert np.array_equal(joined.rewards, whole.rewards)
     assert history().head(1).components is None
     assert history().head(1).appeared is None
+
+
+def test_histories_carry_propensities() -> None:
+    shown = decided()
+    feedback = Feedback.of(np.ones((2, 2)), shown, np.ones((2, 3)))
+    assert np.array_equal(feedback.propensities, shown.propensities.astype(np.float32))
+    assert np.array_equal(feedback.head(1).propensities, feedback.propensities[:1])
+    without = Feedback(np.ones((1, 2)), [[0, 1]], None, [[1.0, 0.0]])
+    both = feedback + without
+    assert np.array_equal(both.propensities[:2], feedback.propensities)
+    assert np.isnan(both.propensities[2:]).all()
+    assert (without + without).propensities is None
+
+
+@pytest.mark.parametrize(("given", "message"), [([[0.5]], r"shape \(1, 1\)"), ([[0.5, 1.5]], "slot 1 is 1.5")])
+def test_propensities_that_do_not_fit_are_refused(given: list[list[float]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Feedback(np.ones((1, 2)), [[0, 1]], None, [[1.0, 0.0]], propensities=given)

@@ -286,6 +286,22 @@ def as_components(given: object, arms: Ints) -> Float32s | None:
     return known if known.shape[2] else None
 
 
+def as_propensities(given: object, arms: Ints) -> Float32s:
+    """Propensities that fit the arms, NaN where nobody knows and where there is no arm.
+
+    >>> as_propensities([[0.5, 1.0]], np.array([[3, -1]]))
+    array([[0.5, nan]], dtype=float32)
+    """
+    propensities = as_float32s(given, "propensities")
+    if propensities.shape != arms.shape:
+        raise ValueError(f"propensities have shape {propensities.shape}; the slots have {arms.shape}")
+    known = np.where(arms < 0, np.float32(np.nan), propensities)
+    if (wrong := (known < 0) | (known > 1)).any():
+        t, slot = np.argwhere(wrong)[0]
+        raise ValueError(f"the propensity of round {t}, slot {slot} is {known[t, slot]}; it must be in [0, 1], or NaN")
+    return known
+
+
 def _as_range(limits: object) -> tuple[float, float]:
     if not (isinstance(limits, tuple | list) and len(limits) == 2):
         raise TypeError(f"reward_range is {limits!r}; it must be (low, high), or None for no limits")

@@ -23,6 +23,7 @@ from treetop.arrays import (
     as_float32s,
     as_indices,
     as_numbers,
+    as_propensities,
     as_rows,
     check_rewards,
 )
@@ -254,8 +255,8 @@ class Feedback:
     the limits (for simulated unbounded rewards). `appeared` says before how many of the rounds each arm could not be
     shown yet, None where all could from the first on. `components` (n, k, C) are the terms of the scores as the
     deciding models gave them, NaN in slots where nobody knows, None if no slot has any. `positions` (n, k) say where a
-    slot was on the screen, from 1 on, 0 where nobody knows; None if nothing says it. Histories add up: `history +
-    today`.
+    slot was on the screen, from 1 on, 0 where nobody knows; None if nothing says it. `propensities` (n, k) are those
+    of the decisions, NaN where nobody knows, None if no slot has any. Histories add up: `history + today`.
 
     >>> monday = Feedback([[1.0, 0.0]], arms=[[3, 4]], nodes=[[-1, 2]], rewards=[[1.0, float("nan")]])
     >>> monday.observed
@@ -272,6 +273,7 @@ class Feedback:
     appeared: Any = None
     components: Any = None
     positions: Any = None
+    propensities: Any = None
 
     def __post_init__(self) -> None:
         contexts = as_rows(self.contexts)
@@ -297,6 +299,8 @@ class Feedback:
             if positions.shape != arms.shape:
                 raise ValueError(f"positions have shape {positions.shape}; the slots have {arms.shape}")
             object.__setattr__(self, "positions", positions.copy())
+        if self.propensities is not None:
+            object.__setattr__(self, "propensities", as_propensities(self.propensities, arms))
         if self.appeared is not None:
             appeared = as_indices(self.appeared, len(contexts) + 1, "rounds before arms appeared")
             if appeared.ndim != 1:
@@ -320,7 +324,8 @@ class Feedback:
         """
         count = shown.components.shape[-1]
         components = shown.components.reshape(-1, shown.components.shape[-2], count) if count else None
-        return cls(contexts, shown.arms, shown.nodes, rewards, components=components)
+        propensities = np.atleast_2d(shown.propensities)
+        return cls(contexts, shown.arms, shown.nodes, rewards, components=components, propensities=propensities)
 
     @classmethod
     def none(cls, features: int, k: int) -> Feedback:
@@ -342,11 +347,11 @@ class Feedback:
         >>> (Feedback.none(1, 2) + Feedback([[1.0]], [[3, 4]], None, [[1.0, 0.0]])).head(0)
         Feedback(0 rounds, 2 slots, 0 rewards observed)
         """
-        known = None if self.components is None else self.components[:n]
         appeared = None if self.appeared is None else np.minimum(self.appeared, n)
         slots = self.arms[:n], self.nodes[:n], self.rewards[:n]
-        positions = None if self.positions is None else self.positions[:n]
-        return Feedback(self.contexts.head(n), *slots, self.reward_range, appeared, known, positions)
+        optional = self.components, self.positions, self.propensities
+        known = (None if array is None else array[:n] for array in optional)
+        return Feedback(self.contexts.head(n), *slots, self.reward_range, appeared, *known)
 
     def __add__(self, later: Feedback) -> Feedback:
         """Both histories, one after the other; the one with fewer slots is padded with slots that show nothing.
@@ -363,10 +368,18 @@ class Feedback:
         contexts = sp.vstack([self.contexts.csr(), later.contexts.csr()], format="csr")
         same = self.reward_range == later.reward_range
         limits = self.reward_range if same else None
-        given = [np.zeros_like(p.arms) if p.positions is None else p.positions for p in (self, later)]
-        positions = np.vstack([_padded(part, k, 0) for part in given]) if any(map(np.any, given)) else None
-        more = self._appeared(later), self._components(later, k), positions
-        return Feedback(contexts, arms, nodes, rewards, limits, *more)
+        more = (self._optional(later, k, name, empty) for name, empty in (("positions", 0), ("propensities", np.nan)))
+        return Feedback(
+            contexts, arms, nodes, rewards, limits, self._appeared(later), self._components(later, k), *more
+        )
+
+    def _optional(self, later: Feedback, k: int, name: str, empty: float) -> NDArray[Any] | None:
+        """An array of both histories, in k slots, `empty` for the one that has none."""
+        given = [getattr(part, name) for part in (self, later)]
+        if all(array is None for array in given):
+            return None
+        parts = zip((self, later), given, strict=True)
+        return np.vstack([_padded(np.full(p.arms.shape, empty) if a is None else a, k, empty) for p, a in parts])
 
     def _components(self, later: Feedback, k: int) -> Float32s | None:
         """The components of both histories, in k slots; NaN for the one that has none."""

@@ -1,13 +1,20 @@
 """What trying an arm unseen is worth: one without labels, one that has just appeared; and samples in steps."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from treetop import Model, Pooled, Tree
+from treetop import Epochs, Learning, Model, Policy, Pooled, Tree, load, run
 from treetop.bandit.growth import grow
+from treetop.learning.arm_totals import ArmTotals
 from treetop.learning.label_samples import LabelSamples
+from treetop.learning.refit import initial_fit
 from treetop.learning.trials import ALIKE, FINDS, Trials
+from treetop.policy.budgeted import Budgeted
 from treetop.records import Feedback
+from treetop.simulation.play import TreeBuilding, begin
+from treetop.simulation.scenario import Scenario
 
 LABELLED = np.array([True, True, False, False, False])
 
@@ -73,19 +80,49 @@ def test_new_arms_that_are_found_more_often_than_old_ones_would_be_are_worth_mor
     assert values(good).value[4] > values(bad).value[4]
 
 
+SHOWN = [[0, 2], [0, 3], [0, 2], [4, 0], [3, 0], [1, 0]]
+NODES = [[-1, 7], [-1, 7], [-1, -1], [7, -1], [-1, -1], [7, -1]]
+REWARDS = [[1.0, 1.0], [0.5, 0.0], [0.0, 1.0], [0.0, 0.25], [1.0, 0.0], [1.0, float("nan")]]
+FOUND, EVERYTHING = 1.0 + 1.0, 5.75  # what arms 2 and 3 earned: arm 2 was found by a draw, arm 3 was not
+
+
+def net(**more: list[int] | list[list[float]]) -> float:
+    return values(Feedback(np.ones((6, 1), np.float32), SHOWN, NODES, REWARDS, **more)).net
+
+
 def test_what_draws_found_has_earned_less_what_they_cost() -> None:
-    """A draw costs what the last other slot of its round has brought; found is who got the first reward by a draw."""
-    shown = [[0, 2], [0, 3], [0, 2], [4, 0], [3, 0], [1, 0]]
-    nodes = [[-1, 7], [-1, 7], [-1, -1], [7, -1], [-1, -1], [7, -1]]
-    rewards = [[1.0, 1.0], [0.5, 0.0], [0.0, 1.0], [0.0, 0.25], [1.0, 0.0], [1.0, float("nan")]]
-    feedback = Feedback(np.ones((6, 1), np.float32), shown, nodes, rewards)
-    earned, cost, everything = 1.0 + 1.0, 1.0 + 0.5 + 0.25 + 0.0, 5.75
-    assert values(feedback).net == pytest.approx((earned - cost) / everything)
-    added = Feedback(
-        feedback.contexts, shown, nodes, rewards, appeared=[0, 0, 0, 0, 1]
-    )  # arm 4 has a budget of its own
-    assert values(added).net == pytest.approx((earned - cost + 0.25) / everything)
+    """Without propensities a draw costs what last slots bring on average; found is who got the first reward by one."""
+    last = (1.0 + 0.25 + 0.0) / 3  # of rounds 2, 3 and 4: drawn and unobserved ones do not count
+    assert net() == pytest.approx((FOUND - 4 * last) / EVERYTHING)
+    assert net(appeared=[0, 0, 0, 0, 1]) == pytest.approx((FOUND - 3 * last) / EVERYTHING)  # arm 4 has another budget
     assert values(Feedback.none(1, 2)).net == 0
+
+
+def test_a_last_slot_tells_the_cost_of_draws_by_how_often_its_like_is_given_up() -> None:
+    unknown, last = float("nan"), (1.0 + 0.25 + 0.0) / 3
+    given = [[1, 0.5], [1, 0.5], [1, 0.75], [0.25, 0.25], [1, unknown], [1, 0.5]]
+    weight = 1 / 3 + 3.0
+    cost = (1 / 3 * 1.0 + 3.0 * 0.25 + last) / (weight + 1)
+    assert net(propensities=given) == pytest.approx((FOUND - 4 * cost) / EVERYTHING)
+    given[3][1] = 0.05  # shows what was drawn itself
+    cost = (1 / 3 * 1.0 + last) / (1 / 3 + 1)
+    assert net(propensities=given) == pytest.approx((FOUND - 4 * cost) / EVERYTHING)
+
+
+def test_the_cost_of_draws_is_what_the_greedy_slates_would_have_brought_more() -> None:
+    """On a stream whose labels are known, with so many draws that rounds have several: then it is too high, not low."""
+    data = load("synthetic:arms=2000,features=200,rows=6000,init=300,zipf=1")
+    scenario = Scenario.of("half-init", data.n_arms, 6000, 0)
+    stream, model = begin(data, 300, 6000, 10, 0, scenario, TreeBuilding(separate_unlabelled=True))
+    learner = Pooled(label_samples=LabelSamples.of(model.tree, stream.X_init, stream.Y_init))
+    model = initial_fit(model, learner)
+    model = replace(model, pooled=replace(model.pooled, trial_value=np.ones(data.n_arms, np.float32)))
+    often = Policy(k=5, explore=3, beam=10, strategy=Budgeted(budget=0.05, paying_budget=0.2))
+    played = run(stream, model, often, learning=Learning(learner, Epochs.doubling(10**6)))
+    drawn = ArmTotals.of(played.feedback, data.n_arms)
+    true = played.exploration_cost * len(stream.rows) + float(drawn.drawn_reward.sum())
+    assert drawn.draws > 1000
+    assert 0.9 * true < drawn.draw_cost() < 2 * true
 
 
 def test_histories_with_arms_that_appeared_add_up() -> None:

@@ -155,7 +155,8 @@ def _tree(catalogue: Catalogue, X: Matrix | None, Y: Matrix | None, config: Conf
         return Tree.from_vectors(vectors, *how)
     if X is None:
         return Categories.of([None] * (catalogue.n_arms or 0)).tree(*how)
-    build = Tree.from_labels_separated if config.learner.uses_label_samples else Tree.from_labels
+    build = Tree.from_labels if config.learner.name == "paper" else Tree.from_labels_flattened
+    build = Tree.from_labels_separated if config.learner.uses_label_samples else build
     return build(X, Y, *how)
 
 

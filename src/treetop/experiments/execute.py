@@ -112,7 +112,7 @@ class Starter:
     def __call__(self, settings: Settings, seed: int) -> tuple[Stream, Model, Scenario | None]:
         """For settings that are resolved (`Settings.resolved`)."""
         separate = settings.uses_label_samples and settings.separate_unlabelled
-        tree = TreeBuilding(settings.split, separate, self._progress)
+        tree = TreeBuilding(settings.split, separate, settings.learner == "treetop", self._progress)
         key = (settings.init, settings.horizon, settings.max_leaf, tree, settings.scenario, settings.order, seed)
         last = self._last
         if last is None or last[0] != key:

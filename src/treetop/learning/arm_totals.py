@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from treetop.arrays import Bools, Floats, Int64s
 from treetop.records import Feedback
+
+SMALLEST = 0.1  # propensity of the best arm in play, where draws have their largest chance
 
 
 @dataclass(eq=False)
@@ -18,7 +19,11 @@ class ArmTotals:
     - `shown`, `drawn`: rewards observed, and those of draws through a node; `finds`: rewards above 0
     - `reward`, `gain`, `drawn_reward`: sums of its rewards, of those above 0, of those of draws through a node
     - `found`: whether a draw through a node has found a reward; `first_found`: whether it found the first one
-    - `draw_cost`: what the arm brought in the last slot of a round beside draws, once for each of these
+    Of all rounds:
+
+    - `draws`: draws through a node that did not show an added arm
+    - `last`: of the last slots, those beside draws: how many, what they brought, and both once more, each slot counting
+      (1 - p) / p with p its propensity: as often as its like was given up for a draw
 
     Numbers are added one by one, so that sums are the same whatever the pieces.
 
@@ -36,27 +41,29 @@ class ArmTotals:
     reward: Floats
     gain: Floats
     drawn_reward: Floats
-    draw_cost: Floats
     found: Bools
     first_found: Bools
+    draws: int
+    last: Floats
 
     @classmethod
     def none(cls, late: Bools) -> ArmTotals:
         """Before any round."""
         n = len(late)
         shown, drawn, finds = (np.zeros(n, np.int64) for _ in range(3))
-        reward, gain, drawn_reward, draw_cost = (np.zeros(n) for _ in range(4))
+        reward, gain, drawn_reward = (np.zeros(n) for _ in range(3))
         found, first_found = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
-        return cls(late, 0, shown, drawn, finds, reward, gain, drawn_reward, draw_cost, found, first_found)
+        return cls(late, 0, shown, drawn, finds, reward, gain, drawn_reward, found, first_found, 0, np.zeros(4))
 
     @classmethod
     def of(cls, feedback: Feedback, arms: int) -> ArmTotals:
         totals = cls.none(feedback.appeared_late(arms))
-        totals.add(feedback.arms, feedback.nodes >= 0, feedback.rewards)
+        totals.add(feedback)
         return totals
 
-    def add(self, arms: Any, drawn: Any, rewards: Any) -> None:
-        """Adds later rounds, (n, k) each: the arms, whether each came through a node, the rewards or NaN."""
+    def add(self, later: Feedback) -> None:
+        """Adds later rounds."""
+        arms, drawn, rewards = later.arms, later.nodes >= 0, later.rewards
         seen = ~np.isnan(rewards)
         arm, reward, through = arms[seen], rewards[seen].astype(np.float64), drawn[seen]
         n = len(self.late)
@@ -71,20 +78,33 @@ class ArmTotals:
         self.first_found[some] = np.where(self.finds[some] > 0, self.first_found[some], through[right][first])
         self.finds += np.bincount(arm[right], minlength=n)
         self.found[arm[right & through]] = True
-        self._add_cost(arms, drawn, rewards)
+        self.draws += int((drawn & (arms >= 0) & ~self.late[np.maximum(arms, 0)]).sum())
+        self._add_last(later)
 
-    def _add_cost(self, arms: Any, drawn: Any, rewards: Any) -> None:
-        """Draws cost as if each had taken what the last other slot of the same round has brought.
+    def draw_cost(self) -> float:
+        """What all these draws cost: what they showed took the place of the arm that would have been last.
 
-        Arms that were added are shown at the cost of their own budget.
+        A slot that was drawn with chance 1 - p shows that arm with chance p, so the slots that show it tell what it
+        brings where it was given up. The mean over all last slots counts as one draw beside them, and is all that is
+        known where no propensity is.
+
+        >>> X, arms, nodes = np.ones((3, 1)), [[0], [0], [1]], [[-1], [-1], [4]]
+        >>> cheap = Feedback(X, arms, nodes, [[0], [1], [0]], propensities=[[0.1], [1.0], [0.9]])
+        >>> round(ArmTotals.of(cheap, arms=2).draw_cost(), 4)  # the first stands for nine draws, the second for none
+        0.05
         """
-        there = arms >= 0
-        draws = (drawn & ~self.late[np.maximum(arms, 0)]).sum(axis=1)
-        rows = np.flatnonzero(draws)
-        if len(rows) == 0:  # there may be no slots at all
-            return
-        other = there[rows] & ~drawn[rows]
-        other = np.where(other.any(axis=1)[:, None], other, there[rows])
-        last = arms.shape[1] - 1 - np.argmax(other[:, ::-1], axis=1)
-        reward = np.nan_to_num(rewards[rows, last]).astype(np.float64)
-        np.add.at(self.draw_cost, arms[rows, last], draws[rows] * reward)
+        count, reward, weight, weighed = self.last.tolist()
+        return float(self.draws * (weighed + reward / max(1.0, count)) / (weight + 1))
+
+    def _add_last(self, later: Feedback) -> None:
+        """Of rounds whose last slot was not drawn through a node, and its reward observed."""
+        last = (later.arms >= 0).sum(axis=1) - 1
+        row = np.flatnonzero(last >= 0)
+        row = row[(later.nodes[row, last[row]] < 0) & ~np.isnan(later.rewards[row, last[row]])]
+        reward = later.rewards[row, last[row]].astype(np.float64)
+        p = np.full(len(row), np.nan) if later.propensities is None else later.propensities[row, last[row]]
+        p = np.asarray(p, np.float64)
+        best = p >= SMALLEST  # less likely slots show what was drawn, and NaN is no chance
+        weight = np.where(best, (1 - p) / np.maximum(p, SMALLEST), 0.0)
+        for place, value in enumerate((np.ones(len(row)), reward, weight, np.where(best, weight * reward, 0.0))):
+            np.add.at(self.last, np.full(len(row), place), value)

@@ -154,7 +154,7 @@ class HistoryWriter:
         folder.put(arm=arm[order], place=place[order], reward=rewards.reshape(-1)[place][order])
         folder.put(fold=fold_of(contexts).astype(np.uint8), norm=context_norms(contexts))
         part = Part(str(folder.path), self._totals.rounds, len(arms), max(1, arms.shape[1]), self._columns)
-        self._totals.add(arms, rounds.nodes >= 0, rewards)
+        self._totals.add(rounds)
         self._parts.append(part)
 
     def done(self, recent: Feedback, examined: tuple[float, ...] = ()) -> History:

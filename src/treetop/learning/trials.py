@@ -54,7 +54,7 @@ class Trials:
         value[rate > 0] = 0  # nothing is left to be found
         total = float(totals.reward.sum())
         earned = float(totals.gain[totals.first_found & (~labelled | late)].sum())  # whose first reward a draw brought
-        net = (earned - float(totals.draw_cost.sum())) / total if total > 0 else 0.0
+        net = (earned - totals.draw_cost()) / total if total > 0 else 0.0
         return cls(value, new_value, net, np.where(late, totals.shown, -1).astype(np.int32) if late.any() else None)
 
 

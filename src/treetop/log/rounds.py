@@ -89,8 +89,14 @@ def gather(
         newest = np.maximum.accumulate(epochs)  # an older model may be current again
         appeared = np.where(since > 0, np.searchsorted(newest, since), 0)
     contexts = Rows(np.cumsum(lengths), index, value, columns)
-    components, places = _joined_components(parts, k), _positions(parts, arms, positions)
-    return Feedback(contexts, arms, nodes, rewards, reward_range, appeared, components, places)
+    more = _joined_components(parts, k), _positions(parts, arms, positions), _propensities(parts, k)
+    return Feedback(contexts, arms, nodes, rewards, reward_range, appeared, *more)
+
+
+def _propensities(parts: Sequence[LoggedRounds], k: int) -> NDArray[np.generic]:
+    """(rounds, slots): those of decisions of a model; NaN where another system decided."""
+    own = [np.where((p.component_counts != PAST_COMPONENTS)[:, None], p.propensities, np.nan) for p in parts]
+    return _stacked(own, k, np.nan, np.float32)
 
 
 def _positions(parts: Sequence[LoggedRounds], arms: NDArray[np.generic], slots: bool) -> Ints | None:

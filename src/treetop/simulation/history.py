@@ -13,7 +13,7 @@ from treetop.arrays import Bools, Float32s, Floats, Ints, Rows
 from treetop.records import Feedback
 
 CURVE_POINTS = 200
-ARRAYS = ("arms", "nodes", "rewards", "observed", "explored", "greedy_rewards", "components")
+ARRAYS = ("arms", "nodes", "propensities", "rewards", "observed", "explored", "greedy_rewards", "components")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +31,7 @@ class History:
 
     arms: Ints
     nodes: Ints
+    propensities: Float32s
     rewards: Float32s
     observed: Bools
     explored: Bools
@@ -44,8 +45,9 @@ class History:
         """Nothing shown yet, with room for all rounds."""
         shape = (horizon, k)
         nothing, unobserved = np.full(shape, -1, np.int32), np.zeros(shape, np.bool_)
-        rewards = np.full(shape, np.nan, np.float32)
-        return cls(nothing, nothing.copy(), rewards, unobserved, unobserved.copy(), np.zeros(horizon))
+        unknown = np.full(shape, np.nan, np.float32)
+        flags = unobserved, unobserved.copy()
+        return cls(nothing, nothing.copy(), unknown, unknown.copy(), *flags, np.zeros(horizon))
 
     def head(self, n: int) -> History:
         """The first n rounds alone, sharing memory."""
@@ -93,7 +95,9 @@ class History:
         """The first n rounds as the learner knows them: NaN where a slot was not observed."""
         known = np.where(self.observed[:n], self.rewards[:n], np.float32(np.nan))
         components = None if self.components is None else self.components[:n]
-        return Feedback(contexts.head(n), self.arms[:n], self.nodes[:n], known, reward_range, appeared, components)
+        slots = self.arms[:n], self.nodes[:n], known
+        more = {"components": components, "propensities": self.propensities[:n]}
+        return Feedback(contexts.head(n), *slots, reward_range, appeared, **more)
 
     def collected(self) -> Floats:
         """The reward of every round: that of all slots, observed or not."""

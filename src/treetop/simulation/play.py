@@ -35,7 +35,7 @@ BLOCK = 4096  # rounds decided in one call
 @dataclass(frozen=True)
 class TreeBuilding:
     """How the first tree is built: split by `kmeans` or `cocluster`, arms without a label in leaves of their own or
-    not. `progress` is called while tree and routing are built.
+    not, flattened or not; the former are. `progress` is called while tree and routing are built.
 
     >>> TreeBuilding(split="cocluster").separate_unlabelled
     False
@@ -43,6 +43,7 @@ class TreeBuilding:
 
     split: str = "kmeans"
     separate_unlabelled: bool = False
+    flattened: bool = False
     progress: BuildProgress | None = None
 
 
@@ -202,7 +203,8 @@ def first_model(stream: Stream, max_leaf: int, seed: int = 0, tree: TreeBuilding
     progress: dict[str, Any] = {
         name: partial(tree.progress, name) if tree.progress else None for name in ("tree", "routing")
     }
-    build = Tree.from_labels_separated if tree.separate_unlabelled else Tree.from_labels
+    build = Tree.from_labels_flattened if tree.flattened else Tree.from_labels
+    build = Tree.from_labels_separated if tree.separate_unlabelled else build
     built = build(
         stream.X_init,
         stream.Y_init,
@@ -314,7 +316,7 @@ class _Game:
             rewards = self.world.rewards(self.stream.rows[a:b], d.arms, a)
             draws = uniforms("feedback", self.seed, a, np.broadcast_to(slots, rewards.shape))
             past.arms[a:b], past.nodes[a:b], past.explored[a:b] = d.arms, d.nodes, d.explored
-            past.rewards[a:b] = rewards
+            past.propensities[a:b], past.rewards[a:b] = d.propensities, rewards
             past = past.with_components(a, d.components)
             past.observed[a:b] = self.environment.observer.observed(rewards, draws) & ~np.isnan(rewards)
             beside += self._compare(model, a, b)

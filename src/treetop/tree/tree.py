@@ -108,6 +108,27 @@ class Tree:
         return cls.from_vectors(pifa(X, Y), max_leaf, branching, seed, split=split, effort=effort)
 
     @classmethod
+    def from_labels_flattened(
+        cls,
+        X: Matrix,
+        Y: Matrix,
+        max_leaf: int = 100,
+        branching: int = 2,
+        seed: int = 0,
+        *,
+        split: str = "kmeans",
+        effort: Effort = Effort(),  # noqa: B008
+    ) -> Tree:
+        """The same; a binary tree is flattened, three levels to one. What treetop's learner builds on without labels.
+
+        >>> X = Y = np.eye(16, dtype=np.float32)
+        >>> Tree.from_labels_flattened(X, Y, max_leaf=2)
+        Tree(16 arms, 9 nodes, depth 1)
+        """
+        tree = cls.from_labels(X, Y, max_leaf, branching, seed, split=split, effort=effort)
+        return tree.flattened(LEVELS) if branching == 2 else tree
+
+    @classmethod
     def from_labels_separated(
         cls,
         X: Matrix,
@@ -122,7 +143,7 @@ class Tree:
         """The same, but arms without a positive context stand in leaves of their own below one child of the root.
 
         No beam is spent on them then, and draws still reach them through that child. A binary tree is flattened, three
-        levels to one. What treetop's learner builds on.
+        levels to one. What treetop's learner builds on with labels.
 
         >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, 6, dtype=np.float32)  # nobody knows arms 4 and 5
         >>> Tree.from_labels_separated(X, Y, max_leaf=2).leaf_of[4:]
