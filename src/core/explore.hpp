@@ -28,7 +28,7 @@ struct Budget {
     double new_arms = 0;          // of a decision's expected reward, for arms that were added
     double new_arm_trials = 0;    // showings until an added arm is like any other
     double paying = 0;            // of a decision's expected reward, at most, where a draw brings more than it costs
-    double most = 0;              // the largest chance of a draw by either budget
+    double most = 0;              // the largest chance of a draw by these
     const TrialCounts* shown = nullptr;  // counts of trials since those of the model
 
     // With as much of `paying` as can be spent until the next refit, after a fifth more rounds, if nothing is found:
@@ -299,13 +299,16 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
             gain += drawable_[i] * drawable_[i];
         }
         if (mixture.weights == 0) return mixture;
-        const auto chance_of = [&](double spend, double costs) { return spend >= most * costs ? most : spend / costs; };
+        const auto chance_of = [](double spend, double costs, double limit) {
+            return spend >= limit * costs ? limit : spend / costs;
+        };
         const double may = !valued_      ? spending.explore
                            : gain < cost ? spending.explore * gain / cost
                                          : std::max(spending.explore, spending.paying * (1 - cost / gain));
-        mixture.explore = chance_of(may, cost / mixture.weights);
+        mixture.explore = chance_of(may, cost / mixture.weights, most);
         new_.weigh(best_, spending.near, [&](std::int32_t candidate) { return last - score_[place_[candidate]]; });
-        if (new_.any()) mixture.fresh = (1 - mixture.explore) * chance_of(spending.fresh, new_.mean_charge());
+        if (new_.any())
+            mixture.fresh = (1 - mixture.explore) * chance_of(spending.fresh, new_.mean_charge(), NewDraws::most);
         new_.spend(mixture.fresh);
         return mixture;
     }

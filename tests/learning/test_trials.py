@@ -1,6 +1,7 @@
 """What trying an arm unseen is worth: one without labels, one that has just appeared; and samples in steps."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,7 +87,7 @@ REWARDS = [[1.0, 1.0], [0.5, 0.0], [0.0, 1.0], [0.0, 0.25], [1.0, 0.0], [1.0, fl
 FOUND, EVERYTHING = 1.0 + 1.0, 5.75  # what arms 2 and 3 earned: arm 2 was found by a draw, arm 3 was not
 
 
-def net(**more: list[int] | list[list[float]]) -> float:
+def net(**more: Any) -> float:
     return values(Feedback(np.ones((6, 1), np.float32), SHOWN, NODES, REWARDS, **more)).net
 
 
@@ -116,6 +117,7 @@ def test_the_cost_of_draws_is_what_the_greedy_slates_would_have_brought_more() -
     stream, model = begin(data, 300, 6000, 10, 0, scenario, TreeBuilding(separate_unlabelled=True))
     learner = Pooled(label_samples=LabelSamples.of(model.tree, stream.X_init, stream.Y_init))
     model = initial_fit(model, learner)
+    assert model.pooled is not None
     model = replace(model, pooled=replace(model.pooled, trial_value=np.ones(data.n_arms, np.float32)))
     often = Policy(k=5, explore=3, beam=10, strategy=Budgeted(budget=0.05, paying_budget=0.2))
     played = run(stream, model, often, learning=Learning(learner, Epochs.doubling(10**6)))

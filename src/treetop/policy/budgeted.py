@@ -19,6 +19,7 @@ from treetop.records import Candidates
 BUDGETED = 4  # as the core numbers it
 LIVE = ("new_arms_factor", "trial_counts")  # parameters that a running bandit sets, not its owner
 UNTIL_REFIT = 0.2  # rounds until the next refit, as a share of those before it
+NEW_ARMS_CHANCE = 0.9  # the largest chance of a draw of a new arm in one slot
 LITTLE = 0.005  # of the mean of the best scores: what a slot for a new arm costs that is near
 ALIKE = 1e-9  # the least weight of a candidate: where none has any, all are alike
 
@@ -36,7 +37,8 @@ class Budgeted:
       decision may give up, as others give up none, and how often each arm was shown (`trial_counts.py`)
     - `paying_budget`: the share that draws may give up at most where each is expected to bring more than it costs,
       while all of them have cost no more than what they found has earned and `budget`
-    - `largest_chance`: the largest chance of a draw in one slot, where nothing is given up by it
+    - `largest_chance`: the largest chance of a draw in one slot, where next to nothing is given up by it: what is
+      known of such a context is little, and the best arms there are worth a try themselves
 
     A draw takes a candidate that would not be shown otherwise, in proportion to its exploration value: what showing it
     brings later (`Candidates.exploration_value`, which treetop's learner fills in; without it all are alike).
@@ -53,7 +55,7 @@ class Budgeted:
     new_arm_trials: int = 20
     evaluation_floor: float = 0.5
     paying_budget: float = 0.1
-    largest_chance: float = 0.9
+    largest_chance: float = 0.2
     new_arms_factor: float = 1.0
     trial_counts: str = ""
 
@@ -135,7 +137,7 @@ class Budgeted:
         """What the core needs to draw the same.
 
         >>> Budgeted().native(n_seen=9)
-        (4, (0.005, 0.002, 0.5, 0.01, 20, 0.1, 0.9))
+        (4, (0.005, 0.002, 0.5, 0.01, 20, 0.1, 0.2))
         """
         numbers = (
             self.budget,
@@ -212,9 +214,10 @@ class _Event:
             explore *= brings / costs
         elif self.valued and brings > 0:
             explore = max(explore, paying * (1 - costs / brings))
-        draws = self._draws(others, self.weight, cost, explore)
+        draws = self._draws(others, self.weight, cost, explore, self.strategy.largest_chance)
         gap = np.maximum(0, np.sort(self.prior[in_play])[-fit] - self.prior)
-        draws += (1 - draws.sum()) * self._draws(others, self._new_weight(gap), np.minimum(gap, cost), fresh)
+        charge, most = np.minimum(gap, cost), NEW_ARMS_CHANCE
+        draws += (1 - draws.sum()) * self._draws(others, self._new_weight(gap), charge, fresh, most)
         p[in_play[0]] -= draws.sum()
         return p + draws
 
@@ -224,12 +227,13 @@ class _Event:
         near = np.exp(-gap / self.near) if self.near > 0 else (gap == 0).astype(np.float64)
         return np.asarray(self.new_share**3 * near)
 
-    def _draws(self, others: Int64s, weight: Floats, cost: Floats, spend: float) -> Floats:
-        """In proportion to the weights, as often as costs what may be spent, up to the largest chance."""
+    @staticmethod
+    def _draws(others: Int64s, weight: Floats, cost: Floats, spend: float, most: float) -> Floats:
+        """In proportion to the weights, as often as costs what may be spent, up to the chance `most`."""
         q = np.zeros(len(weight))
         q[others] = weight[others]
         if q.sum() == 0:
             return q
         q /= q.sum()
-        each, most = float(q @ cost), self.strategy.largest_chance
+        each = float(q @ cost)
         return q * (most if spend >= most * each else spend / each)
