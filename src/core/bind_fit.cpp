@@ -170,9 +170,9 @@ auto fit_groups(In<std::int64_t> start, In<std::int32_t> index, In<float> value,
                 double cost, double tolerance, std::int64_t passes, std::int64_t exact_up_to, In<float> thresholds,
                 std::int64_t seed, int threads, const Progress& progress, const Maybe<bool>& keep,
                 const Maybe<std::int64_t>& known_start, const Maybe<std::int32_t>& known_index,
-                const Maybe<float>& known_value) {
+                const Maybe<float>& known_value, std::int64_t first) {
     const Rows contexts = rows(start, index, value, columns);
-    const Groups groups{view(group_start), view(group_rows), view(target)};
+    const Groups groups{view(group_start), view(group_rows), view(target), static_cast<std::uint64_t>(first)};
     Known known;
     known.rows.resize(keep ? 1 : 0);  // refused below unless all four are given
     if (keep && known_start && known_index && known_value)
@@ -181,6 +181,7 @@ auto fit_groups(In<std::int64_t> start, In<std::int32_t> index, In<float> value,
     Watch watch;
     watched(progress, watch, [&] {
         within("loss", loss, 0, 2);
+        within<std::int64_t>("first", first, 0, std::numeric_limits<std::int32_t>::max());
         const Solver solver{static_cast<Loss>(loss), cost, tolerance, passes, exact_up_to};
         validate(contexts, "context");
         check_groups(groups, contexts.size());
@@ -365,8 +366,9 @@ void bind_fit(nb::module_& m) {
           "group_start"_a.noconvert(), "group_rows"_a.noconvert(), "target"_a.noconvert(), "loss"_a, "cost"_a,
           "tolerance"_a, "passes"_a, "exact_up_to"_a, "thresholds"_a, "seed"_a, "threads"_a, "progress"_a = nb::none(),
           "keep"_a.noconvert() = nb::none(), "known_start"_a.noconvert() = nb::none(),
-          "known_index"_a.noconvert() = nb::none(), "known_value"_a.noconvert() = nb::none(),
-          "Sparse weights on [x; 1], one row per group of samples; the known row where keep says so.");
+          "known_index"_a.noconvert() = nb::none(), "known_value"_a.noconvert() = nb::none(), "first"_a = 0,
+          "Sparse weights on [x; 1], one row per group of samples; the known row where keep says so. The groups have "
+          "numbers from `first` on, which tell the order in which samples are visited.");
     m.def("fit_routing", &fit_functions, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
           "columns"_a, "functions"_a, "fold"_a.noconvert(), "settings"_a, "passes"_a, "thresholds"_a, "unknown"_a,
           "threads"_a, "keep"_a.noconvert() = nb::none(), "known"_a = nb::list(),

@@ -14,6 +14,7 @@ from treetop.learning import routing_samples, streamed_routing
 from treetop.learning.array_folder import ArrayFolder
 from treetop.learning.history import HistoryWriter, median_norm
 from treetop.learning.label_samples import LabelSamples
+from treetop.learning.linear import EXACT_UP_TO
 from treetop.learning.pooled import Mechanisms, Pooled
 from treetop.learning.shards import Resources, Shard
 from treetop.learning.streamed import learn_streamed
@@ -82,6 +83,16 @@ def test_the_bytes_are_those_of_a_refit_in_memory(
 ) -> None:
     learner, feedback, model = Pooled(label_samples=labels, window=40), rounds(400), Model.initial(TREE, X, Y)
     same(streamed(model, feedback, learner, tmp_path / "work", parts, memory), learner.learn(model, feedback))
+
+
+def test_regressors_that_are_approached_step_by_step_have_the_bytes_of_one_shard(tmp_path: Path) -> None:
+    """Arms with more samples than are solved exactly: the order in which a solver visits these is the arm's own."""
+    learner, feedback, model = Pooled(label_samples=LABELS), rounds(2000), Model.initial(TREE, X, Y)
+    found = streamed(model, feedback, learner, tmp_path / "work", memory=5e5)
+    shards = sorted((tmp_path / "work" / "rewards").glob("shard-*"))
+    assert len(shards) > 4
+    assert (np.bincount(feedback.arms[feedback.observed]) > EXACT_UP_TO).sum() >= ARMS // 2
+    same(found, learner.learn(model, feedback))
 
 
 def test_a_chain_of_refits_is_one_refit_where_the_window_forgets(
