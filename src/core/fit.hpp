@@ -22,8 +22,8 @@
 
 namespace treetop {
 
-// Problem g owns samples [start[g], start[g + 1]): the context rows[s] and its target. Its number is first + g: those of
-// a shard have the numbers, and with them the random orders, that they have among all problems.
+// Problem g owns samples [start[g], start[g + 1]): the context rows[s] and its target. Its number is first + g: those
+// of a shard have the numbers, and with them the random orders, that they have among all problems.
 struct Groups {
     std::span<const std::int64_t> start;
     std::span<const std::int32_t> rows;
