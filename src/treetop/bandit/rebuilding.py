@@ -42,9 +42,7 @@ def check_rebuildable(model: Model, config: Config) -> None:
         raise ValueError("the tree follows the owner's categories, which rewards do not change: it is not rebuilt")
 
 
-def rebuilt(
-    model: Model, history: History, labels: LabelSamples | None, config: Config, effort: Effort = Effort()  # noqa: B008
-) -> Model:
+def rebuilt(model: Model, history: History, labels: LabelSamples | None, config: Config, effort: Effort) -> Model:
     """A model before any round whose tree and routing are made of labels and of the latest rewards of a history.
 
     >>> from pathlib import Path
@@ -57,7 +55,7 @@ def rebuilt(
     >>> with TemporaryDirectory() as place:
     ...     writer = HistoryWriter(Path(place, "history"), columns=4, late=np.zeros(4, bool))
     ...     writer.add(found)
-    ...     tree = rebuilt(old, writer.done(found), None, Config()).tree
+    ...     tree = rebuilt(old, writer.done(found), None, Config(), Effort()).tree
     >>> bool(tree.leaf_of[0] == tree.leaf_of[1])  # the arms of one context are together now
     True
     """

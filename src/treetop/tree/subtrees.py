@@ -1,4 +1,4 @@
-"""A tree over vectors on many machines: the top levels here, what is below each of their nodes as a task, the same tree.
+"""A tree over vectors on many machines: its top levels here, what is below each of their nodes as a task.
 
 All leaves have one depth and every node above them the same number of children, so that a node's number follows from
 its level and its position there.
@@ -9,16 +9,16 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from treetop import _core
 from treetop.arrays import Ints, Rows, as_rows, map_array
-from treetop.effort import Effort
+from treetop.effort import Effort, Progress
 from treetop.parallel import Machines, map_shards, write_piece
 
 TASKS = 64  # nodes, at least, below which the tree is built elsewhere, if it is deep enough
+WHOLE = 0, 0, -1  # what is built: level and position of its root, and as many levels as are needed
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,19 @@ class TreeSettings:
             arms, found = -(-arms // self.branching), found + 1
         return found
 
-    def build(self, rows: Rows, threads: int, progress: Any = None, **extent: int) -> tuple[Ints, Ints]:
-        """Parents and leaves, of the whole tree or of the `extent` that the core takes."""
+    def build(
+        self, rows: Rows, threads: int, progress: Progress | None = None, extent: tuple[int, int, int] = WHOLE
+    ) -> tuple[Ints, Ints]:
+        """Parents and leaves, of the whole tree or of an `extent`: so many levels, the last number, of what is below
+        the node at a level and a position of it, which has these arms.
+
+        >>> from treetop.arrays import as_rows
+        >>> TreeSettings(2, 1, False, 20, 0).build(as_rows(np.eye(4)), threads=1, extent=(0, 0, 1))[0].tolist()
+        [-1, 0, 0]
+        """
         vectors = rows.start, rows.index, rows.value, rows.columns
-        return _core.build_hierarchy(*vectors, *vars(self).values(), threads, progress, **extent)
+        sizes, how = (self.branching, self.max_leaf), (self.iterations, self.seed, threads)
+        return _core.build_hierarchy(*vectors, *sizes, self.cocluster, *how, progress, *extent)
 
 
 @dataclass(frozen=True)
@@ -74,9 +83,10 @@ def build_subtree(part: Subtree) -> str:
     folder = Path(part.folder)
     start = map_array(folder / "first.npy")
     arms = np.asarray(map_array(folder / "arms.npy")[int(start[part.position]) : int(start[part.position + 1])])
-    vectors = Rows(*(map_array(folder / f"{name}.npy") for name in ("start", "index", "value")), part.columns)
+    rows, index, value = (map_array(folder / f"{name}.npy") for name in ("start", "index", "value"))
+    vectors = Rows(rows, index, value, part.columns)
     some = as_rows(vectors.csr()[arms])
-    _, leaf = part.settings.build(some, part.threads, level=part.level, position=part.position, levels=part.levels)
+    _, leaf = part.settings.build(some, part.threads, extent=(part.level, part.position, part.levels))
     place = leaf - np.int32(part.settings.nodes_above(part.levels))
     return str(write_piece(folder / f"{part.position}.npy", lambda file: np.save(file, place)))
 
@@ -98,7 +108,7 @@ def build_spread(rows: Rows, settings: TreeSettings, effort: Effort) -> tuple[In
         if effort.progress is not None:
             effort.progress(arms * before + arms * levels * done // max(1, total), arms * depth)
 
-    _, node = settings.build(rows, effort.threads, lambda done, total: tell(done, total, top), levels=top)
+    _, node = settings.build(rows, effort.threads, lambda done, total: tell(done, total, top), (0, 0, top))
     machines, count = Machines(effort.ray), settings.branching**top
     node = node - np.int32(settings.nodes_above(top))
     with tempfile.TemporaryDirectory(prefix="tree-", dir=effort.folder) as place:
@@ -110,9 +120,9 @@ def build_spread(rows: Rows, settings: TreeSettings, effort: Effort) -> tuple[In
         of_all = top, depth - top, rows.columns, settings, machines.threads
         parts = [Subtree(str(folder), position, *of_all) for position in range(count)]
         pieces = map_shards(build_subtree, parts, machines, lambda done, total: tell(done, total, depth - top, top))
-        leaf_of = np.empty(arms, np.int32)
+        leaf_of, leaves = np.empty(arms, np.int32), settings.branching ** (depth - top)
         for position, piece in enumerate(pieces):
             mine = arrays["arms"][first[position] : first[position + 1]]
-            leaf_of[mine] = np.load(piece) + settings.nodes_above(depth) + position * settings.branching ** (depth - top)
+            leaf_of[mine] = np.load(piece) + settings.nodes_above(depth) + position * leaves
     parents = (np.arange(settings.nodes_above(depth + 1), dtype=np.int32) - 1) // settings.branching
     return parents.astype(np.int32), leaf_of
