@@ -67,7 +67,7 @@ class Answering:
             found = self._chances(batch, policies, name, self._cuts(name) if same else NO_GROUPS, beside)
             if own:
                 served = found.pop(0)
-                exact = as_recorded(batch, served)
+                exact = _as_recorded(batch, served)
             for (i, _), chances in zip(mine, found, strict=True):
                 largest = np.where(exact[:, None], chances.largest, ANY_WEIGHT)
                 add(i, partial(judged_rounds, batch, replace(chances, largest=largest), served if same else None))
@@ -88,7 +88,7 @@ class Answering:
         ]
 
 
-def as_recorded(batch: LoggedBatch, served: SlotChances) -> Bools:
+def _as_recorded(batch: LoggedBatch, served: SlotChances) -> Bools:
     """(n,): whether recorded propensities are those that the model and settings give."""
     exact = np.isclose(served.probability, batch.propensities, rtol=1e-6, atol=0) | (batch.arms < 0)
     return np.asarray(exact.all(axis=1))

@@ -64,7 +64,13 @@ class CandidateWave:
 
 class SpreadTallies:
     """One tally a candidate, as `Tallies` has them; works in a new folder below the given one, which is gone at the end
-    of the context. One that a killed evaluation left is deleted by the next after a day."""
+    of the context. One that a killed evaluation left is deleted by the next after a day.
+
+    >>> known = Known({}, ArmIndex.of(["tea", "jam"]), line=(0.0, 1.0))
+    >>> with tempfile.TemporaryDirectory() as place, SpreadTallies(2, None, known, Machines(), place) as tallies:
+    ...     tallies.of(1).rounds
+    0
+    """
 
     def __init__(
         self, candidates: int, bound: float | None, known: Known, machines: Machines, folder: str | os.PathLike[str]
@@ -101,9 +107,9 @@ class SpreadTallies:
         if first == end:
             return
         folder = str(self.path)
-        self.differing += sum(map_shards(answer, [QuestionFile(folder, n) for n in range(first, end)], self.machines))
+        self.differing += sum(map_shards(_answer, [QuestionFile(folder, n) for n in range(first, end)], self.machines))
         waves = [CandidateWave(folder, i, first, end, self.bound) for i in range(self.candidates)]
-        map_shards(add_answers, waves, self.machines)
+        map_shards(_add_answers, waves, self.machines)
         for n in range(first, end):
             _questions(self.path, n).unlink()
             shutil.rmtree(_answers(self.path, n))
@@ -120,7 +126,7 @@ class SpreadTallies:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def answer(asked: QuestionFile) -> int:
+def _answer(asked: QuestionFile) -> int:
     """Writes what a file of questions says about each candidate; how many rounds have other propensities."""
     folder = Path(asked.folder)
     answering, found = _answering(asked.folder, get_ident()), dict[int, list[Judged]]()
@@ -136,7 +142,7 @@ def answer(asked: QuestionFile) -> int:
     return differing
 
 
-def add_answers(wave: CandidateWave) -> str:
+def _add_answers(wave: CandidateWave) -> str:
     """Writes the tally of a candidate with the answers of a wave; its path."""
     folder = Path(wave.folder)
     tally = _tally(folder, wave.candidate, wave.first)

@@ -78,7 +78,7 @@ class Subtree:
     threads: int
 
 
-def build_subtree(part: Subtree) -> str:
+def _build_subtree(part: Subtree) -> str:
     """Builds what is below a node; writes the place of each of its arms among its leaves, and gives the path."""
     folder = Path(part.folder)
     start = map_array(folder / "first.npy")
@@ -119,7 +119,7 @@ def build_spread(rows: Rows, settings: TreeSettings, effort: Effort) -> tuple[In
             np.save(folder / f"{name}.npy", array)
         of_all = top, depth - top, rows.columns, settings, machines.threads
         parts = [Subtree(str(folder), position, *of_all) for position in range(count)]
-        pieces = map_shards(build_subtree, parts, machines, lambda done, total: tell(done, total, depth - top, top))
+        pieces = map_shards(_build_subtree, parts, machines, lambda done, total: tell(done, total, depth - top, top))
         leaf_of, leaves = np.empty(arms, np.int32), settings.branching ** (depth - top)
         for position, piece in enumerate(pieces):
             mine = arrays["arms"][first[position] : first[position + 1]]
