@@ -31,7 +31,7 @@ from cells import Cell, Cells, table
 
 import treetop
 from treetop.arrays import Floats, as_rows
-from treetop.bandit.evaluation import cuts
+from treetop.bandit.answers import cuts
 from treetop.evaluation.bernstein import BernsteinSums
 from treetop.evaluation.ips import slate_terms, slot_terms
 from treetop.evaluation.judged import Judged

@@ -92,7 +92,7 @@ void watched(const Progress& progress, Watch& watch, Work&& work) {
 
 auto build_tree(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns,
                 std::int64_t branching, std::int64_t max_leaf, bool cocluster, int iterations, std::int64_t seed,
-                int threads, const Progress& progress) {
+                int threads, const Progress& progress, std::int64_t level, std::int64_t position, std::int64_t levels) {
     const Rows vectors = rows(start, index, value, columns);
     Hierarchy tree;
     Watch watch;
@@ -103,8 +103,11 @@ auto build_tree(In<std::int64_t> start, In<std::int32_t> index, In<float> value,
         within("iterations", iterations, 1, 10000);
         for (const float v : vectors.value)
             if (cocluster) within("a value to co-cluster", v, 0.0f, std::numeric_limits<float>::max());
-        tree = build_hierarchy(
-            vectors, {branching, max_leaf, cocluster, iterations, static_cast<std::uint64_t>(seed), threads}, watch);
+        const Clustering how{branching, max_leaf, cocluster, iterations, static_cast<std::uint64_t>(seed), threads};
+        within<std::int64_t>("level", level, 0, 63);
+        within<std::int64_t>("position", position, 0, std::numeric_limits<std::int32_t>::max());
+        within<std::int64_t>("levels", levels, -1, depth_of(vectors.size() + 1, how));  // a sibling may have one more
+        tree = build_hierarchy(vectors, how, {level, position, levels}, watch);
     });
     return std::make_tuple(pack1(std::move(tree.parents)), pack1(std::move(tree.leaf_of)));
 }
@@ -170,9 +173,9 @@ auto fit_groups(In<std::int64_t> start, In<std::int32_t> index, In<float> value,
                 double cost, double tolerance, std::int64_t passes, std::int64_t exact_up_to, In<float> thresholds,
                 std::int64_t seed, int threads, const Progress& progress, const Maybe<bool>& keep,
                 const Maybe<std::int64_t>& known_start, const Maybe<std::int32_t>& known_index,
-                const Maybe<float>& known_value) {
+                const Maybe<float>& known_value, std::int64_t first) {
     const Rows contexts = rows(start, index, value, columns);
-    const Groups groups{view(group_start), view(group_rows), view(target)};
+    const Groups groups{view(group_start), view(group_rows), view(target), static_cast<std::uint64_t>(first)};
     Known known;
     known.rows.resize(keep ? 1 : 0);  // refused below unless all four are given
     if (keep && known_start && known_index && known_value)
@@ -181,6 +184,7 @@ auto fit_groups(In<std::int64_t> start, In<std::int32_t> index, In<float> value,
     Watch watch;
     watched(progress, watch, [&] {
         within("loss", loss, 0, 2);
+        within<std::int64_t>("first", first, 0, std::numeric_limits<std::int32_t>::max());
         const Solver solver{static_cast<Loss>(loss), cost, tolerance, passes, exact_up_to};
         validate(contexts, "context");
         check_groups(groups, contexts.size());
@@ -355,9 +359,12 @@ Out<double> routes_of_pairs(In<std::int64_t> start, In<std::int32_t> index, In<f
 }  // namespace
 
 void bind_fit(nb::module_& m) {
-    m.def("build_hierarchy", &build_tree, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
-          "columns"_a, "branching"_a, "max_leaf"_a, "cocluster"_a, "iterations"_a, "seed"_a, "threads"_a,
-          "progress"_a = nb::none(), "parents and leaf_of of a balanced tree over arm vectors.");
+    m.def(
+        "build_hierarchy", &build_tree, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
+        "columns"_a, "branching"_a, "max_leaf"_a, "cocluster"_a, "iterations"_a, "seed"_a, "threads"_a,
+        "progress"_a = nb::none(), "level"_a = 0, "position"_a = 0, "levels"_a = -1,
+        "parents and leaf_of of a balanced tree over arm vectors: the whole tree, or so many `levels` of what is below "
+        "the node at a `level` and `position` of it, which has these arms.");
     m.def("build_vector_tree", &build_dense_tree, "vectors"_a.noconvert(), "columns"_a, "branching"_a, "max_leaf"_a,
           "spherical"_a, "iterations"_a, "seed"_a, "threads"_a, "progress"_a = nb::none(),
           "parents and leaf_of of a tree over dense vectors, by k-means; no leaf has more than max_leaf.");
@@ -365,8 +372,9 @@ void bind_fit(nb::module_& m) {
           "group_start"_a.noconvert(), "group_rows"_a.noconvert(), "target"_a.noconvert(), "loss"_a, "cost"_a,
           "tolerance"_a, "passes"_a, "exact_up_to"_a, "thresholds"_a, "seed"_a, "threads"_a, "progress"_a = nb::none(),
           "keep"_a.noconvert() = nb::none(), "known_start"_a.noconvert() = nb::none(),
-          "known_index"_a.noconvert() = nb::none(), "known_value"_a.noconvert() = nb::none(),
-          "Sparse weights on [x; 1], one row per group of samples; the known row where keep says so.");
+          "known_index"_a.noconvert() = nb::none(), "known_value"_a.noconvert() = nb::none(), "first"_a = 0,
+          "Sparse weights on [x; 1], one row per group of samples; the known row where keep says so. The groups have "
+          "numbers from `first` on, which tell the order in which samples are visited.");
     m.def("fit_routing", &fit_functions, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
           "columns"_a, "functions"_a, "fold"_a.noconvert(), "settings"_a, "passes"_a, "thresholds"_a, "unknown"_a,
           "threads"_a, "keep"_a.noconvert() = nb::none(), "known"_a = nb::list(),

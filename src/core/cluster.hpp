@@ -236,20 +236,36 @@ inline int depth_of(std::size_t arms, const Clustering& how) {
     return depth;
 }
 
+// What is built: the whole tree, its top `levels` alone, or what is below one of its nodes, which stands at a level and
+// a position in it. A node is split as it is in the whole tree.
+struct Extent {
+    std::int64_t level = 0, position = 0;
+    std::int64_t levels = -1;  // -1: until no leaf holds more than max_leaf arms
+};
+
 // All leaves at one depth: the smallest at which none holds more than max_leaf arms. Nodes are numbered level by level.
-inline Hierarchy build_hierarchy(const Rows& vectors, const Clustering& how, Watch& watch) {
+inline Hierarchy build_hierarchy(const Rows& vectors, const Clustering& how, const Extent& extent, Watch& watch) {
     const std::size_t arms = vectors.size();
     Hierarchy tree{{-1}, std::vector<std::int32_t>(arms)};
     std::vector<Member> level(1);
     for (std::size_t arm = 0; arm < arms; ++arm)
         (vectors[arm].size() ? level[0].placed : level[0].empty).push_back(static_cast<std::int32_t>(arm));
-    watch.begin(static_cast<std::int64_t>(arms) * depth_of(arms, how));
-    std::size_t largest = arms, first = 0;
+    const std::int64_t levels = extent.levels < 0 ? depth_of(arms, how) : extent.levels;
+    watch.begin(static_cast<std::int64_t>(arms) * levels);
+    std::size_t first = 0;
+    const auto branching = static_cast<std::uint64_t>(how.branching);
+    std::uint64_t above = 0, width = 1;  // nodes of the whole tree above this level, and in it
+    for (std::int64_t i = 0; i < extent.level; ++i) {
+        above += width;
+        width *= branching;
+    }
+    auto position = static_cast<std::uint64_t>(extent.position);
     std::vector<Renumbering> renumberings(worker_count(how.threads, arms), Renumbering(vectors.columns));
-    while (largest > static_cast<std::size_t>(how.max_leaf)) {
+    for (std::int64_t left = levels; left > 0; --left) {
         std::vector<std::vector<Member>> parts(level.size());
         const auto one = [&](int worker, std::size_t i, int threads) {
-            parts[i] = split(vectors, level[i], how, derive(how.seed, first + i), threads, renumberings[worker], watch);
+            const std::uint64_t key = derive(how.seed, above + position + i);
+            parts[i] = split(vectors, level[i], how, key, threads, renumberings[worker], watch);
             watch.advance(static_cast<std::int64_t>(level[i].size()));
         };
         // Few nodes: all threads inside each; many: one thread a node. The result is the same.
@@ -258,16 +274,17 @@ inline Hierarchy build_hierarchy(const Rows& vectors, const Clustering& how, Wat
         else
             parallel_for(level.size(), how.threads, 1, [&](int worker, std::size_t i) { one(worker, i, 1); });
         std::vector<Member> next;
-        largest = 0;
         for (std::size_t i = 0; i < level.size(); ++i) {
             for (Member& part : parts[i]) {
                 tree.parents.push_back(static_cast<std::int32_t>(first + i));
-                largest = std::max(largest, part.size());
                 next.push_back(std::move(part));
             }
         }
         first += level.size();
         level = std::move(next);
+        above += width;
+        width *= branching;
+        position *= branching;
     }
     for (std::size_t i = 0; i < level.size(); ++i) {
         for (const std::int32_t arm : level[i].placed) tree.leaf_of[arm] = static_cast<std::int32_t>(first + i);

@@ -22,11 +22,13 @@
 
 namespace treetop {
 
-// Problem g owns samples [start[g], start[g + 1]): the context rows[s] and its target.
+// Problem g owns samples [start[g], start[g + 1]): the context rows[s] and its target. Its number is first + g: those
+// of a shard have the numbers, and with them the random orders, that they have among all problems.
 struct Groups {
     std::span<const std::int64_t> start;
     std::span<const std::int32_t> rows;
     std::span<const float> target;
+    std::uint64_t first = 0;
     std::size_t size() const { return start.size() - 1; }
     std::int64_t samples(std::size_t g) const { return start[g + 1] - start[g]; }
 };
@@ -174,7 +176,7 @@ private:
 
     void descend(std::size_t g, Part& out) {
         gather(g);
-        push(g, coordinate_descent(problem_, local_->size(), solver_, derive(seed_, g), watch_), out);
+        push(g, coordinate_descent(problem_, local_->size(), solver_, derive(seed_, groups_.first + g), watch_), out);
     }
 
     void push(std::size_t g, const std::vector<double>& w, Part& out) {

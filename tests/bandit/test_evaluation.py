@@ -1,6 +1,8 @@
 """Candidates judged by a bandit's log: against the truth, with lists of arms, added and removed arms, old models."""
 
 import json
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,12 @@ from helpers.running import settings, small_bandit
 
 import treetop
 from treetop import Bandit, CandidatePolicy, PolicyConfig, RewardConfig, evaluate
+from treetop.bandit import evaluation, spread_tallies
 from treetop.bandit.evaluation import GONE, TAUGHT, UNFIT, UNLISTED, UNREWARDED, _Reading
 from treetop.bandit.logged_batches import FILTERS, batches
+from treetop.bandit.policy_search import search_policies
 from treetop.evaluation.tallies import Tallies
+from treetop.parallel import Machines
 
 X, Y = topics(n=2000)
 TRUTH = 0.8 * Y.toarray() + 0.05  # the chance of a click
@@ -392,3 +397,39 @@ def test_diversity_as_a_candidate_needs_categories(shop: Bandit) -> None:
         evaluate(shop, ["diversity=0.5"])
     found = evaluate(shop, ["diversity=0.5", "explore=0"]).candidates[0]
     assert (found.rounds, found.left_out) == (0, {UNFIT: 4000})
+
+
+def test_what_tasks_find_is_what_one_pass_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several models, lists of arms, a filter, other slots and visits that fit no candidate, in many small waves."""
+    monkeypatch.setattr(evaluation, "Machines", lambda ray: Machines(workers=2, pauses=()))  # threads, no cluster
+    for module, name, value in ((spread_tallies, "CHUNK", 70), (spread_tallies, "WAVE", 3), (evaluation, "CHUNK", 50)):
+        monkeypatch.setattr(module, name, value)
+    with make(tmp_path) as bandit:
+        visit(bandit, 300)
+        bandit.refit()
+        visit(bandit, 300, first=300)
+        visit(bandit, 40, first=600, eligible=bandit.snapshot.arms.ids[:30])
+        visit(bandit, 40, first=640, k=1)
+        visit(bandit, 20, first=680, rewards=False)
+        asked: Any = [bandit, ["strategy=greedy", "beam=2", "k=2", "model=000000", "epsilon=0.1"]]
+        here = evaluate(*asked).to_dict()
+        started = evaluate(*asked, effort=treetop.Effort(ray="auto")).to_dict()
+        searched = search_policies(bandit).to_dict()
+        assert search_policies(bandit, effort=treetop.Effort(ray="auto")).to_dict() == searched
+        (tmp_path / "elsewhere").mkdir()
+        evaluate(*asked, effort=treetop.Effort(ray="auto", folder=tmp_path / "elsewhere"))
+    assert started == here
+    assert here["rounds"] == 680
+    assert not list(tmp_path.rglob(f"{spread_tallies.PREFIX}*"))
+
+
+def test_a_folder_that_an_evaluation_left_is_deleted_after_a_day(shop: Bandit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "Machines", lambda ray: Machines(workers=1, pauses=()))
+    old, new = (shop.folder.path / f"{spread_tallies.PREFIX}{name}" for name in ("old", "new"))
+    for path in (old, new):
+        path.mkdir()
+        (path / "questions-0").touch()
+    os.utime(old, (0, 0))
+    evaluate(shop, ["explore=0"], effort=treetop.Effort(ray="auto"))
+    assert [path.name for path in shop.folder.path.glob(f"{spread_tallies.PREFIX}*")] == [new.name]
+    shutil.rmtree(new)

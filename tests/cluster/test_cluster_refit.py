@@ -20,6 +20,8 @@ from treetop.bandit.config_file import config_text
 from treetop.bandit.logged_history import WORK
 from treetop.errors import ShardError
 from treetop.learning.array_folder import ArrayFolder
+from treetop.parallel import Machines, map_shards
+from treetop.tree import subtrees
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore")]
 X, Y = topics()
@@ -61,6 +63,26 @@ def test_the_model_is_that_of_one_machine(
         assert bandit.refit().model == made.model
     assert model_files(there, made.model) == model_files(here, made.model)
     assert not (there / WORK).exists()
+
+
+def test_a_rebuilt_tree_is_that_of_one_machine(
+    nodes: TwoNodes, shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[int] = []
+
+    def counted(task: Any, shards: Any, machines: Machines, progress: Any) -> Any:
+        assert machines.ray == nodes.address
+        built.append(len(shards))
+        return map_shards(task, shards, machines, progress)
+
+    here, there = copy(shop, tmp_path / "here", ""), copy(shop, tmp_path / "there", nodes.address)
+    with Bandit.open(here) as bandit:
+        made = bandit.rebuild()
+    monkeypatch.setattr(subtrees, "map_shards", counted)
+    with Bandit.open(there) as bandit:
+        assert bandit.rebuild().model == made.model
+    assert model_files(there, made.model) == model_files(here, made.model)
+    assert min(built, default=0) > 1
 
 
 def test_a_node_lost_during_a_refit(nodes: TwoNodes, shop: Path, tmp_path: Path) -> None:

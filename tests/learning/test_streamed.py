@@ -1,5 +1,6 @@
 """A refit by shards from a history on disk: the bytes of the learner in memory, whatever the parts and the shards."""
 
+import tracemalloc
 from dataclasses import replace
 from errno import ENOSPC
 from itertools import pairwise
@@ -10,10 +11,11 @@ import numpy as np
 import pytest
 
 from treetop.arrays import Fitted
-from treetop.learning import routing_samples, streamed_routing
+from treetop.learning import routing_samples, streamed, streamed_routing
 from treetop.learning.array_folder import ArrayFolder
 from treetop.learning.history import HistoryWriter, median_norm
 from treetop.learning.label_samples import LabelSamples
+from treetop.learning.linear import EXACT_UP_TO
 from treetop.learning.pooled import Mechanisms, Pooled
 from treetop.learning.shards import Resources, Shard
 from treetop.learning.streamed import learn_streamed
@@ -45,7 +47,7 @@ def rounds(n: int, seed: int = 0) -> Feedback:
     return Feedback(contexts, arms, nodes, rewards, components=rng.random((n, K, 2)))
 
 
-def streamed(
+def streamed_model(
     model: Model, feedback: Feedback, learner: Pooled, work: Path, parts: int = 3, memory: float = 1e9
 ) -> Model:
     work.mkdir()
@@ -81,7 +83,17 @@ def test_the_bytes_are_those_of_a_refit_in_memory(
     labels: LabelSamples | None, parts: int, memory: float, tmp_path: Path
 ) -> None:
     learner, feedback, model = Pooled(label_samples=labels, window=40), rounds(400), Model.initial(TREE, X, Y)
-    same(streamed(model, feedback, learner, tmp_path / "work", parts, memory), learner.learn(model, feedback))
+    same(streamed_model(model, feedback, learner, tmp_path / "work", parts, memory), learner.learn(model, feedback))
+
+
+def test_regressors_that_are_approached_step_by_step_have_the_bytes_of_one_shard(tmp_path: Path) -> None:
+    """Arms with more samples than are solved exactly: the order in which a solver visits these is the arm's own."""
+    learner, feedback, model = Pooled(label_samples=LABELS), rounds(2000), Model.initial(TREE, X, Y)
+    found = streamed_model(model, feedback, learner, tmp_path / "work", memory=5e5)
+    shards = sorted((tmp_path / "work" / "rewards").glob("shard-*"))
+    assert len(shards) > 4
+    assert (np.bincount(feedback.arms[feedback.observed]) > EXACT_UP_TO).sum() >= ARMS // 2
+    same(found, learner.learn(model, feedback))
 
 
 def test_a_chain_of_refits_is_one_refit_where_the_window_forgets(
@@ -93,8 +105,8 @@ def test_a_chain_of_refits_is_one_refit_where_the_window_forgets(
     learner, feedback, model = Pooled(label_samples=LABELS, window=20), rounds(500), Model.initial(TREE, X, Y)
     chained = model
     for i, n in enumerate((200, 202, 500)):
-        chained = streamed(chained, feedback.head(n), learner, tmp_path / f"chain-{i}", memory=5e4)
-    once = streamed(model, feedback, learner, tmp_path / "once")
+        chained = streamed_model(chained, feedback.head(n), learner, tmp_path / f"chain-{i}", memory=5e4)
+    once = streamed_model(model, feedback, learner, tmp_path / "once")
     same(replace(chained, epoch=1), once)
     same(once, learner.learn(model, feedback))
 
@@ -106,7 +118,7 @@ def test_what_a_refit_teaches_nothing_is_kept(tmp_path: Path) -> None:
     first.save(tmp_path / "model")
     loaded = Model.load(tmp_path / "model")
     assert isinstance(loaded.route_rows, Fitted)
-    again = streamed(loaded, feedback, learner, tmp_path / "work")
+    again = streamed_model(loaded, feedback, learner, tmp_path / "work")
     assert again.route_rows is loaded.route_rows
     same(replace(again, epoch=1), first)
 
@@ -117,7 +129,7 @@ def test_what_a_refit_teaches_nothing_is_kept(tmp_path: Path) -> None:
 def test_parts_that_are_switched_off(off: dict[str, bool], tmp_path: Path) -> None:
     learner = Pooled(label_samples=LABELS, mechanisms=Mechanisms(**off))
     model, feedback = Model.initial(TREE, X, Y), rounds(150)
-    same(streamed(model, feedback, learner, tmp_path / "work"), learner.learn(model, feedback))
+    same(streamed_model(model, feedback, learner, tmp_path / "work"), learner.learn(model, feedback))
 
 
 def test_the_median_is_exact() -> None:
@@ -177,3 +189,24 @@ def test_rounds_without_slots_are_rounds_that_teach_nothing(tmp_path: Path) -> N
     writer.add(Feedback([[1.0]], [[1]], [[1]], [[1.0]]))
     history = writer.done(Feedback.none(1, 1))
     assert (len(history), history.totals.shown.tolist()) == (4, [0, 1])
+
+
+def test_a_task_keeps_nothing_of_the_functions_of_others(tmp_path: Path) -> None:
+    """200,000 arms of which a task has ten: what it allocates is far below a byte for each of the others."""
+    arms = 200_000
+    tree = Tree(np.concatenate([[-1], np.zeros(arms // 100, np.int32)]), (1 + np.arange(arms) // 100).astype(np.int32))
+    few = np.zeros((80, arms), np.float32)
+    few[:, :ARMS] = Y
+    learner = Pooled(label_samples=LabelSamples.of(tree, X, few))
+    writer = HistoryWriter(tmp_path / "history", FEATURES, np.zeros(arms, np.bool_))
+    writer.add(rounds(200))
+    learn_streamed(learner, Model.initial(tree, X, few), writer.done(rounds(200)), tmp_path, Resources(1e9))
+    nodes = tree.n_nodes
+    tasks = ("routing", streamed_routing._fit_shard, "fitted_2"), ("rewards", streamed._solve_shard, "solved")
+    for stage, task, fitted in tasks:
+        tracemalloc.start()
+        found = task(Shard(str(tmp_path / stage), nodes + 5, nodes + 15, threads=1))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert len(ArrayFolder(Path(found))[f"{fitted}_value"]) > 20
+        assert peak < arms

@@ -12,33 +12,27 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from treetop.arrays import Bools, Floats, Ints, check_float
+from treetop.arrays import Bools, Ints, check_float
+from treetop.bandit.answers import Answering, Question
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.candidates import CandidatePolicy
 from treetop.bandit.config import PolicyConfig
-from treetop.bandit.logged_batches import CHUNK, ArmSets, LoggedBatch, ahead, batches
-from treetop.bandit.snapshot import tree_id
+from treetop.bandit.logged_batches import CHUNK, LoggedBatch, ahead, batches
+from treetop.bandit.spread_tallies import Known, SpreadTallies
 from treetop.effort import Effort
-from treetop.evaluation.judged import Judged
 from treetop.evaluation.tallies import Tallies
 from treetop.evaluation.tally import SLATE, SLOTS, Tally
 from treetop.evaluation.verdict import CandidateResult, Estimate, judge
 from treetop.log.rounds import score_line
 from treetop.model.model import Model
-from treetop.parallel import all_cores
+from treetop.parallel import Machines, all_cores
 from treetop.policy.policy import Policy, expect
-from treetop.policy.probability import NO_GROUPS, SlotChances, shared_chances
-from treetop.tree.tree import Tree
 
-MODELS = 8  # that are in memory at a time; their files are mapped
 POSITION_MODELS = {"any": SLATE, "cascade": SLOTS}  # by what a slot's reward may depend on
-ANY_WEIGHT = 1e200  # the largest weight of rounds whose propensities say nothing about it: no control variates
-HEIGHTS = 2  # cuts of the tree that are weighed by: leaves, and the nodes above them
 UNREWARDED, GONE, TAUGHT = "without a reward yet", "decided by a model that is not kept", "taught the model"
 SILENT = (
     "{:,} visits have no reward though reward_wait is over: estimates hold only if whether a reward comes does not "
@@ -87,7 +81,8 @@ def evaluate(
     propensities have a floor, see docs/evaluation.md. `position_model` says what a slot's reward may depend on: "any"
     slot of the decision, or "cascade", itself and the slots above; without it a rule chooses. Intervals hold at all
     times at once. Visits whose settings a candidate cannot replace, such as a parameter that their strategy has not,
-    are left out; if nothing else is there for any candidate, that is an error.
+    are left out; if nothing else is there for any candidate, that is an error. With `effort.ray` a cluster does the
+    work, through files in `effort.folder` or the bandit's, with the same result.
 
     >>> import tempfile
     >>> rng = np.random.default_rng(0)
@@ -146,7 +141,7 @@ def judge_log(
     served, begin, end = Tally(), -math.inf if since is None else since, math.inf if until is None else until
     summary = log.log.summary()
     total, done = summary.counts.decisions - summary.counts.forgotten, 0
-    with Tallies(len(wanted), effort.threads or all_cores(), weight_bound) as tallies:
+    with _tallies(log, len(wanted), weight_bound, effort) as tallies:
         reading = _Reading(log, wanted, overdue, tallies, effort)
         for chunk in ahead(log.log.decided(summary.counts.position, CHUNK)):
             done += len(chunk)
@@ -155,41 +150,49 @@ def judge_log(
             if effort.progress is not None:
                 effort.progress(done, max(total, done))
         results = tuple(reading.result(i, confidence, weight_bound, way) for i in range(len(wanted)))
+        differing = reading.differing + (tallies.differing if isinstance(tallies, SpreadTallies) else 0)
     interval = served.served_interval(confidence)
     as_served = Estimate(served.served.mean, interval.low, interval.high)
-    found = Evaluation(served.rounds, confidence, as_served, results, reading.differing)
+    found = Evaluation(served.rounds, confidence, as_served, results, differing)
     return found, next(iter(reading.unfit.values()), None)
+
+
+def _tallies(log: Bandit, candidates: int, bound: float | None, effort: Effort) -> Tallies | SpreadTallies:
+    if not effort.ray:
+        return Tallies(candidates, effort.threads or all_cores(), bound)
+    paths = {name: str(log.folder.model_path(name).resolve()) for name in log.folder.models()}
+    known = Known(paths, log.snapshot.arms, score_line(log.config.rewards.limits))
+    return SpreadTallies(candidates, bound, known, Machines(effort.ray), effort.folder or log.folder.path)
 
 
 class _Reading:
     """Adds up what batches say about candidates."""
 
     def __init__(
-        self, bandit: Bandit, candidates: Sequence[CandidatePolicy], overdue: float, tallies: Tallies, effort: Effort
+        self,
+        bandit: Bandit,
+        candidates: Sequence[CandidatePolicy],
+        overdue: float,
+        tallies: Tallies | SpreadTallies,
+        effort: Effort,
     ) -> None:
         self.bandit, self.candidates, self.overdue, self.effort = bandit, candidates, overdue, effort
         self.tallies = tallies
         self.nothing = bandit.config.rewards.nothing  # what a slot without a reward counts as
-        self.line = score_line(bandit.config.rewards.limits)  # from scores to rewards
         self.silent = 0  # visits from before `overdue` that have no reward
         self.kept = bandit.folder.models()
         self.differing = 0  # rounds whose propensities are not those that their model and settings give
         self.left_out: list[Counter[str]] = [Counter() for _ in candidates]
         self.unfit: dict[int, str] = {}  # why the first visit that does not fit a candidate does not
-        self.model = lru_cache(MODELS)(self._load)
+        line = score_line(bandit.config.rewards.limits)  # from scores to rewards
+        self.answering = Answering(self._load, bandit.snapshot.arms, line)
         self.lists: dict[str, Ints | None] = {}  # of the batch at hand: arms by the name of their list
-        self.sets = lru_cache(MODELS)(self._sets)
-        self.cuts = lru_cache(MODELS)(lambda name: cuts(self.model(name).tree))
-        self.tree = lru_cache(MODELS)(lambda name: tree_id(self.model(name).tree))
         for candidate in candidates:
             if candidate.model is not None and candidate.model not in self.kept:
                 raise ValueError(f"there is no model {candidate.model!r}; kept are {', '.join(self.kept)}")
 
     def _load(self, name: str) -> Model:
         return Model.load(self.bandit.folder.model_path(name))
-
-    def _sets(self, name: str) -> ArmSets:
-        return ArmSets(lambda named: self.lists.get(named), self.bandit.snapshot.arms, self.model(name).tree)
 
     def _part(self, batch: LoggedBatch, rows: Bools, why: str) -> LoggedBatch:
         """Some of a batch; the others are left out for all candidates."""
@@ -222,35 +225,22 @@ class _Reading:
             for left in self.left_out:
                 left[ELSEWHERE] += len(batch)
             return Tally()
-        kept = batch.model in self.kept
-        asked: dict[str, list[int]] = {}  # candidates by the model that they decide with
-        policy_of: dict[int, Policy] = {}
+        asked: dict[str, list[tuple[int, Policy]]] = {}  # candidates by the model that they decide with
         for i, candidate in enumerate(self.candidates):
             name = candidate.model or batch.model
             if name not in self.kept:
                 self.left_out[i][GONE] += len(batch)
-            elif candidate.model is not None and self.model(name).epoch > batch.epoch:
+            elif candidate.model is not None and self.answering.model(name).epoch > batch.epoch:
                 self.left_out[i][TAUGHT] += len(batch)
             elif (policy := self._fitted(i, batch.policy, name)) is None:
                 self.left_out[i][UNFIT] += len(batch)
             else:
-                policy_of[i] = policy
-                asked.setdefault(name, []).append(i)
-        served, exact = None, np.ones(len(batch), np.bool_)
-        for name in sorted(asked.keys() | ({batch.model} if kept else set()), key=lambda name: name != batch.model):
-            mine = asked.get(name, [])
-            policies = [policy_of[i] for i in mine]
-            same = kept and self.tree(name) == self.tree(batch.model)
-            own = [self._policy(batch.policy)] if name == batch.model else []
-            beside = (self._policy(batch.policy), self.model(batch.model)) if same else None
-            found = self._chances(batch, [*own, *policies], name, self.cuts(name) if same else NO_GROUPS, beside)
-            if own:
-                served = found.pop(0)
-                exact = self._compare(batch, served)
-            for i, chances in zip(mine, found, strict=True):
-                largest = np.where(exact[:, None], chances.largest, ANY_WEIGHT)
-                seen_by = partial(judged_rounds, batch, replace(chances, largest=largest), served if same else None)
-                self.tallies.add(i, seen_by)
+                asked.setdefault(name, []).append((i, policy))
+        question = Question(batch, self.lists, asked, self._policy(batch.policy), batch.model in self.kept)
+        if isinstance(self.tallies, SpreadTallies):
+            self.tallies.ask(question)
+        else:
+            self.differing += self.answering.answer(question, self.tallies.add)
         slots = np.asarray((batch.arms >= 0).sum(axis=1), np.float64)
         return Tally.as_served(np.nan_to_num(batch.rewards).sum(axis=1), slots)
 
@@ -262,7 +252,7 @@ class _Reading:
             if policy.k > served.k:
                 slots = f"decisions of {served.k} slots, which say nothing about more"
                 raise ValueError(f"k is {policy.k}; the log has {slots}")
-            expect(self.model(model), Model, policy)
+            expect(self.answering.model(model), Model, policy)
         except ValueError as error:
             self.unfit.setdefault(i, str(error))
             return None
@@ -279,77 +269,6 @@ class _Reading:
 
     def _policy(self, config: PolicyConfig) -> Policy:
         return replace(config.make_policy(), threads=self.effort.threads)
-
-    def _compare(self, batch: LoggedBatch, served: SlotChances) -> Bools:
-        """(n,): whether recorded propensities are those that the model and settings give. Others are counted."""
-        exact = np.isclose(served.probability, batch.propensities, rtol=1e-6, atol=0) | (batch.arms < 0)
-        whole: Bools = np.asarray(exact.all(axis=1))
-        self.differing += int((~whole).sum())
-        return whole
-
-    def _chances(
-        self, batch: LoggedBatch, policies: list[Policy], name: str, groups: Ints, served: tuple[Policy, Model] | None
-    ) -> list[SlotChances]:
-        """Of each policy, for as many of the slots as it has."""
-        model, allowed = self.model(name), self.sets(name).of(batch.lists)
-        arms = batch.arms[:, : max((policy.k for policy in policies), default=0)]
-        known = np.minimum(arms, model.n_arms - 1).astype(np.int32)  # the model may be older than an arm
-        shown = np.cumsum(arms != known, axis=1) == 0
-        chances = shared_chances(policies, model, batch.x, known, allowed, groups, served)
-        found = [c.head(min(policy.k, known.shape[1])) for c, policy in zip(chances, policies, strict=True)]
-        return [
-            replace(c.scaled(*self.line), probability=c.probability * shown[:, : c.probability.shape[1]]) for c in found
-        ]
-
-
-def cuts(tree: Tree) -> Ints:
-    """(HEIGHTS, n_arms): the node of each arm at each height, its leaf first.
-
-    >>> cuts(Tree(parents=[-1, 0, 0, 1], leaf_of=[3, 2]))
-    array([[3, 2],
-           [1, 0]], dtype=int32)
-    """
-    above = [tree.leaf_of]
-    while len(above) < HEIGHTS:
-        above.append(np.maximum(tree.parents[above[-1]], 0))
-    return np.stack(above).astype(np.int32)
-
-
-def judged_rounds(batch: LoggedBatch, chances: SlotChances, served: SlotChances | None) -> Judged:
-    """A batch as a candidate with these chances sees it; `served` are those under the policy that served.
-
-    >>> from treetop.arrays import Rows
-    >>> one, none = np.ones((1, 1)), np.zeros((1, 1, 0))
-    >>> row = Rows(np.array([0, 0]), np.zeros(0, np.int32), np.zeros(0, np.float32), 3)
-    >>> batch = LoggedBatch("000000", 0, PolicyConfig(), np.ones(1), [("", 0)], row, one.astype(int), 0.5 * one, one)
-    >>> judged_rounds(batch, SlotChances(one, one, one, one, none, one, one), None).prefix_weights()
-    array([[2.]])
-    """
-    slots = chances.probability.shape[1]
-    filled = batch.arms[:, :slots] >= 0
-    rewards: Floats = np.nan_to_num(batch.rewards)
-    ratio = _nothing(batch)[:, :slots]
-    if served is not None and served.grouped.shape[2]:
-        below = served.grouped[:, :slots]
-        ratio = np.divide(chances.grouped, below, out=np.full_like(below, np.nan), where=below > 0)
-        ratio = np.where(filled[:, :, None], ratio, 1.0)
-    return Judged(
-        np.where(filled, batch.propensities[:, :slots], 0.0),
-        np.where(filled, chances.probability, 0.0),
-        np.where(filled, rewards[:, :slots], 0.0),
-        rewards.sum(axis=1),
-        chances.score,
-        chances.expected,
-        ratio,
-        filled,
-        np.asarray((batch.arms >= 0).sum(axis=1), np.float64),
-        chances.covered,
-        chances.largest,
-    )
-
-
-def _nothing(batch: LoggedBatch) -> Floats:
-    return np.zeros((*batch.arms.shape, 0))
 
 
 def _plain(value: Any) -> Any:

@@ -27,6 +27,7 @@ from treetop.bandit.snapshot import Snapshot
 from treetop.bandit.state import FolderState, ScheduleStart
 from treetop.bandit.unknown_features import UnknownFeatures, take_most_frequent
 from treetop.bandit.vocabulary import Vocabulary
+from treetop.effort import Effort
 from treetop.errors import ModelSuperseded, NothingToLearn, ReplicaConflict
 from treetop.learning.history import History
 from treetop.learning.pooled import Pooled
@@ -149,7 +150,8 @@ class ModelChanges:
         if isinstance(learner, Pooled) and can_stream(learner, base):
             work.mkdir(mode=0o700)
             history = logged_history(self.log, mark, base, arms, config, self.folder, work)
-            base = rebuilt(base, history, learner.label_samples, config) if rebuild else base
+            if rebuild:
+                base = rebuilt(base, history, learner.label_samples, config, Effort(ray=config.refit.ray, folder=work))
             return *streamed_fit(base, history, learner, epoch, work, refit_resources(config.refit)), history
         feedback = logged_feedback(self.log, mark, base, arms, config, self.folder)
         return *next_fit(base, feedback, learner, epoch), feedback

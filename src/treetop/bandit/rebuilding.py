@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from treetop.arrays import Rows, as_rows
 from treetop.bandit.config import Config
+from treetop.effort import Effort
 from treetop.learning.history import History, gathered, stacked
 from treetop.learning.label_samples import LabelSamples
 from treetop.model.model import Model
@@ -41,7 +42,7 @@ def check_rebuildable(model: Model, config: Config) -> None:
         raise ValueError("the tree follows the owner's categories, which rewards do not change: it is not rebuilt")
 
 
-def rebuilt(model: Model, history: History, labels: LabelSamples | None, config: Config) -> Model:
+def rebuilt(model: Model, history: History, labels: LabelSamples | None, config: Config, effort: Effort) -> Model:
     """A model before any round whose tree and routing are made of labels and of the latest rewards of a history.
 
     >>> from pathlib import Path
@@ -54,7 +55,7 @@ def rebuilt(model: Model, history: History, labels: LabelSamples | None, config:
     >>> with TemporaryDirectory() as place:
     ...     writer = HistoryWriter(Path(place, "history"), columns=4, late=np.zeros(4, bool))
     ...     writer.add(found)
-    ...     tree = rebuilt(old, writer.done(found), None, Config()).tree
+    ...     tree = rebuilt(old, writer.done(found), None, Config(), Effort()).tree
     >>> bool(tree.leaf_of[0] == tree.leaf_of[1])  # the arms of one context are together now
     True
     """
@@ -81,6 +82,6 @@ def rebuilt(model: Model, history: History, labels: LabelSamples | None, config:
     Y = sp.csr_matrix((np.ones(len(at[0]), np.float32), at), shape=(count, model.n_arms))
     Y.data[:] = 1  # an arm may have been found twice
     build = Tree.from_labels_flattened if labels is None else Tree.from_labels_separated
-    tree = build(as_rows(X.csr()), Y, config.tree.max_leaf, config.tree.branching, config.tree.seed)
+    tree = build(as_rows(X.csr()), Y, config.tree.max_leaf, config.tree.branching, config.tree.seed, effort=effort)
     made = Model.initial(tree, X, Y)
     return replace(made, epoch=model.epoch, n_seen=model.n_seen, feature_scale=model.feature_scale)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +119,8 @@ def _rounds(shape: Shape, X: Rows, Y: Rows, first: int, n: int) -> Block:
     )
 
 
-def refit(place: str, rounds: int) -> dict[str, Any]:
-    """What `Bandit.refit` does from the segments on: read, fit, check, save."""
+def refit(place: str, rounds: int, ray: str = "") -> dict[str, Any]:
+    """What `Bandit.refit` does from the segments on: read, fit, check, save; on a cluster if there is one."""
     steps: dict[str, float] = {}
     with Bandit.open(Path(place) / BANDIT) as bandit, _peak() as peak, work_folder(bandit.folder) as work:
         config, arms, base = bandit.config, bandit.snapshot.arms, Model.load(Path(place) / MODEL)
@@ -130,7 +131,8 @@ def refit(place: str, rounds: int) -> dict[str, Any]:
             mark = Mark("bench", rounds, 2e9)
             history = logged_history(bandit.log, mark, base, arms, config, bandit.folder, work)
         with _step(steps, "fit"):
-            model, _ = streamed_fit(base, history, learner, base.epoch + 1, work, refit_resources(config.refit))
+            resources = refit_resources(replace(config.refit, ray=ray))
+            model, _ = streamed_fit(base, history, learner, base.epoch + 1, work, resources)
         work_bytes = _bytes(work)
         with _step(steps, "save"):
             validate(model, base, history, config.policy.make_policy())

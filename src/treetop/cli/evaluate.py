@@ -17,7 +17,7 @@ from treetop.bandit.policy_search import PolicySearch, search_policies
 from treetop.cli.experiment import show_experiment
 from treetop.cli.folder import Folder, LogAt
 from treetop.cli.log import moment
-from treetop.cli.options import Json, grouped
+from treetop.cli.options import Json, Ray, grouped
 from treetop.cli.output import console, draw, errors
 from treetop.effort import Effort
 from treetop.evaluation.picture import draw_results
@@ -46,6 +46,7 @@ class EvaluationOptions:
     weight_bound: Annotated[float | None, typer.Option(help=BOUND_HELP)] = None
     experiment: Annotated[str | None, typer.Option(help=EXPERIMENT_HELP)] = None
     position_model: Annotated[str | None, typer.Option(help=POSITION_HELP)] = None
+    ray: Ray = ""
 
 
 @grouped
@@ -79,7 +80,7 @@ def evaluate_(
         Progress(*columns, console=errors, disable=as_json, transient=True) as bars,
     ):
         task = bars.add_task("evaluated", total=None)
-        effort = Effort(progress=lambda done, total: bars.update(task, completed=done, total=total))
+        effort = Effort(progress=lambda done, total: bars.update(task, completed=done, total=total), ray=options.ray)
         if search:
             searched = search_policies(bandit, since=begin, confidence=sure, weight_bound=bound, effort=effort)
             found = searched.searched

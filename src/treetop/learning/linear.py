@@ -67,11 +67,13 @@ class Linear:
         before: Rows | None = None,
         progress: Progress | None = None,
         thresholds: Float32s = NO_THRESHOLDS,
+        first: int = 0,
     ) -> Fitted:
         """One regressor per group: samples start[g]:start[g + 1] are contexts `rows` with their targets.
 
         Where row g of `before` was fitted from the same samples with the same settings, it is taken as it is. Weights
-        up to `thresholds`, one a feature and one for the bias, are dropped.
+        up to `thresholds`, one a feature and one for the bias, are dropped. Groups that are `first` and the following
+        ones of all groups are solved as they would be among these.
 
         >>> contexts = as_rows([[1.0], [2.0]])
         >>> start, rows = np.array([0, 1, 2], np.int64), np.array([0, 1], np.int32)  # two groups of one sample each
@@ -95,6 +97,7 @@ class Linear:
             self.threads,
             progress,
             **_known(before, fingerprints),
+            first=first,
         )
         return Fitted(*found, contexts.columns + 1, fingerprints)
 

@@ -146,7 +146,7 @@ class LabelledRows:
         any_right[member[positive] - low] = True
         above = np.where(any_right, self.above[low:high], -1)  # the others are not fitted
         families = np.unique(above[above >= 0])
-        size = np.diff(self.start)[families]
+        size = self.start[families + 1] - self.start[families]
         shared_start = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
         place = np.arange(shared_start[-1]) + np.repeat(self.start[families] - shared_start[:-1], size)
         family = np.where(above >= 0, np.searchsorted(families, above), -1).astype(np.int32)

@@ -33,6 +33,9 @@ def split(sizes: Floats, limit: float) -> list[tuple[int, int]]:
 
 
 SAMPLE_BYTES = 64  # of a sample beside its context, while its shard is fitted
+# Of a labelled row in each routing function that it teaches: the functions of a family have it together, so that little
+# but the weights that it brings is left, measured at 5 (10 features a context) and guessed for denser ones.
+SHARED_BYTES = 24
 
 
 @dataclass(frozen=True)
@@ -75,13 +78,13 @@ class Resources:
         """Of the contexts of a shard: they are there twice, and what is solved beside them; so many at a time."""
         return self.memory / 8 / (1 if self.machines.ray else self.machines.width)
 
-    def sizes(self, rounds: Any, labels: Any, context: float, labelled: int) -> Floats:
+    def sizes(self, rounds: Any, labels: Any, context: float, labelled: int, of_a_label: int = SAMPLE_BYTES) -> Floats:
         """Bytes of the samples of each function, of rounds and of labels, with contexts of so many bytes.
 
         Labelled rows are shared by many samples: they are counted once if all of them fit into a shard with ease.
         """
         shared = labelled * context < self.shard_bytes / 4
-        return np.asarray(rounds * (context + SAMPLE_BYTES) + labels * (SAMPLE_BYTES + (0 if shared else context)))
+        return np.asarray(rounds * (context + SAMPLE_BYTES) + labels * (of_a_label + (0 if shared else context)))
 
     def map(self, task: Callable[[Shard], str], folder: Path, ends: Sequence[tuple[int, int]]) -> list[Path]:
         """What a task made of each shard, in their order."""

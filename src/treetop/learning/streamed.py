@@ -161,7 +161,6 @@ def _regressors(
     stage.put_facts(
         parts=[asdict(part) for part in history.parts],
         nodes=nodes,
-        arms=model.n_arms,
         columns=history.columns,
         ordinary=median_norm(norms),
         window=learner.window,
@@ -169,7 +168,7 @@ def _regressors(
     )
     sizes = resources.sizes(taken, label_count, history.context_bytes, rows)
     ends = [(nodes + low, nodes + high) for low, high in split(sizes, resources.shard_bytes)]
-    pieces = resources.map(_solve_shard, stage.path, [(0, nodes), *ends])  # nodes have no samples
+    pieces = resources.map(_solve_shard, stage.path, [(0, nodes), *ends])
     return joined(pieces, "solved", stage, history.columns + 1)
 
 
@@ -188,7 +187,8 @@ def _labels_of(stage: ArrayFolder, low: int, high: int) -> tuple[Int64s, Any, An
     """Arm, labelled row and target of what is known of arms before any round: anchors, then label samples."""
     leaf = np.asarray(stage["anchor_leaf"][low:high])
     found, starts = np.flatnonzero(leaf >= 0), np.asarray(stage["anchor_start"])
-    first, count = starts[leaf[found]], np.diff(starts)[leaf[found]]
+    first = starts[leaf[found]]
+    count = starts[leaf[found] + 1] - first
     place = np.arange(int(count.sum())) + np.repeat(first - (np.cumsum(count) - count), count)
     start = stage["label_start"]
     a, b = int(start[low]), int(start[high])
@@ -216,12 +216,13 @@ def _solve_shard(shard: Shard) -> str:
         arm, target = np.concatenate([label_arm, arm]), np.concatenate([label_target, target])
         row = np.concatenate([place, len(rows) + row])
     x = scaled_down(stacked(contexts, columns), np.concatenate([np.zeros(0), *norms]), facts["ordinary"])
-    start, order = by_group((nodes + arm).astype(np.int32), nodes + facts["arms"])
+    start, order = by_group((arm - low).astype(np.int32), shard.high - shard.low)  # nodes have no samples
     start, order = latest(start, order, facts["window"])
     solver, before = Linear(**facts["solver"], threads=shard.threads), stage.rows("before", columns + 1)
+    known = sliced(before, shard.low, shard.high) if isinstance(before, Fitted) else None
     problems = start, row[order].astype(np.int32), target[order].astype(np.float32)
-    fitted = solver.solve(x, *problems, before=before, thresholds=np.array(stage["negligible"]))
-    return shard.write(lambda out: out.put_rows("solved", sliced(fitted, shard.low, shard.high)))
+    fitted = solver.solve(x, *problems, known, thresholds=np.array(stage["negligible"]), first=shard.low)
+    return shard.write(lambda out: out.put_rows("solved", fitted))
 
 
 def _round_samples(stage: ArrayFolder, facts: Any, low: int, high: int) -> tuple[list[Any], list[Any], Any, Any, Any]:

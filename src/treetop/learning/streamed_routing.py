@@ -16,7 +16,7 @@ from treetop.learning.array_folder import ArrayFolder, joined, sliced
 from treetop.learning.history import History, Part, gathered, stacked
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.routing_samples import WINDOW, LabelledRows, RoutingFit, nodes_above, thresholds, unknown_rows
-from treetop.learning.shards import Resources, Shard, ranks, renumbered, split
+from treetop.learning.shards import SHARED_BYTES, Resources, Shard, ranks, renumbered, split
 from treetop.model.learned_routing import FOLDS, LearnedRouting
 from treetop.model.model import Model
 from treetop.tree.tree import Tree
@@ -59,7 +59,7 @@ def with_streamed_routes(
     facts = {"nodes": nodes, "members": nodes + tree.n_arms, "rounds": rounds, "columns": columns}
     stage.put_facts(parts=[asdict(part) for part in history.parts], before=len(before), **facts)
     taken = np.minimum(counts, WINDOW)
-    sizes = resources.sizes(taken, labelled, history.context_bytes, len(labels.contexts))
+    sizes = resources.sizes(taken, labelled, history.context_bytes, len(labels.contexts), SHARED_BYTES)
     of_nodes, of_arms = (split(part, resources.shard_bytes) for part in (sizes[:nodes], sizes[nodes:]))
     pieces = resources.map(_fit_shard, stage.path, of_nodes + [(nodes + low, nodes + high) for low, high in of_arms])
     *held_out, routing = (joined(pieces, f"fitted_{i}", stage, columns + 1) for i in range(FOLDS + 1))

@@ -11,6 +11,7 @@ from treetop import _core
 from treetop.arrays import Int64s, Ints, Matrix, as_indices, as_rows, check_int
 from treetop.effort import Effort
 from treetop.tree.labels import pifa
+from treetop.tree.subtrees import TreeSettings, build_spread
 from treetop.tree.vectors import check_metric, dense_vectors, unit_vectors
 
 SPLITS = ("kmeans", "cocluster")
@@ -175,7 +176,8 @@ class Tree:
         With `metric`, "cosine", "inner_product" or "euclidean", a tree whose search finds what that measure ranks
         highest (`Model.from_vectors` has the routing): dense vectors of up to thousands of dimensions, few levels of
         many children, leaves of at most `max_leaf` arms but not of equal size. Without `branching` a node has 2
-        children, or with a metric about 128.
+        children, or with a metric about 128. On a cluster (`effort.ray`) the tree is the same; one with a metric is
+        built here.
 
         >>> Tree.from_vectors([[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]], max_leaf=2).leaf_of.tolist() in (
         ...     [1, 1, 2, 2], [2, 2, 1, 1])
@@ -200,11 +202,10 @@ class Tree:
         if split == "cocluster" and (rows.value < 0).any():
             raise ValueError(f"cocluster needs vectors without negative values; {rows.value.min():g} is one")
         seed = check_int("seed", seed, -(2**63), 2**63 - 1)
-        settings = branching, max_leaf, split == "cocluster", KMEANS_ROUNDS, seed
-        parents, leaf_of = _core.build_hierarchy(
-            rows.start, rows.index, rows.value, rows.columns, *settings, effort.threads, effort.progress
-        )
-        return cls(parents, leaf_of)
+        settings = TreeSettings(branching, max_leaf, split == "cocluster", KMEANS_ROUNDS, seed)
+        if effort.ray:
+            return cls(*build_spread(rows, settings, effort))
+        return cls(*settings.build(rows, effort.threads, effort.progress))
 
     @classmethod
     def _measured(
