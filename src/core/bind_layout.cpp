@@ -52,7 +52,8 @@ void check_positions(std::span<const std::int32_t> positions, std::size_t arms) 
                                         ")");
 }
 
-void make_sorted(SortedPositions* self, In<std::int32_t> order, In<std::int64_t> cuts, std::int64_t arms) {
+void make_sorted(SortedPositions* self, In<std::int32_t> order, In<std::int64_t> cuts, std::int64_t arms,
+                 std::optional<In<double>> values) {
     within<std::int64_t>("arms", arms, 1, max_int);
     check_positions(view(order), static_cast<std::size_t>(arms));
     std::int64_t last = 0;
@@ -60,12 +61,23 @@ void make_sorted(SortedPositions* self, In<std::int32_t> order, In<std::int64_t>
         within<std::int64_t>("cut", cut, last + 1, static_cast<std::int64_t>(order.size()));
         last = cut;
     }
-    new (self) SortedPositions(static_cast<std::size_t>(arms), view(order), view(cuts));
+    const std::span<const double> sorted = values ? view(*values) : std::span<const double>{};
+    if (values && sorted.size() != order.size())
+        throw std::invalid_argument(std::to_string(sorted.size()) + " values for " + std::to_string(order.size()) +
+                                    " positions");
+    if (!std::is_sorted(sorted.begin(), sorted.end())) throw std::invalid_argument("values must not fall");
+    new (self) SortedPositions(static_cast<std::size_t>(arms), view(order), view(cuts), sorted);
+}
+
+std::size_t values_below(const SortedPositions& sorted, double value, bool up_to) {
+    if (!sorted.has_values())
+        throw std::invalid_argument("positions without values have none below " + std::to_string(value));
+    return sorted.below(value, up_to);
 }
 
 Mask make_filtered(std::int64_t arms, std::int64_t nodes,
-                   const std::vector<std::pair<const SortedPositions*, In<std::int64_t>>>& conditions, const Mask* base,
-                   std::optional<In<std::int32_t>> only, In<std::int32_t> banned) {
+                   const std::vector<std::pair<const SortedPositions*, std::vector<std::int64_t>>>& conditions,
+                   const Mask* base, std::optional<In<std::int32_t>> only, In<std::int32_t> banned) {
     within<std::int64_t>("arms", arms, 1, max_int);
     within<std::int64_t>("nodes", nodes, 1, max_int);
     const auto all = static_cast<std::size_t>(arms);
@@ -76,11 +88,11 @@ Mask make_filtered(std::int64_t arms, std::int64_t nodes,
                                         std::to_string(ranges.size()) + " ends of ranges; there are " +
                                         std::to_string(all) + " arms");
         std::int64_t last = 0;
-        for (const std::int64_t end : view(ranges)) {
+        for (const std::int64_t end : ranges) {
             within<std::int64_t>("end of a range", end, last, static_cast<std::int64_t>(sorted->size()));
             last = end;
         }
-        checked.emplace_back(*sorted, view(ranges));
+        checked.emplace_back(*sorted, ranges);
     }
     if (base && base->arms() != all)
         throw std::invalid_argument("the mask is for " + std::to_string(base->arms()) + " arms, not " +
@@ -133,7 +145,9 @@ void treetop::bind_layout(nb::module_& m) {
             "Whether there is no eligible position.")
         .def_prop_ro("total", &Mask::total, "How many eligible positions there are.");
     nb::class_<SortedPositions>(m, "SortedPositions", "Positions in the order of an attribute's values.")
-        .def("__init__", &make_sorted, "order"_a.noconvert(), "cuts"_a.noconvert(), "arms"_a)
+        .def("__init__", &make_sorted, "order"_a.noconvert(), "cuts"_a.noconvert(), "arms"_a,
+             "values"_a.noconvert().none() = nb::none())
+        .def("below", &values_below, "value"_a, "up_to"_a, "How many have a value below this one, or up to it.")
         .def("__len__", &SortedPositions::size);
     m.attr("LAYOUT_VERSION") = Header::current;
     m.def(
