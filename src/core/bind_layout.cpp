@@ -14,6 +14,7 @@
 #include "attribute_index.hpp"
 #include "eligible.hpp"
 #include "index.hpp"
+#include "node_sums.hpp"
 #include "python.hpp"
 
 namespace nb = nanobind;
@@ -105,6 +106,30 @@ Mask make_filtered(std::int64_t arms, std::int64_t nodes,
                     view(banned));
 }
 
+Out2<double> sums_of_nodes(In<std::int32_t> parents, In<std::int32_t> begin, In<std::int32_t> end,
+                           In<std::int32_t> arm_at, In<float> vectors, std::int64_t columns, int threads) {
+    const std::size_t nodes = parents.size(), arms = arm_at.size();
+    within<std::int64_t>("columns", columns, 1, 1 << 20);
+    const auto d = static_cast<std::size_t>(columns);
+    if (begin.size() != nodes || end.size() != nodes || vectors.size() != arms * d)
+        throw std::invalid_argument(std::to_string(vectors.size()) + " numbers for " + std::to_string(arms) +
+                                    " arms with vectors of " + std::to_string(d) + ", " + std::to_string(nodes) +
+                                    " nodes with " + std::to_string(begin.size()) + " begins and " +
+                                    std::to_string(end.size()) + " ends");
+    check_positions(view(arm_at), arms);
+    for (std::size_t node = 0; node < nodes; ++node) {
+        if (node > 0) within("parent", parents.data()[node], 0, static_cast<std::int32_t>(node) - 1);
+        within("end", end.data()[node], 0, static_cast<std::int32_t>(arms));
+        within("begin", begin.data()[node], 0, end.data()[node]);
+    }
+    std::vector<double> sums;
+    {
+        const nb::gil_scoped_release release;
+        sums = node_sums(view(parents), view(begin), view(end), view(arm_at), view(vectors), d, threads);
+    }
+    return pack<Out2<double>>(std::move(sums), nodes, d);
+}
+
 std::int32_t below(const Mask& mask, std::int32_t node, std::int32_t begin, std::int32_t end) {
     within("node", node, 0, static_cast<std::int32_t>(mask.nodes()) - 1);
     within("end", end, 0, static_cast<std::int32_t>(mask.arms()));
@@ -149,6 +174,9 @@ void treetop::bind_layout(nb::module_& m) {
              "values"_a.noconvert().none() = nb::none())
         .def("below", &values_below, "value"_a, "up_to"_a, "How many have a value below this one, or up to it.")
         .def("__len__", &SortedPositions::size);
+    m.def("node_sums", &sums_of_nodes, "parents"_a.noconvert(), "begin"_a.noconvert(), "end"_a.noconvert(),
+          "arm_at"_a.noconvert(), "vectors"_a.noconvert(), "columns"_a, "threads"_a,
+          "(nodes, columns): the sums of the vectors of the arms below every node.");
     m.attr("LAYOUT_VERSION") = Header::current;
     m.def(
         "crc32",

@@ -247,6 +247,7 @@ private:
             for (std::int32_t p = at(visit).begin; p < at(visit).end; p += 16) {
                 prefetch(model_.tree.arm_at.data() + p);
                 if (!model_.pooled.empty()) prefetch(model_.pooled.inverse_count.data() + p);
+                if (!model_.pooled.new_trials.empty()) prefetch(model_.pooled.new_trials.data() + p);
             }
             eligible.ask(at(visit).begin, at(visit).end);
         }
