@@ -208,6 +208,6 @@ def test_sums_of_nodes_are_those_of_their_arms() -> None:
     with pytest.raises(ValueError, match="position 3000 is outside"):
         _core.node_sums(*shape[:3], tree.arm_at + 1, vectors.reshape(-1), 7, 1)
     for wrong, name in enumerate(("parent", "begin", "end")):
-        damaged: Any = [a - 5000 * (i == wrong) for i, a in enumerate(shape)]
+        damaged: Any = [*(a - 5000 * (i == wrong) for i, a in enumerate(shape)), vectors.reshape(-1), 7, 1]
         with pytest.raises(ValueError, match=name):
-            _core.node_sums(*damaged, vectors.reshape(-1), 7, 1)
+            _core.node_sums(*damaged)
