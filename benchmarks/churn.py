@@ -4,7 +4,7 @@
 
 A bandit with vectors and categories takes `--change` new arms and lets as many go, while another thread decides. Then
 arms are replaced until `--churn` of all are new, and decisions are compared with those of a bandit that was made afresh
-from what is left.
+from what is left: as they are then, with every new arm still on trial, and as they are when all have had their trials.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from treetop.arrays import as_rows
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import Config, TreeConfig
+from treetop.bandit.new_arms import TRIALS
 from treetop.bandit.snapshot import Snapshot
 
 
@@ -79,6 +81,15 @@ def decision_us(snapshots: dict[str, Snapshot], rounds: int, seed: int) -> dict[
     return {name: float(np.median(each)) for name, each in spent.items()}
 
 
+def after_trials(snapshot: Snapshot) -> Snapshot:
+    """The same when every new arm was shown as often as it takes, as a refit would say."""
+    model = snapshot.model
+    assert model.pooled is not None
+    assert model.pooled.new_trials is not None
+    shown = np.where(model.pooled.new_trials >= 0, TRIALS, -1).astype(np.int32)
+    return replace(snapshot, model=replace(model, pooled=replace(model.pooled, new_trials=shown)), policies={})
+
+
 def made_afresh(bandit: Bandit, folder: Path) -> Bandit:
     """A bandit of the arms that are left."""
     snapshot = bandit.snapshot
@@ -113,8 +124,12 @@ def main() -> None:
         if rest > 0:
             replace_arms(bandit, rest, given.change, given.seed)
         with made_afresh(bandit, Path(place, "fresh")) as fresh:
-            found = decision_us({"churned": bandit.snapshot, "fresh": fresh.snapshot}, given.rounds, given.seed)
-        print(json.dumps({"churn": given.churn, **found, "ratio": found["churned"] / found["fresh"]}), flush=True)
+            ways = {"churned": bandit.snapshot, "tried": after_trials(bandit.snapshot), "fresh": fresh.snapshot}
+            found = {}
+            for name in ("churned", "tried"):  # each beside the fresh one alone: the two would share what is cached
+                found[name] = decision_us({name: ways[name], "fresh": ways["fresh"]}, given.rounds, given.seed)
+        ratio = {name: each[name] / each["fresh"] for name, each in found.items()}
+        print(json.dumps({"churn": given.churn, "us": found, "ratio": ratio}), flush=True)
 
 
 if __name__ == "__main__":

@@ -21,11 +21,14 @@ namespace treetop {
 // 1998).
 class SortedPositions {
 public:
-    // `cuts` rise strictly within [1, order.size()].
-    SortedPositions(std::size_t arms, std::span<const std::int32_t> order, std::span<const std::int64_t> cuts)
+    // `cuts` rise strictly within [1, order.size()]; `values` are those of the order and do not fall, or there are
+    // none.
+    SortedPositions(std::size_t arms, std::span<const std::int32_t> order, std::span<const std::int64_t> cuts,
+                    std::span<const double> values = {})
         : arms_(arms),
           words_(arms / 64 + 1),
           order_(order.begin(), order.end()),
+          values_(values.begin(), values.end()),
           place_(64 * words_, -1),
           cuts_(cuts.begin(), cuts.end()) {
         for (std::size_t i = 0; i < order_.size(); ++i)
@@ -41,6 +44,14 @@ public:
 
     std::size_t arms() const { return arms_; }
     std::size_t size() const { return order_.size(); }
+
+    // How many of the order have a value below `value`, or up to it.
+    std::size_t below(double value, bool up_to) const {
+        const auto found = up_to ? std::upper_bound(values_.begin(), values_.end(), value)
+                                 : std::lower_bound(values_.begin(), values_.end(), value);
+        return static_cast<std::size_t>(found - values_.begin());
+    }
+    bool has_values() const { return values_.size() == order_.size(); }
 
     // The set of the first `count` of the order, if it is kept; nullptr if it is not.
     const std::uint64_t* kept(std::size_t count) const {
@@ -112,16 +123,59 @@ private:
 
     std::size_t arms_, words_;
     std::vector<std::int32_t> order_;
+    std::vector<double> values_;
     std::vector<std::int32_t> place_;  // of each position in the order
     std::vector<std::int64_t> cuts_;
     std::vector<std::uint64_t> sets_;  // the bits at every cut
 };
+
+// Which of the 64 numbers of a word are in ranges [first, last), given as first, last, first, last, ...
+inline std::uint64_t in_ranges(std::span<const std::int32_t, 64> places, std::span<const std::int64_t> ranges) {
+    std::array<std::uint8_t, 64> meets{};  // bytes first, then bits: the loop runs many at a time
+    for (std::size_t i = 0; i + 1 < ranges.size(); i += 2) {
+        const auto first = static_cast<std::uint32_t>(ranges[i]);
+        const auto length = static_cast<std::uint32_t>(ranges[i + 1]) - first;
+        for (std::size_t p = 0; p < 64; ++p) meets[p] |= static_cast<std::uint32_t>(places[p]) - first < length ? 1 : 0;
+    }
+    std::uint64_t bits = 0;
+    for (std::size_t byte = 0; byte < 8; ++byte) {
+        std::uint64_t eight = 0;
+        for (std::size_t i = 0; i < 8; ++i) eight |= std::uint64_t{meets[8 * byte + i]} << (8 * i);
+        bits |= (eight * 0x0102040810204080u >> 56) << (8 * byte);
+    }
+    return bits;
+}
+
+#ifdef TREETOP_X86
+// The same, eight numbers at a time. -1 is in no range: as the others it is compared without a sign.
+__attribute__((target("avx2"))) inline std::uint64_t in_ranges_by_avx2(std::span<const std::int32_t, 64> places,
+                                                                       std::span<const std::int64_t> ranges) {
+    std::uint64_t bits = 0;
+    for (std::size_t p = 0; p < 64; p += 8) {
+        const __m256i eight = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(places.data() + p));
+        __m256i meets = _mm256_setzero_si256();
+        for (std::size_t i = 0; i + 1 < ranges.size(); i += 2) {
+            if (ranges[i] >= ranges[i + 1]) continue;
+            const __m256i first = _mm256_set1_epi32(static_cast<std::int32_t>(ranges[i]));
+            const __m256i most = _mm256_set1_epi32(static_cast<std::int32_t>(ranges[i + 1] - ranges[i] - 1));
+            const __m256i from = _mm256_sub_epi32(eight, first);
+            meets = _mm256_or_si256(meets, _mm256_cmpeq_epi32(_mm256_min_epu32(from, most), from));
+        }
+        const int mask = _mm256_movemask_ps(_mm256_castsi256_ps(meets));
+        bits |= static_cast<std::uint64_t>(static_cast<std::uint32_t>(mask)) << p;
+    }
+    return bits;
+}
+#endif
 
 // One condition of a filter: ranges (first, last) in the order of an attribute, apart from each other.
 class Condition {
 public:
     Condition(const SortedPositions& sorted, std::span<const std::int64_t> ends)
         : sorted_(&sorted), ranges_(ends.begin(), ends.end()) {
+        for (std::size_t i = 0; i + 1 < ranges_.size(); i += 2)
+            share_ += static_cast<double>(ranges_[i + 1] - ranges_[i]);
+        share_ /= static_cast<double>(sorted.arms());
         for (const std::int64_t end : ranges_) {
             const auto* set = end > 0 ? sorted.kept(static_cast<std::size_t>(end)) : nullptr;
             if (set) sets_.push_back(set);
@@ -132,34 +186,47 @@ public:
         }
     }
 
-    // From the sets of all ends, where they are kept, as those of flags are; else by comparing.
-    std::uint64_t word(std::size_t w) const {
-        std::uint64_t bits = 0;
-        for (const std::uint64_t* set : sets_) bits ^= set[w];
-        if (!sets_.empty() || ranges_.empty()) return bits;
-        const auto places = sorted_->places(w);
-        std::array<std::uint8_t, 64> meets{};  // bytes first, then bits: the loop runs many at a time
-        for (std::size_t i = 0; i + 1 < ranges_.size(); i += 2) {
-            const auto first = static_cast<std::uint32_t>(ranges_[i]);
-            const auto length = static_cast<std::uint32_t>(ranges_[i + 1]) - first;
-            for (std::size_t p = 0; p < 64; ++p)
-                meets[p] |= static_cast<std::uint32_t>(places[p]) - first < length ? 1 : 0;
+    // The bits of a word that meet it, of those that are wanted: from the sets of all ends, where they are kept, as
+    // those of flags are; else by comparing, one by one where few are wanted.
+    std::uint64_t word(std::size_t w, std::uint64_t wanted) const {
+        if (ranges_.empty() || wanted == 0) return 0;
+        if (!sets_.empty()) {
+            std::uint64_t bits = 0;
+            for (const std::uint64_t* set : sets_) bits ^= set[w];
+            return bits & wanted;
         }
-        for (std::size_t byte = 0; byte < 8; ++byte) {
-            std::uint64_t eight = 0;
-            for (std::size_t i = 0; i < 8; ++i) eight |= std::uint64_t{meets[8 * byte + i]} << (8 * i);
-            bits |= (eight * 0x0102040810204080u >> 56) << (8 * byte);
+        constexpr int few = 8;
+        if (std::popcount(wanted) <= few) {
+            std::uint64_t bits = 0;
+            for (; wanted != 0; wanted &= wanted - 1)
+                if (bit(64 * w + static_cast<std::size_t>(std::countr_zero(wanted)))) bits |= wanted & -wanted;
+            return bits;
         }
-        return bits;
+#ifdef TREETOP_X86
+        if (__builtin_cpu_supports("avx2")) return in_ranges_by_avx2(sorted_->places(w), ranges_) & wanted;
+#endif
+        return in_ranges(sorted_->places(w), ranges_) & wanted;
     }
+
+    // Which part of all arms meets it.
+    double share() const { return share_; }
+
+    // What asking it for an arm costs for each arm that it rules out: the least goes first. A comparison reads 32 times
+    // as much memory as a bit, most of which is at hand.
+    double effort() const { return (sets_.empty() ? 4.0 : 1.0) / std::max(1e-9, 1.0 - share_); }
 
     bool bit(std::size_t position) const {
         const std::size_t w = position / 64, at = position % 64;
-        if (!sets_.empty()) return (word(w) >> at & 1) != 0;
+        if (!sets_.empty()) return word(w, std::uint64_t{1} << at) != 0;
         const auto place = static_cast<std::int64_t>(sorted_->places(w)[at]);
         for (std::size_t i = 0; i + 1 < ranges_.size(); i += 2)
             if (ranges_[i] <= place && place < ranges_[i + 1]) return true;
         return false;
+    }
+
+    void ask_bit(std::size_t position) const {
+        for (const std::uint64_t* set : sets_) prefetch(set + position / 64);
+        if (sets_.empty()) prefetch(sorted_->places(position / 64).data() + position % 64);
     }
 
     void ask(std::size_t w) const {
@@ -181,6 +248,7 @@ public:
 private:
     const SortedPositions* sorted_;
     std::vector<std::int64_t> ranges_;
+    double share_ = 0;
     std::vector<const std::uint64_t*> sets_;  // of the ends of all ranges, if every one is kept
 };
 
@@ -189,12 +257,20 @@ private:
 class ConditionBits final : public BitSource {
 public:
     ConditionBits(std::vector<Condition> conditions, const Mask* base)
-        : conditions_(std::move(conditions)), base_(base) {}
+        : conditions_(std::move(conditions)), base_(base) {
+        std::ranges::stable_sort(conditions_, {}, &Condition::effort);
+    }
 
-    std::uint64_t word(std::size_t w) const override {
-        std::uint64_t bits = base_ ? base_->word(w) : ~std::uint64_t{0};
-        for (const Condition& condition : conditions_) bits &= condition.word(w);
-        return bits;
+    std::uint64_t word(std::size_t w, std::uint64_t wanted) const override {
+        if (base_) wanted = base_->word(w, wanted);
+        for (const Condition& condition : conditions_) wanted = condition.word(w, wanted);
+        return wanted;
+    }
+
+    double share() const override {
+        double all = 1;
+        for (const Condition& condition : conditions_) all *= condition.share();
+        return all;
     }
 
     bool bit(std::size_t position) const override {
@@ -203,8 +279,19 @@ public:
                std::ranges::all_of(conditions_, [&](const Condition& condition) { return condition.bit(position); });
     }
 
+    void ask_bit(std::size_t position) const override {
+        for (const Condition& condition : conditions_) condition.ask_bit(position);
+    }
+
+    // Not for what is read of the few bits that conditions leave.
     void ask(std::size_t w) const override {
-        for (const Condition& condition : conditions_) condition.ask(w);
+        constexpr double few = 1.0 / 8;
+        double left = 1;
+        for (const Condition& condition : conditions_) {
+            if (left < few) return;
+            condition.ask(w);
+            left *= condition.share();
+        }
     }
 
     std::vector<std::uint64_t> words() const override {

@@ -14,6 +14,7 @@
 #include "attribute_index.hpp"
 #include "eligible.hpp"
 #include "index.hpp"
+#include "node_sums.hpp"
 #include "python.hpp"
 
 namespace nb = nanobind;
@@ -52,7 +53,8 @@ void check_positions(std::span<const std::int32_t> positions, std::size_t arms) 
                                         ")");
 }
 
-void make_sorted(SortedPositions* self, In<std::int32_t> order, In<std::int64_t> cuts, std::int64_t arms) {
+void make_sorted(SortedPositions* self, In<std::int32_t> order, In<std::int64_t> cuts, std::int64_t arms,
+                 std::optional<In<double>> values) {
     within<std::int64_t>("arms", arms, 1, max_int);
     check_positions(view(order), static_cast<std::size_t>(arms));
     std::int64_t last = 0;
@@ -60,12 +62,23 @@ void make_sorted(SortedPositions* self, In<std::int32_t> order, In<std::int64_t>
         within<std::int64_t>("cut", cut, last + 1, static_cast<std::int64_t>(order.size()));
         last = cut;
     }
-    new (self) SortedPositions(static_cast<std::size_t>(arms), view(order), view(cuts));
+    const std::span<const double> sorted = values ? view(*values) : std::span<const double>{};
+    if (values && sorted.size() != order.size())
+        throw std::invalid_argument(std::to_string(sorted.size()) + " values for " + std::to_string(order.size()) +
+                                    " positions");
+    if (!std::is_sorted(sorted.begin(), sorted.end())) throw std::invalid_argument("values must not fall");
+    new (self) SortedPositions(static_cast<std::size_t>(arms), view(order), view(cuts), sorted);
+}
+
+std::size_t values_below(const SortedPositions& sorted, double value, bool up_to) {
+    if (!sorted.has_values())
+        throw std::invalid_argument("positions without values have none below " + std::to_string(value));
+    return sorted.below(value, up_to);
 }
 
 Mask make_filtered(std::int64_t arms, std::int64_t nodes,
-                   const std::vector<std::pair<const SortedPositions*, In<std::int64_t>>>& conditions, const Mask* base,
-                   std::optional<In<std::int32_t>> only, In<std::int32_t> banned) {
+                   const std::vector<std::pair<const SortedPositions*, std::vector<std::int64_t>>>& conditions,
+                   const Mask* base, std::optional<In<std::int32_t>> only, In<std::int32_t> banned) {
     within<std::int64_t>("arms", arms, 1, max_int);
     within<std::int64_t>("nodes", nodes, 1, max_int);
     const auto all = static_cast<std::size_t>(arms);
@@ -76,11 +89,11 @@ Mask make_filtered(std::int64_t arms, std::int64_t nodes,
                                         std::to_string(ranges.size()) + " ends of ranges; there are " +
                                         std::to_string(all) + " arms");
         std::int64_t last = 0;
-        for (const std::int64_t end : view(ranges)) {
+        for (const std::int64_t end : ranges) {
             within<std::int64_t>("end of a range", end, last, static_cast<std::int64_t>(sorted->size()));
             last = end;
         }
-        checked.emplace_back(*sorted, view(ranges));
+        checked.emplace_back(*sorted, ranges);
     }
     if (base && base->arms() != all)
         throw std::invalid_argument("the mask is for " + std::to_string(base->arms()) + " arms, not " +
@@ -91,6 +104,30 @@ Mask make_filtered(std::int64_t arms, std::int64_t nodes,
     const BriefRelease released;
     return filtered(all, static_cast<std::size_t>(nodes), std::move(checked), base, only ? &wanted : nullptr,
                     view(banned));
+}
+
+Out2<double> sums_of_nodes(In<std::int32_t> parents, In<std::int32_t> begin, In<std::int32_t> end,
+                           In<std::int32_t> arm_at, In<float> vectors, std::int64_t columns, int threads) {
+    const std::size_t nodes = parents.size(), arms = arm_at.size();
+    within<std::int64_t>("columns", columns, 1, 1 << 20);
+    const auto d = static_cast<std::size_t>(columns);
+    if (begin.size() != nodes || end.size() != nodes || vectors.size() != arms * d)
+        throw std::invalid_argument(std::to_string(vectors.size()) + " numbers for " + std::to_string(arms) +
+                                    " arms with vectors of " + std::to_string(d) + ", " + std::to_string(nodes) +
+                                    " nodes with " + std::to_string(begin.size()) + " begins and " +
+                                    std::to_string(end.size()) + " ends");
+    check_positions(view(arm_at), arms);
+    for (std::size_t node = 0; node < nodes; ++node) {
+        if (node > 0) within("parent", parents.data()[node], 0, static_cast<std::int32_t>(node) - 1);
+        within("end", end.data()[node], 0, static_cast<std::int32_t>(arms));
+        within("begin", begin.data()[node], 0, end.data()[node]);
+    }
+    std::vector<double> sums;
+    {
+        const nb::gil_scoped_release release;
+        sums = node_sums(view(parents), view(begin), view(end), view(arm_at), view(vectors), d, threads);
+    }
+    return pack<Out2<double>>(std::move(sums), nodes, d);
 }
 
 std::int32_t below(const Mask& mask, std::int32_t node, std::int32_t begin, std::int32_t end) {
@@ -133,8 +170,13 @@ void treetop::bind_layout(nb::module_& m) {
             "Whether there is no eligible position.")
         .def_prop_ro("total", &Mask::total, "How many eligible positions there are.");
     nb::class_<SortedPositions>(m, "SortedPositions", "Positions in the order of an attribute's values.")
-        .def("__init__", &make_sorted, "order"_a.noconvert(), "cuts"_a.noconvert(), "arms"_a)
+        .def("__init__", &make_sorted, "order"_a.noconvert(), "cuts"_a.noconvert(), "arms"_a,
+             "values"_a.noconvert().none() = nb::none())
+        .def("below", &values_below, "value"_a, "up_to"_a, "How many have a value below this one, or up to it.")
         .def("__len__", &SortedPositions::size);
+    m.def("node_sums", &sums_of_nodes, "parents"_a.noconvert(), "begin"_a.noconvert(), "end"_a.noconvert(),
+          "arm_at"_a.noconvert(), "vectors"_a.noconvert(), "columns"_a, "threads"_a,
+          "(nodes, columns): the sums of the vectors of the arms below every node.");
     m.attr("LAYOUT_VERSION") = Header::current;
     m.def(
         "crc32",

@@ -41,9 +41,11 @@ inline std::uint32_t count_bits(std::span<const std::uint64_t> words) {
 class BitSource {
 public:
     virtual ~BitSource() = default;
-    virtual std::uint64_t word(std::size_t w) const = 0;
+    virtual std::uint64_t word(std::size_t w, std::uint64_t wanted) const = 0;  // those of a word that are wanted
     virtual bool bit(std::size_t position) const = 0;
-    virtual void ask(std::size_t w) const = 0;  // for the memory of a word that will be computed
+    virtual double share() const = 0;                      // about how many of all bits are set
+    virtual void ask_bit(std::size_t position) const = 0;  // for the memory of a bit that will be computed
+    virtual void ask(std::size_t w) const = 0;             // and of a word
     virtual std::vector<std::uint64_t> words() const = 0;
 };
 
@@ -51,14 +53,17 @@ public:
 // cost less. Threads may share it: whoever comes first computes all, and a word is the same either way.
 class LazyBits {
 public:
-    LazyBits(std::size_t size, std::unique_ptr<const BitSource> source) : size_(size), source_(std::move(source)) {}
+    LazyBits(std::size_t size, std::unique_ptr<const BitSource> source)
+        : size_(size), source_(std::move(source)), singly_(source_->share() > 0.25) {}
 
-    std::uint64_t word(std::size_t w) {
-        if (ready_.load(std::memory_order_acquire)) return bits_[w];
-        if (asked_.fetch_add(1, std::memory_order_relaxed) * share < size_) return source_->word(w);
-        return all()[w];
+    std::uint64_t word(std::size_t w, std::uint64_t wanted) {
+        if (ready_.load(std::memory_order_acquire)) return bits_[w] & wanted;
+        if (asked_.fetch_add(1, std::memory_order_relaxed) * share < size_) return source_->word(w, wanted);
+        return all()[w] & wanted;
     }
     bool ready() const { return ready_.load(std::memory_order_acquire); }
+    // Whether one of the first few bits of a range is likely to be set, so that a word is more than has to be known.
+    bool singly() const { return singly_ && !ready(); }
     const BitSource& source() const { return *source_; }
     std::span<const std::uint64_t> all() {
         std::call_once(once_, [&] {
@@ -69,9 +74,10 @@ public:
     }
 
 private:
-    static constexpr std::size_t share = 32;  // all words cost about as much as one of so many, asked for singly
+    static constexpr std::size_t share = 8;  // all words cost about as much as one of so many, asked for singly
     std::size_t size_;
     std::unique_ptr<const BitSource> source_;
+    bool singly_;
     std::vector<std::uint64_t> bits_;
     std::atomic<std::size_t> asked_ = 0;
     std::atomic<bool> ready_ = false;
@@ -109,26 +115,34 @@ public:
     std::int32_t below(std::int32_t node, std::int32_t begin, std::int32_t end) const {
         return below_.empty() ? count(begin, end) : below_[node];
     }
-    std::uint64_t word(std::size_t w) const { return lazy_ ? lazy_->word(w) : bits_[w]; }
+    std::uint64_t word(std::size_t w, std::uint64_t wanted = ~std::uint64_t{0}) const {
+        return lazy_ ? lazy_->word(w, wanted) : bits_[w] & wanted;
+    }
     // Whether there is an eligible position in [begin, end).
     bool any(std::int32_t begin, std::int32_t end) const {
         if (begin >= end) return false;
-        if (lazy_ && !lazy_->ready()) {  // the first few by themselves: one of them is likely to do
+        if (lazy_ && lazy_->singly()) {  // the first few by themselves
             constexpr std::int32_t few = 8;
             for (std::int32_t p = begin; p < std::min(end, begin + few); ++p)
                 if (lazy_->source().bit(static_cast<std::size_t>(p))) return true;
             if (end - begin <= few) return false;
         }
         const std::size_t first = static_cast<std::size_t>(begin) / 64, last = static_cast<std::size_t>(end - 1) / 64;
-        if (first == last) return (word(first) & from(begin) & up_to(end)) != 0;
-        if ((word(first) & from(begin)) != 0) return true;
+        if (first == last) return word(first, from(begin) & up_to(end)) != 0;
+        if (word(first, from(begin)) != 0) return true;
         for (std::size_t w = first + 1; w < last; ++w)
             if (word(w) != 0) return true;
-        return (word(last) & up_to(end)) != 0;
+        return word(last, up_to(end)) != 0;
     }
+    // Asks for the memory that `any` looks at first, where bits are lazy.
+    void ask_first(std::int32_t begin) const {
+        const auto at = static_cast<std::size_t>(begin);
+        lazy_->singly() ? lazy_->source().ask_bit(at) : lazy_->source().ask(at / 64);
+    }
+    bool lazy() const { return lazy_ && !lazy_->ready(); }
     // Asks for the memory of [begin, end), which will be looked at.
     void ask(std::int32_t begin, std::int32_t end) const {
-        if (lazy_ && !lazy_->ready())
+        if (lazy())
             for (std::int32_t p = begin; p < end; p = (p / 64 + 1) * 64)
                 lazy_->source().ask(static_cast<std::size_t>(p) / 64);
     }
@@ -136,9 +150,9 @@ public:
         if (begin >= end) return 0;
         if (!before_.empty()) return static_cast<std::int32_t>(rank(end) - rank(begin));
         const std::size_t first = static_cast<std::size_t>(begin) / 64, last = static_cast<std::size_t>(end - 1) / 64;
-        if (first == last) return std::popcount(word(first) & from(begin) & up_to(end));
+        if (first == last) return std::popcount(word(first, from(begin) & up_to(end)));
         constexpr std::size_t few = 8;  // words that are not worth all others
-        const std::int32_t ends = std::popcount(word(first) & from(begin)) + std::popcount(word(last) & up_to(end));
+        const std::int32_t ends = std::popcount(word(first, from(begin))) + std::popcount(word(last, up_to(end)));
         std::uint32_t between = 0;
         if (lazy_ && last - first <= few)
             for (std::size_t w = first + 1; w < last; ++w) between += std::popcount(word(w));
@@ -150,7 +164,7 @@ public:
     std::int32_t pick(std::int32_t begin, std::int32_t j) const {
         auto wanted = static_cast<std::uint32_t>(j);
         std::size_t w = static_cast<std::size_t>(begin) / 64;
-        std::uint64_t bits = word(w) & from(begin);
+        std::uint64_t bits = word(w, from(begin));
         if (!before_.empty() && wanted >= static_cast<std::uint32_t>(std::popcount(bits))) {
             wanted += rank(begin);
             w = static_cast<std::size_t>(std::upper_bound(before_.begin(), before_.end(), wanted) - before_.begin()) -
@@ -206,6 +220,7 @@ struct Eligible {
         if (kind == Kind::mask) return mask->counted() ? mask->below(node, begin, end) > 0 : mask->any(begin, end);
         return count(begin, end) > 0;
     }
+    bool lazy() const { return kind == Kind::mask && mask->lazy(); }
     void ask(std::int32_t begin, std::int32_t end) const {
         if (kind == Kind::mask) mask->ask(begin, end);
     }
@@ -251,12 +266,10 @@ private:
     template <class Visit>
     void each_bit(std::int32_t begin, std::int32_t end, Visit&& visit) const {
         for (std::int32_t p = begin; p < end; p = (p / 64 + 1) * 64) {
-            std::uint64_t word = mask->word(static_cast<std::size_t>(p) / 64) & ~std::uint64_t{0} << (p % 64);
-            for (; word != 0; word &= word - 1) {
-                const std::int32_t position = p / 64 * 64 + std::countr_zero(word);
-                if (position >= end) return;
-                visit(position);
-            }
+            const std::int32_t first = p / 64 * 64, left = end - first;  // of the word, and positions from there
+            const std::uint64_t wanted = left < 64 ? (std::uint64_t{1} << left) - 1 : ~std::uint64_t{0};
+            std::uint64_t word = mask->word(static_cast<std::size_t>(p) / 64, wanted & ~std::uint64_t{0} << (p % 64));
+            for (; word != 0; word &= word - 1) visit(first + std::countr_zero(word));
         }
     }
 };

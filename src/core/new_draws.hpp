@@ -33,6 +33,7 @@ public:
         for (std::size_t i = 0; i < fresh.share.size(); ++i)
             if (fresh.share[i] > 0) fresh_.push_back({static_cast<std::int32_t>(i), fresh.share[i]});
         if (fresh_.empty()) return;
+        last_ = near_ = -1;  // no gap is known yet
         top_.resize(std::min(slots, prior_.size()));
         std::partial_sort_copy(prior_.begin(), prior_.end(), top_.begin(), top_.end(), std::greater{});
     }
@@ -53,17 +54,16 @@ public:
     void weigh(std::span<const std::int32_t> best, double near, const auto& cost) {
         total_ = charge_ = cost_ = 0;
         if (fresh_.empty()) return;
+        measure(top_[best.size() - 1], near);
         for (Fresh& one : fresh_) one.weight = one.share * one.share * one.share;
         for (const std::int32_t candidate : best)
             if (Fresh* one = find(candidate)) one->weight = 0;
-        const double last = top_[best.size() - 1];
         for (Fresh& one : fresh_) {
             if (one.weight <= 0) continue;
-            const double gap = std::max(0.0, last - prior_[one.candidate]);
-            if (gap > 0) one.weight *= std::exp(-gap / near);
+            one.weight *= one.nearness;
             total_ += one.weight;
             const double costs = cost(one.candidate);
-            charge_ += one.weight * std::min(gap, costs);
+            charge_ += one.weight * std::min(one.gap, costs);
             cost_ += one.weight * costs;
         }
     }
@@ -114,9 +114,21 @@ public:
 private:
     struct Fresh {
         std::int32_t candidate;
-        double share;       // 0 once it is out of play
-        double weight = 0;  // in the next slot
+        double share;                 // 0 once it is out of play
+        double weight = 0;            // in the next slot
+        double gap = 0, nearness = 1; // and exp(-gap / near)
     };
+
+    // How far the new ones are below `last`, which most slots share.
+    void measure(double last, double near) {
+        if (last == last_ && near == near_) return;
+        last_ = last;
+        near_ = near;
+        for (Fresh& one : fresh_) {
+            one.gap = std::max(0.0, last - prior_[one.candidate]);
+            one.nearness = one.gap > 0 ? std::exp(-one.gap / near) : 1.0;
+        }
+    }
 
     std::size_t at(std::int32_t candidate) const {
         const auto found = std::ranges::lower_bound(fresh_, candidate, {}, &Fresh::candidate);
@@ -132,6 +144,7 @@ private:
     std::vector<Fresh> fresh_;                  // the new ones, in the order of the candidates
     std::vector<float> prior_;                  // of all candidates
     std::vector<float> top_;                    // the best of those in play, as many as slots are left
+    double last_ = -1, near_ = -1;              // what gaps are measured to, and by
     double total_ = 0, charge_ = 0, cost_ = 0;  // of the weights, times what each is charged, and costs
     std::array<double, 4> totals_{};
 };

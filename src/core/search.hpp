@@ -149,6 +149,7 @@ private:
         }
         scores_.score(x);
         children_.clear();
+        if (eligible.lazy()) ask_below(*eligible.mask);
         for (const Visit& visit : frontier_) {
             const Node& parent = at(visit);
             if (parent.children == 0) {
@@ -168,6 +169,13 @@ private:
                 children_.push_back({place, child.id, reward, own, above + own, visit.scored});
             }
         }
+    }
+
+    // Asks for what says whether there is an eligible arm below the children of frontier_.
+    void ask_below(const Mask& mask) const {
+        for (const Visit& visit : frontier_)
+            for (std::int32_t i = 0; i < at(visit).children; ++i)
+                mask.ask_first(model_.index.walk.nodes[at(visit).child + i].begin);
     }
 
     // log g(x) of a node, or of arm -1 - node. Linear: log_linear. Geometric: g = min(1, rad / |x - ctr|). By the
@@ -239,6 +247,7 @@ private:
             for (std::int32_t p = at(visit).begin; p < at(visit).end; p += 16) {
                 prefetch(model_.tree.arm_at.data() + p);
                 if (!model_.pooled.empty()) prefetch(model_.pooled.inverse_count.data() + p);
+                if (!model_.pooled.new_trials.empty()) prefetch(model_.pooled.new_trials.data() + p);
             }
             eligible.ask(at(visit).begin, at(visit).end);
         }

@@ -156,3 +156,21 @@ def test_vectors_of_arms_that_are_added_while_a_refit_runs_are_kept(
         cosine = (stored[60:] * new).sum(axis=1) / np.linalg.norm(stored[60:], axis=1) / np.linalg.norm(new, axis=1)
         np.testing.assert_allclose(cosine, 1, rtol=1e-5)
         assert bandit.decide(new[1], "there").arms[0] == "n1"
+
+
+def test_a_model_whose_arms_came_and_went_starts_another_bandit(folder: Path, tmp_path: Path) -> None:
+    """Removed arms leave their room to others, so that a leaf may have twice as many as the settings say."""
+    with Bandit.open(folder) as bandit:
+        play(bandit, 30, "a")
+        bandit.refit()
+        most = bandit.config.tree.max_leaf
+        for step in range(4):
+            bandit.remove_arms([bandit.snapshot.arms.ids[i] for i in range(10 * step, 10 * step + 10)])
+            bandit.add_arms([f"new{step}-{i}" for i in range(10)], vectors=X[10 * step : 10 * step + 10])
+        model = bandit.snapshot.model
+    assert most < np.bincount(model.tree.leaf_of).max() <= 2 * most
+    with Bandit.create(tmp_path / "again", model=model, config=Config(tree=TreeConfig(most))) as again:
+        assert len(again.decide(X[0]).arms) == again.config.policy.k
+        again.add_arms(["newest"])
+    with pytest.raises(ValueError, match=r"has a leaf of \d+ arms; max_leaf is 2: set it to"):
+        Bandit.create(tmp_path / "small", model=model, config=Config(tree=TreeConfig(2)))

@@ -138,3 +138,53 @@ def test_what_another_system_has_shown_is_no_trial(tmp_path: Path) -> None:
         shown = sum(OLD in shop.event(f"visit-{i}").event.arms for i in range(40))
         assert counted
         assert counted.get(OLD, 0) <= shown
+
+
+def shown_by(shop: Bandit, visits: int) -> dict[int, int]:
+    """How often each new arm was shown in so many visits."""
+    arms = np.concatenate([shop.event(f"visit-{i}").event.arms for i in range(visits)])
+    found, counts = np.unique(arms[arms >= OLD], return_counts=True)
+    return dict(zip(found.tolist(), counts.tolist(), strict=True))
+
+
+def counted(shop: Bandit) -> dict[int, int]:
+    """How often each new arm was shown by what the next decision is made with."""
+    pooled = shop.snapshot.model.pooled
+    assert pooled is not None
+    assert pooled.new_trials is not None
+    found = {arm: int(n) for arm, n in enumerate(pooled.new_trials.tolist()) if n > 0}
+    return found | dict(zip(*(each.tolist() for each in unpacked_counts(shop.snapshot.trials.counts)), strict=True))
+
+
+def test_a_refit_counts_what_was_shown_and_not_what_was_rewarded(tmp_path: Path) -> None:
+    """Most slots never get a reward where nothing is told but clicks."""
+    with make_shop(tmp_path / "shop") as shop:
+        for i in range(120):
+            x = np.random.default_rng(i).normal(size=8).astype(np.float32)
+            shown = shop.decide(x, f"visit-{i}", eligible=range(OLD, OLD + NEW)).arms
+            if i % 10 == 0:
+                shop.reward(f"visit-{i}", {shown[0]: 1.0})
+        past = tmp_path / "past.csv"  # of another system, which says no time
+        past.write_text("item,reward\n" + f"{OLD},1\n" * 60)
+        import_past(shop, past, PastColumns.of("item=item,reward=reward"))
+        expected = shown_by(shop, 120)
+        assert sum(expected.values()) == 600
+        for _ in range(2):  # neither forgotten nor counted twice
+            shop.refit()
+            assert counted(shop) == expected
+
+
+def test_after_a_rollback_trials_are_counted_on_from_the_model_that_serves(tmp_path: Path) -> None:
+    with make_shop(tmp_path / "shop") as shop:
+        visits(shop, 0, 60)
+        before = shop.refit().model
+        visits(shop, 60, 60)
+        shop.refit()
+        visits(shop, 120, 60)
+        shop.roll_back(before)
+        shop.look_up_trials()
+        expected = shown_by(shop, 180)
+        assert {arm: min(n, 20) for arm, n in counted(shop).items()} == {arm: min(n, 20) for arm, n in expected.items()}
+        visits(shop, 180, 40)
+        shop.refit()
+        assert counted(shop) == shown_by(shop, 220)

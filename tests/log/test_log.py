@@ -296,6 +296,35 @@ def test_retention_takes_decisions_with_their_rewards_and_sets(log: Log) -> None
     assert log.append([events[0]], {"old": np.arange(3, dtype=np.int32)})[0] is events[0]
 
 
+def test_retention_takes_settings_with_their_last_decision(log: Log, place: str) -> None:
+    """Another writer that knows their numbers stores them again; a number that was given is never given again."""
+    events = [replace(event(i, time=100.0 + i), policy=f'{{"k": {i // 2}}}') for i in range(10)]
+
+    def stored() -> dict[int, str]:
+        with log.reading() as connection:  # type: ignore[attr-defined]
+            return dict(connection.rows("SELECT id, policy FROM treetop_settings"))
+
+    with open_log(place) as other:
+        other.append(events)
+        before = stored()
+        assert len(before) == 5
+        assert log.forget(103.0) == 3  # the second settings have a decision left
+        assert sorted(stored().values()) == sorted(set(before.values()) - {events[0].policy})
+        again = replace(events[0], event_id="again", time=200.0)
+        other.append([again])
+        assert log.forget(150.0) == 7
+        after = stored()
+        assert list(after.values()) == [again.policy]
+        assert not set(after) & set(before)
+        found = log.event("again")
+        assert found is not None
+        assert found.event.policy == again.policy
+        assert log.forget(1e9) == 1
+        assert stored() == after  # the highest number
+        other.append([replace(again, event_id="other", policy="{}")])
+        assert max(stored()) > max(after)
+
+
 def test_retention_goes_step_by_step_oldest_first(log: Log) -> None:
     assert (log.newest_time(), log.count_before(math.inf)) == (None, 0)
     times = [105.0, 101.0, 104.0, 102.0, 103.0]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from helpers.problems import Problem
 
-from treetop import Measure, Model, ModelFileError, Policy, Pooled, PooledState, Tree
+from treetop import Measure, Model, ModelFileError, Policy, Pooled, PooledState, Tree, _core
 from treetop.arrays import as_rows
 from treetop.model.measure import curve, measured_routing
 from treetop.model.storage import MANIFEST, manifest_checksum, write_array
@@ -187,3 +187,27 @@ def test_fields_that_do_not_fit_are_refused(problem: Problem, model: Model) -> N
         Measure(metric="cosine", dims=3, scale=0)
     with pytest.raises(TypeError, match="routes must be True or False, not 1"):
         Measure(metric="cosine", dims=3, routes=1)  # type: ignore[arg-type]
+
+
+def test_sums_of_nodes_are_those_of_their_arms() -> None:
+    """Bit by bit those of the slow twin, on any number of threads."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(3000, 7)).astype(np.float32)
+    tree = Tree.from_vectors(vectors, max_leaf=40)
+    expected = np.zeros((tree.n_nodes, 7))
+    for leaf in np.unique(tree.leaf_of):
+        for arm in tree.arms_below(leaf):
+            expected[leaf] += vectors[arm]
+    for node in range(tree.n_nodes - 1, 0, -1):
+        expected[tree.parents[node]] += expected[node]
+    shape = tree.parents, tree.begin, tree.end, tree.arm_at
+    for threads in (1, 2, 5):
+        np.testing.assert_array_equal(_core.node_sums(*shape, vectors.reshape(-1), 7, threads), expected)
+    with pytest.raises(ValueError, match="20999 numbers for 3000 arms with vectors of 7"):
+        _core.node_sums(*shape, vectors.reshape(-1)[1:], 7, 1)
+    with pytest.raises(ValueError, match="position 3000 is outside"):
+        _core.node_sums(*shape[:3], tree.arm_at + 1, vectors.reshape(-1), 7, 1)
+    for wrong, name in enumerate(("parent", "begin", "end")):
+        damaged: Any = [*(a - 5000 * (i == wrong) for i, a in enumerate(shape)), vectors.reshape(-1), 7, 1]
+        with pytest.raises(ValueError, match=name):
+            _core.node_sums(*damaged)

@@ -114,6 +114,13 @@ def test_a_filter_that_is_computed_as_it_is_asked_for(share: float) -> None:
             {*order[first:last].tolist()} & {*flags[5000:].tolist()},
         ),
         ([(flag, np.array([0, 5000]))], base, {*flags[:5000].tolist()} - {*range(0, arms, 7)}),
+        # Several ranges, one of them empty; few bits are left for the conditions after the first.
+        ([(number, [3, 3, 10, 900, 18_000, 19_000])], None, {*order[10:900].tolist(), *order[18_000:].tolist()}),
+        (
+            [(flag, [0, 5000]), (number, [3, 3, 10, 900, 18_000, 19_000]), (flag, [4000, 9000])],
+            base,
+            ({*order[10:900].tolist(), *order[18_000:].tolist()} & {*flags[4000:5000].tolist()}) - {*range(0, arms, 7)},
+        ),
     ):
 
         def fresh(conditions: Any = conditions, mask: Any = mask) -> Any:
@@ -126,3 +133,18 @@ def test_a_filter_that_is_computed_as_it_is_asked_for(share: float) -> None:
         for begin, width in zip(rng.integers(0, arms - 2000, 60).tolist(), [1, 5, 70, 300, 1900] * 12, strict=True):
             wanted = len(expected & {*range(begin, begin + width)})
             assert fresh().count(begin, begin + width) == asked.count(begin, begin + width) == wanted
+
+
+def test_places_of_values_in_an_order() -> None:
+    values = np.array([-np.inf, 1.0, 1.0, 2.5, 7.0])
+    order, cuts = np.arange(5, dtype=np.int32), np.array([5])
+    sorted_positions = _core.SortedPositions(order, cuts, 5, values)
+    for value in (-1e300, 1.0, 1.5, 2.5, 7.0, 8.0):
+        assert sorted_positions.below(value, False) == np.searchsorted(values, value, "left")
+        assert sorted_positions.below(value, True) == np.searchsorted(values, value, "right")
+    with pytest.raises(ValueError, match="positions without values have none below 1"):
+        _core.SortedPositions(order, cuts, 5).below(1.0, False)
+    with pytest.raises(ValueError, match="4 values for 5 positions"):
+        _core.SortedPositions(order, cuts, 5, values[1:])
+    with pytest.raises(ValueError, match="values must not fall"):
+        _core.SortedPositions(order, cuts, 5, values[::-1].copy())

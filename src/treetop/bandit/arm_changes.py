@@ -209,10 +209,15 @@ def neighbours(categories: Sequence[Any], table: AttributeTable, n_arms: int) ->
 
     def some(path: tuple[str, ...]) -> list[int]:
         if path not in found:
-            first = np.searchsorted(keys, bisect.bisect_left(paths, path))
-            last = np.searchsorted(keys, bisect.bisect_right(paths, path, key=lambda other: other[: len(path)]))
+            ends = (
+                bisect.bisect_left(paths, path),
+                bisect.bisect_right(paths, path, key=lambda other: other[: len(path)]),
+            )
+            first, last = keys.searchsorted(np.array(ends, keys.dtype))  # of another type, NumPy converts all keys
             if path and last > first:
-                found[path] = order[np.unique(np.linspace(first, last - 1, NEIGHBOURS).astype(int))].tolist()
+                steps, most = NEIGHBOURS - 1, int(last - 1 - first)
+                some_of = dict.fromkeys(int(first) + most * i // steps for i in range(NEIGHBOURS))
+                found[path] = order[list(some_of)].tolist()
             else:
                 found[path] = some(path[:-1]) if path else []
         return found[path]

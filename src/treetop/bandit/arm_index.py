@@ -155,18 +155,24 @@ class ArmIndex:
         """With more arms behind the others. Raises ValueError for an id that is or was in use."""
         if isinstance(arms, str | bytes):
             raise TypeError(f"arms must be a list of ids, not {arms!r}")
-        new = tuple(arm if isinstance(arm, str) else int(arm) for arm in arms if arm_text(arm))
+        new = self._new(arms)
+        grown = replace(self, ids=self.ids + tuple(new))
+        grown.__dict__["index"] = self.index | new
+        return grown
+
+    def _new(self, arms: Iterable[ArmId]) -> dict[ArmId, int]:
+        """The indices that more arms would have. Raises ValueError for an id that is or was in use."""
+        index, new = self.index, dict[ArmId, int]()
+        for arm in (arm if isinstance(arm, str) else int(arm) for arm in arms if arm_text(arm)):
+            for spelling in (arm, _other_spelling(arm)):
+                if spelling in index or spelling in new:
+                    raise ValueError(
+                        f"there is already an arm {spelling!r} in the catalogue; an id is used once, for ever"
+                    )
+            new[arm] = len(self) + len(new)
         if len(self) + len(new) >= INT32_MAX:
             raise ValueError(f"{len(self) + len(new)} arms; at most {INT32_MAX - 1} are possible")
-        index = dict(self.index)
-        for i, arm in enumerate(new, len(self)):
-            if arm in index or _other_spelling(arm) in index:
-                known = arm if arm in index else _other_spelling(arm)
-                raise ValueError(f"there is already an arm {known!r} in the catalogue; an id is used once, for ever")
-            index[arm] = i
-        grown = replace(self, ids=self.ids + new)
-        grown.__dict__["index"] = index
-        return grown
+        return new
 
     def remove(self, arms: Iterable[ArmId]) -> ArmIndex:
         """With these arms removed; removing an arm twice changes nothing."""
@@ -200,7 +206,7 @@ class ArmIndex:
                 raise ValueError(f"arm {arm!r} is in it twice")
             else:
                 back[at] = arm
-        self.add(new)
+        self._new(new)
         return new, list(back.values())
 
 

@@ -369,7 +369,7 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges):
             now = self.snapshot
             strategy = self.config.policy.make_policy().strategy
             if isinstance(strategy, Budgeted):
-                found = self._trials.update(self.log, now.model, strategy, self._state.refit_time)
+                found = self._trials.update(self.log, now.model, strategy, self._state.counted_until)
                 self.snapshot = now if found is None else now.with_trials(found)
         except LogError:
             pass  # the next look may find it

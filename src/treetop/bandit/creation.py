@@ -132,8 +132,11 @@ def _first_model(
     if model is not None:
         _check_unused(tree)
         largest = int(np.bincount(model.tree.leaf_of).max())
-        if largest > tree.max_leaf:
-            raise ValueError(f"the model has a leaf of {largest} arms; max_leaf is {tree.max_leaf}")
+        limit = 2 * tree.max_leaf if model.has_new_arms else tree.max_leaf  # where arms come and go: `grow`
+        if largest > limit:
+            raise ValueError(
+                f"the model has a leaf of {largest} arms; max_leaf is {tree.max_leaf}: set it to {largest}"
+            )
         return model
     if X is not None and Y is not None:
         return Model.initial(_tree(catalogue, X, Y, config), X, Y)
@@ -272,5 +275,7 @@ def _fill(work: Path, contents: Contents) -> None:
     if contents.attributes:
         put(work / ATTRIBUTES, lambda file: file.write(contents.attributes))
     bandit, size = os.urandom(16).hex(), len(contents.attributes)
-    state = FolderState(bandit, name, len(lines), contents.model.epoch + 1, {name: ModelOrigin()}, attributes=size)
+    state = FolderState(
+        bandit, name, len(lines), contents.model.epoch + 1, {name: ModelOrigin(time=0.0)}, attributes=size
+    )
     put(work / CURRENT, lambda file: file.write(state.text()))

@@ -10,6 +10,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -19,12 +20,12 @@ from treetop.learning.routing_samples import NEVER
 from treetop.model.learned_routing import LearnedRouting
 from treetop.model.measure import measured_routing
 from treetop.model.model import Model
-from treetop.policy.eligibility import EVERY_ARM
-from treetop.policy.search import CandidateRows, search_batch
+from treetop.policy.eligibility import EVERY_ARM, Eligible
+from treetop.policy.search import search_batch
 from treetop.tree.tree import Tree
 
 NEAR = 5  # beam of the search for leaves near an arm's vector
-TOGETHER = 256  # vectors that are searched for at a time
+TOGETHER = 1024  # vectors that are searched for at a time
 FAR = 1e30  # a radius that includes every context
 
 
@@ -138,7 +139,7 @@ class _Places:
     removed: Bools | None = None
     parts: dict[int, tuple[int, int]] = field(default_factory=dict)  # the two leaves of each leaf that was split
     joined: dict[int, list[int]] = field(default_factory=dict)  # arms of each leaf that are not there in the old tree
-    found: dict[int, CandidateRows] = field(default_factory=dict)  # of the vectors that are searched for now
+    found: dict[int, list[list[int]]] = field(default_factory=dict)  # leaves of the vectors that are searched for now
 
     @classmethod
     def of(
@@ -189,13 +190,23 @@ class _Places:
         first = at - at % TOGETHER
         if first not in self.found:
             rows = self.vectors.slice(first, min(first + TOGETHER, len(self.vectors)))
-            self.found = {first: search_batch(self.model, rows, NEAR, None, 1, EVERY_ARM)}
-        found = self.found[first]
-        mine = slice(int(found.start[at - first]), int(found.start[at - first + 1]))
-        single = ~found.is_node[mine]
-        order = np.argsort(-found.log_route[mine][single], kind="stable")
-        leaves = dict.fromkeys(self.model.tree.leaf_of[found.id[mine][single]][order].tolist())
-        return [leaf for old in leaves for leaf in self._current(old)]
+            self.found = {first: self._by_route(rows)}
+        return [leaf for old in self.found[first][at - first] for leaf in self._current(old)]
+
+    def _by_route(self, rows: Rows) -> list[list[int]]:
+        """For each row the old leaves that a narrow search finds, best first."""
+        found = search_batch(self.model, rows, NEAR, None, 1, self._searched)
+        single, counts = np.flatnonzero(~found.is_node), np.diff(found.start)
+        row = np.repeat(np.arange(len(rows)), counts)[single]
+        leaves = self.model.tree.leaf_of[found.id[single]][np.lexsort((-found.log_route[single], row))]
+        ends = np.searchsorted(row, np.arange(len(rows) + 1)).tolist()
+        return [list(dict.fromkeys(leaves[a:b].tolist())) for a, b in pairwise(ends)]
+
+    @cached_property
+    def _searched(self) -> Eligible:
+        """An arm of each leaf, where all of its arms have one route: the first."""
+        tree = self.model.tree
+        return EVERY_ARM if self.model.has_arm_routes else Eligible.of(tree, tree.arm_at[tree.begin[self._leaves]])
 
     @cached_property
     def _leaves(self) -> Ints:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from treetop.arrays import Floats, Int64s
+from treetop.arrays import Floats, Int64s, Ints
 from treetop.bandit.config import PolicyConfig
 from treetop.log.base import Log
 from treetop.model.model import Model
@@ -54,7 +54,7 @@ class TrialCounter:
     def __init__(self) -> None:
         self._decisions = 0
         self._model: Model | None = None
-        self._since = -1.0  # the last refit, whose counts these continue
+        self._since = -1.0  # when the counts of the model end, which these continue
         self._position = 0  # in the log
         self._first = 0  # arms from here on may be new
         self._base: Int64s = np.zeros(0, np.int64)  # their trials by the model, -1: it is not new
@@ -76,8 +76,8 @@ class TrialCounter:
         return self._decisions >= EVERY
 
     def update(self, log: Log, model: Model, strategy: Budgeted, since: float) -> LiveTrials | None:
-        """What decisions are to be made with from now on, None if that has hardly changed. `since` is the time of the
-        last refit; `strategy` that of the settings."""
+        """What decisions are to be made with from now on, None if that has hardly changed. `since` is when the counts
+        of the model end; `strategy` is that of the settings."""
         trials, budget = strategy.new_arm_trials, strategy.new_arms_budget
         if model is not self._model:
             self._begin(log, model, since)
@@ -88,7 +88,7 @@ class TrialCounter:
             return None
         positions, times, arms = log.impressions(self._position, STEP)
         if len(positions):
-            self._position, arms = int(positions.max()), arms[times >= self._since]  # past logs are no trials
+            self._position, arms = int(positions.max()), arms[times >= self._since]
             mine = arms[(arms >= self._first) & (arms < self._first + len(self._base))] - self._first
             self._unsaid += int((missing & (self._base + self._counts < trials))[mine].sum())
             self._counts += np.bincount(mine, minlength=len(self._counts))
@@ -130,3 +130,29 @@ class TrialCounter:
         if leading <= 0 or budget <= 0:
             return 1.0
         return float(np.clip((expected + (expected - spent / budget) / SOON) / leading, 0.0, MOST))
+
+
+def trials_until(log: Log, model: Model, since: float, until: float) -> Ints | None:
+    """How often each arm was shown that is new in a model: as often as it says, and in the log between two times.
+
+    None if none is new. The others have -1. A learner counts rewards, and most slots may never get one.
+
+    >>> import tempfile
+    >>> from treetop.bandit.bandit import Bandit
+    >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", ["mint", "rose"]) as tea:
+    ...     _ = tea.decide({}), tea.refit(), tea.add_arms(["jam"])
+    ...     _ = [tea.decide({}, eligible=["jam"]) for _ in range(3)]
+    ...     trials_until(tea.log, tea.snapshot.model, 0.0, 1e12)
+    array([-1, -1,  3], dtype=int32)
+    """
+    shown = None if model.pooled is None else model.pooled.new_trials
+    if shown is None:
+        return None
+    counts, position = np.zeros(len(shown), np.int64), log.position_before(since)
+    while True:
+        positions, times, arms = log.impressions(position, STEP)
+        if not len(positions):
+            return np.where(shown >= 0, shown + counts, -1).astype(np.int32)
+        position = int(positions.max())
+        mine = arms[(times >= since) & (times < until) & (arms >= 0) & (arms < len(shown))]
+        counts += np.bincount(mine, minlength=len(counts))

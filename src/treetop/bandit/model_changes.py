@@ -16,6 +16,7 @@ from treetop.bandit.config import Config
 from treetop.bandit.folder import BanditFolder, model_name
 from treetop.bandit.gate import judge_refit, newest_stretch
 from treetop.bandit.growth import grow
+from treetop.bandit.live_trials import trials_until
 from treetop.bandit.logged_history import logged_history, work_folder
 from treetop.bandit.ownership import claim_log
 from treetop.bandit.promotion import logged_feedback, next_fit, streamed_fit, validate
@@ -147,14 +148,16 @@ class ModelChanges:
         config = self.config
         samples = self.folder.label_samples(base, arms.is_removed) if config.learner.uses_label_samples else None
         learner = config.learner.make_learner(samples, tuple(self.vocabulary.vectors.values()))
+        trials = trials_until(self.log, base, self.folder.state().counted_until, mark.time)
         if isinstance(learner, Pooled) and can_stream(learner, base):
             work.mkdir(mode=0o700)
             history = logged_history(self.log, mark, base, arms, config, self.folder, work)
             if rebuild:
                 base = rebuilt(base, history, learner.label_samples, config, Effort(ray=config.refit.ray, folder=work))
-            return *streamed_fit(base, history, learner, epoch, work, refit_resources(config.refit)), history
+            resources = refit_resources(config.refit)
+            return *streamed_fit(base, history, learner, epoch, work, resources, trials), history
         feedback = logged_feedback(self.log, mark, base, arms, config, self.folder)
-        return *next_fit(base, feedback, learner, epoch), feedback
+        return *next_fit(base, feedback, learner, epoch, trials), feedback
 
     def _gated(
         self, base: Model, arms: ArmIndex, state: FolderState, mark: Mark, work: Path, rebuild: bool

@@ -61,12 +61,13 @@ class PastColumns:
 
 
 def seconds_of(given: Any) -> float:
-    """A time in seconds since 1970: such a number, or a date, UTC if it does not say. Eight digits are a date.
+    """A time in seconds since 1970: such a number, or a date, UTC if it does not say. Eight digits are a date, also as
+    tables write whole numbers beside empty cells: 20240131.0.
 
-    >>> seconds_of("1700000000"), seconds_of("2024-01-31T01:00:00Z"), seconds_of(20240131)
-    (1700000000.0, 1706662800.0, 1706659200.0)
+    >>> seconds_of("1700000000"), seconds_of("2024-01-31T01:00:00Z"), seconds_of(20240131), seconds_of("20240131.0")
+    (1700000000.0, 1706662800.0, 1706659200.0, 1706659200.0)
     """
-    text = str(given)
+    text = str(given).removesuffix(".0")
     if len(text) == 8 and text.isdecimal():
         return datetime.strptime(text, "%Y%m%d").replace(tzinfo=timezone.utc).timestamp()
     if _is_number(given):

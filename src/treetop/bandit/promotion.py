@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from treetop.arrays import Floats, as_rows
+from treetop.arrays import Floats, Ints, as_rows
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.config import Config
 from treetop.bandit.folder import BanditFolder
@@ -26,6 +26,7 @@ from treetop.log.rounds import gather
 from treetop.log.segments.reading import sealed_samples
 from treetop.model.feature_scale import raised_scale
 from treetop.model.model import Model
+from treetop.model.pooled_state import PooledState
 from treetop.policy.policy import Policy
 from treetop.records import Feedback
 
@@ -61,8 +62,12 @@ def logged_feedback(
     return gather(samples, base.n_features, arms.epochs(), limits, config.rewards.positions)
 
 
-def next_fit(base: Model, feedback: Feedback, learner: Learner, epoch: int) -> tuple[Model, tuple[str, ...]]:
+def next_fit(
+    base: Model, feedback: Feedback, learner: Learner, epoch: int, trials: Ints | None = None
+) -> tuple[Model, tuple[str, ...]]:
     """The model that follows `base`, with the given epoch, and the learner's warnings. Raises NothingToLearn.
+
+    `trials` (n_arms,) is how often new arms were shown (`trials_until`), whether or not a reward was observed.
 
     >>> from treetop.learning.linear import Linear
     >>> from treetop.tree.tree import Tree
@@ -80,11 +85,26 @@ def next_fit(base: Model, feedback: Feedback, learner: Learner, epoch: int) -> t
         warnings.simplefilter("always")
         model = refit(base, feedback, learner)
     scale = raised_scale(base.feature_scale, [feedback.contexts])
-    return replace(model, epoch=epoch, feature_scale=scale), tuple(str(warning.message) for warning in caught)
+    model = replace(model, epoch=epoch, feature_scale=scale, pooled=_counted(model, trials))
+    return model, tuple(str(warning.message) for warning in caught)
+
+
+def _counted(model: Model, trials: Ints | None) -> PooledState | None:
+    """What the model's learner added to it, with these counts of trials of the arms that are new."""
+    pooled = model.pooled
+    if pooled is None or pooled.new_trials is None or trials is None:
+        return pooled
+    return replace(pooled, new_trials=np.where(pooled.new_trials >= 0, trials, -1).astype(np.int32))
 
 
 def streamed_fit(
-    base: Model, history: History, learner: Pooled, epoch: int, work: Path, resources: Resources
+    base: Model,
+    history: History,
+    learner: Pooled,
+    epoch: int,
+    work: Path,
+    resources: Resources,
+    trials: Ints | None = None,
 ) -> tuple[Model, tuple[str, ...]]:
     """The same from a history on disk; the model's weights and its serving layout are in the folder `work`.
 
@@ -106,7 +126,7 @@ def streamed_fit(
         warn_of_forgotten(base, len(history))
         model = learn_streamed(learner, base, history, work, resources)
     scale = raised_scale(base.feature_scale, history.contexts)
-    model = replace(model, epoch=epoch, feature_scale=scale).backed_by(work)
+    model = replace(model, epoch=epoch, feature_scale=scale, pooled=_counted(model, trials)).backed_by(work)
     return model, tuple(str(warning.message) for warning in caught)
 
 

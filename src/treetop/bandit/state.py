@@ -21,13 +21,15 @@ class ModelOrigin:
     """Where a kept model comes from: `base` is the kept model that it was made from, empty for the oldest.
 
     `grown` says that it only has more arms than its base; otherwise it was fitted. `until` is when it last served, 0 if
-    it never has or still does. `aside` says why the gate did not let it serve.
+    it never has or still does. `aside` says why the gate did not let it serve. `time` is up to when decisions are in
+    its counts of trials; None if it was fitted before that was noted.
     """
 
     base: str = ""
     grown: bool = False
     until: float = 0.0
     aside: str = ""
+    time: float | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,17 @@ class FolderState:
         """The fitted model that the current one is, or grew from."""
         return _fitted(self.models, self.model)
 
+    @property
+    def counted_until(self) -> float:
+        """The time from which trials of new arms are not in the current model.
+
+        >>> models = {"000000": ModelOrigin(time=0.0), "000001": ModelOrigin("000000", time=5.0)}
+        >>> [FolderState("b1", name, 12, 2, models, refit_time=5.0).counted_until for name in models]
+        [0.0, 5.0]
+        """
+        found = self.models[self.fitted].time
+        return self.refit_time if found is None else found
+
     def names(self) -> list[str]:
         """The models kept, oldest first."""
         return sorted(self.models, key=int)
@@ -150,7 +163,7 @@ class FolderState:
         >>> state.models["000004"].base
         '000002'
         """
-        origin = ModelOrigin(self.model, grown=fitted is None)
+        origin = ModelOrigin(self.model, grown=fitted is None, time=None if fitted is None else fitted.time)
         models = {**self.left(now).models, name: origin}
         new = replace(self, model=name, next_epoch=max(self.next_epoch, int(name) + 1), models=models)
         new = new.cut(keep, {*needed, self.model})
@@ -165,9 +178,9 @@ class FolderState:
 
         >>> state = FolderState("b1", "000000", 12, 1, {"000000": ModelOrigin()})
         >>> state.with_aside("000001", "worse", ScheduleStart(7), keep=2, needed=()).models["000001"]
-        ModelOrigin(base='000000', grown=False, until=0.0, aside='worse')
+        ModelOrigin(base='000000', grown=False, until=0.0, aside='worse', time=0.0)
         """
-        models = {**self.models, name: ModelOrigin(self.model, aside=why)}
+        models = {**self.models, name: ModelOrigin(self.model, aside=why, time=schedule.time)}
         new = replace(self, next_epoch=max(self.next_epoch, int(name) + 1), models=models, schedule=schedule)
         return new.cut(keep, needed)
 

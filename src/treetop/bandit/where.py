@@ -12,21 +12,26 @@ import bisect
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from treetop import _core
-from treetop.arrays import Int64s, Ints
+from treetop.arrays import Ints
 from treetop.bandit.attributes import CATEGORY, FLAG, NUMBER, SETS, TEXT, AttributeTable, Column
-from treetop.policy.eligibility import NOTHING, ONLY, Eligible
+from treetop.policy.eligibility import NO_ROWS, NOTHING, ONLY, Eligible
 from treetop.tree.categories import category_path
 from treetop.tree.tree import Tree
+
+if TYPE_CHECKING:
+    import msgspec
 
 Where: TypeAlias = Mapping[str, Any]
 CUTS = 64  # sets kept of a column: memory against the time of a filter
 LARGEST = sys.float_info.max  # that a number may be; integers of any size compare with it
-OPERATORS = ("<", "<=", ">", ">=", "==", "!=")
+OPERATORS = dict.fromkeys(("<", "<=", ">", ">=", "==", "!=")).keys()  # in this order, as a set
+NUMBERS, LISTS = (int, float), (list, tuple, set, frozenset)  # a tuple costs a decision less than a union
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +39,7 @@ class ColumnIndex:
     """A column in the order of its values, as positions of a tree: conditions become ranges of it."""
 
     column: Column
-    keys: np.ndarray[Any, Any]  # of the arms in the order; ascending
+    size: int  # of the order
     positions: _core.SortedPositions
     starts: list[int] | None = None  # of each code in the order, and the end: of words and flags
 
@@ -53,62 +58,64 @@ class ColumnIndex:
         if column.kind != NUMBER:
             codes = np.arange(max(2, len(column.words)) + 1, dtype=keys.dtype)
             starts = np.searchsorted(keys, codes).tolist()
-        return cls(column, keys, _core.SortedPositions(placed, np.unique(cuts[cuts > 0]), tree.n_arms), starts)
+        values = keys if column.kind == NUMBER else None
+        positions = _core.SortedPositions(placed, np.unique(cuts[cuts > 0]), tree.n_arms, values)
+        return cls(column, len(order), positions, starts)
 
-    def ranges(self, name: str, condition: object) -> Int64s:
+    def ranges(self, name: str, condition: object) -> list[int]:
         """The ranges of the order that meet a condition: first, last, first, last, ... Raises ValueError."""
         if isinstance(condition, Mapping):
             return self._compared(name, condition)
-        if isinstance(condition, list | tuple | set | frozenset):
+        if isinstance(condition, LISTS):
             return _joined([self._equal(name, value) for value in condition])
-        return _joined([self._equal(name, condition)])
+        first, last = self._equal(name, condition)
+        return [first, last] if first < last else []
 
     def _equal(self, name: str, value: object) -> tuple[int, int]:
         column = self.column
+        kind = column.kind
         value = value.item() if isinstance(value, np.generic) else value
-        if column.kind == NUMBER and isinstance(value, int | float) and abs(value) <= LARGEST:
-            return self._between(float(value), float(value))
-        if column.kind == FLAG and isinstance(value, bool):
-            return self._between(int(value), int(value))
-        if column.kind == TEXT and isinstance(value, str):
+        if kind == TEXT and isinstance(value, str):
             code = column.code.get(value, -1)
             return self._between(code, code)
-        if column.kind == CATEGORY and isinstance(value, str | list | tuple):
+        if kind == FLAG and isinstance(value, bool):
+            return self._between(value, value)
+        if kind == NUMBER and isinstance(value, NUMBERS) and abs(value) <= LARGEST:
+            return self._between(float(value), float(value))
+        if kind == CATEGORY and isinstance(value, str | list | tuple):
             path, paths = category_path(value), column.sorted_paths
             first = bisect.bisect_left(paths, path)
             last = bisect.bisect_right(paths, path, key=lambda other: other[: len(path)])
             return self._between(first, last - 1)
-        raise ValueError(f"attribute {name!r} is a {column.kind}; {value!r} is none")
+        raise ValueError(f"attribute {name!r} is a {kind}; {value!r} is none")
 
     def _between(self, low: float, high: float) -> tuple[int, int]:
         """The range of the keys from `low` to `high`, both included; of codes, those that there are."""
         if self.starts is not None:
             return (self.starts[int(low)], self.starts[int(high) + 1]) if 0 <= low <= high else (0, 0)
-        keys, kind = self.keys, self.keys.dtype.type  # of another type, NumPy would first convert all keys
-        return int(keys.searchsorted(kind(low), "left")), int(keys.searchsorted(kind(high), "right"))
+        return self.positions.below(low, False), self.positions.below(high, True)
 
-    def _compared(self, name: str, condition: Mapping[Any, Any]) -> Int64s:
-        if not condition or any(operator not in OPERATORS for operator in condition):
+    def _compared(self, name: str, condition: Mapping[Any, Any]) -> list[int]:
+        if not condition or not condition.keys() <= OPERATORS:
             raise ValueError(f"{name!r}: {dict(condition)!r} is no comparison; there are {', '.join(OPERATORS)}")
-        found = [0, len(self.keys)]
+        found = [0, self.size]
         for operator, value in condition.items():
             if operator in ("==", "!="):
                 equal = self.ranges(name, value if isinstance(value, list | tuple) else [value])
-                found = _both(found, (equal if operator == "==" else _others(equal, len(self.keys))).tolist())
+                found = _both(found, equal if operator == "==" else _others(equal, self.size))
                 continue
             value = value.item() if isinstance(value, np.generic) else value
-            is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+            is_number = isinstance(value, NUMBERS) and not isinstance(value, bool) and abs(value) <= LARGEST
             if self.column.kind != NUMBER or not is_number:
                 kind = self.column.kind
                 raise ValueError(f"{name!r} {operator} {value!r}: only numbers have an order; it is a {kind}")
-            side = "right" if operator in ("<=", ">") else "left"
-            end = int(self.keys.searchsorted(float(value), side))  # type: ignore[call-overload]
-            mine = [0, end] if operator[0] == "<" else [end, len(self.keys)]
+            end = self.positions.below(float(value), operator in ("<=", ">"))
+            mine = [0, end] if operator[0] == "<" else [end, self.size]
             found = [max(found[0], mine[0]), min(found[1], mine[1])] if len(found) == 2 else _both(found, mine)
-        return np.array(found if len(found) != 2 or found[0] < found[1] else [], np.int64)
+        return found if len(found) != 2 or found[0] < found[1] else []
 
 
-def _joined(ranges: Iterable[tuple[int, int]]) -> Int64s:
+def _joined(ranges: Iterable[tuple[int, int]]) -> list[int]:
     """Ranges in order, those that touch or overlap made one; empty ones left out."""
     out: list[int] = []
     for first, last in sorted(part for part in ranges if part[0] < part[1]):
@@ -116,19 +123,18 @@ def _joined(ranges: Iterable[tuple[int, int]]) -> Int64s:
             out[-1] = max(out[-1], last)
         else:
             out += [first, last]
-    return np.array(out, np.int64)
+    return out
 
 
-def _others(ranges: Int64s, size: int) -> Int64s:
-    ends = [0, *ranges.tolist(), size]
+def _others(ranges: list[int], size: int) -> list[int]:
+    ends = [0, *ranges, size]
     return _joined(zip(ends[::2], ends[1::2], strict=True))
 
 
 def _both(one: list[int], other: list[int]) -> list[int]:
     """What two lists of ranges share."""
     mine, theirs = zip(one[::2], one[1::2], strict=True), list(zip(other[::2], other[1::2], strict=True))
-    shared: list[int] = _joined((max(a, c), min(b, d)) for a, b in mine for c, d in theirs).tolist()
-    return shared
+    return _joined((max(a, c), min(b, d)) for a, b in mine for c, d in theirs)
 
 
 def canonical_where(where: Where) -> str:
@@ -139,12 +145,17 @@ def canonical_where(where: Where) -> str:
     """
     if not isinstance(where, Mapping):
         raise TypeError(f"where is a mapping of attributes to conditions, not {where!r}")
-    import msgspec  # here, because `import treetop` loads none of what serves
-
     try:
-        return msgspec.json.encode(where, enc_hook=_plain, order="sorted").decode()
+        return _encoder().encode(where).decode()
     except (TypeError, ValueError) as error:
         raise ValueError(f"where cannot be read: {error}") from None
+
+
+@cache
+def _encoder() -> msgspec.json.Encoder:
+    import msgspec  # here, because `import treetop` loads none of what serves
+
+    return msgspec.json.Encoder(enc_hook=_plain, order="sorted")
 
 
 def _plain(value: object) -> object:
@@ -197,14 +208,14 @@ class Filters:
                 conditions.append((index.positions, index.ranges(name, condition)))
         tree = self.tree
         mask = _core.Mask.filtered(tree.n_arms, tree.n_nodes, conditions, base, only, banned)
-        return Eligible(ONLY, arm_at=tree.arm_at, mask=mask)
+        return Eligible(ONLY, NOTHING, NO_ROWS, tree.arm_at, mask)
 
-    def _members(self, name: str) -> tuple[_core.SortedPositions, Int64s]:
+    def _members(self, name: str) -> tuple[_core.SortedPositions, list[int]]:
         if name not in self.table.sets:
             known = ", ".join(sorted(self.table.sets)) or "none at all"
             raise ValueError(f"there is no set {name!r}; there are {known}")
         index = self.index(self.table.sets[name])
-        return index.positions, np.array([0, len(index.keys)], np.int64)
+        return index.positions, [0, index.size]
 
 
 def _names(condition: object) -> list[str]:

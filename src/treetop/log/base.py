@@ -141,7 +141,8 @@ class Log(ABC):
 
     @abstractmethod
     def impressions(self, after: int, size: int) -> tuple[Int64s, Floats, Int64s]:
-        """Position, time and arm of every slot of the next `size` decisions behind a position, in their order."""
+        """Position, time and arm of every slot of the next `size` decisions behind a position, in their order; not of
+        those that another system made."""
 
     @abstractmethod
     def position_before(self, when: float) -> int:

@@ -16,14 +16,14 @@ SHARE = 0.1  # of the log's time that deleting may take
 
 def forget(connection: Connection, state: State, before: float, limit: int) -> int:
     """Deletes up to `limit` decisions older than `before`."""
-    sql = "SELECT position, slots, eligible FROM treetop_decisions WHERE time < ? ORDER BY time LIMIT ?"
+    sql = "SELECT position, slots, eligible, settings FROM treetop_decisions WHERE time < ? ORDER BY time LIMIT ?"
     return _delete(connection, state, connection.rows(sql, before, limit))
 
 
 def erase(connection: Connection, state: State, key: tuple[str, str], limit: int) -> int:
     """Deletes up to `limit` decisions that carry a key."""
     sql = (
-        "SELECT d.position, d.slots, d.eligible FROM treetop_keys k "
+        "SELECT d.position, d.slots, d.eligible, d.settings FROM treetop_keys k "
         "JOIN treetop_decisions d ON d.position = k.decision "
         "WHERE k.key_name = ? AND k.key_value = ? ORDER BY d.position LIMIT ?"
     )
@@ -31,8 +31,8 @@ def erase(connection: Connection, state: State, key: tuple[str, str], limit: int
 
 
 def _delete(connection: Connection, state: State, found: list[tuple[Any, ...]]) -> int:
-    """Deletes decisions, of which (position, slots, eligible) are given, with their rewards and keys and the sets that
-    no other decision names."""
+    """Deletes decisions, of which (position, slots, eligible, settings) are given, with their rewards and keys, and the
+    sets and settings that no other decision has."""
     if not found:
         return 0
     positions = connection.several([row[0] for row in found])
@@ -49,11 +49,23 @@ def _delete(connection: Connection, state: State, found: list[tuple[Any, ...]]) 
             "(SELECT 1 FROM treetop_decisions d WHERE d.eligible = treetop_eligible.fingerprint AND d.eligible <> '')",
             connection.several(sorted(sets)),
         )
+    _delete_settings(connection, {row[3] for row in found})
     state.pending -= sum(len(row[1]) for row in found) // SLOT.itemsize - rewards
     state.forgotten += len(found)
     state.observed -= observed
     state.forgotten_observed += observed
     return len(found)
+
+
+def _delete_settings(connection: Connection, numbers: set[int]) -> None:
+    """Deletes those of some settings that no decision has. The highest number stays: none is given twice."""
+    connection.run("CREATE INDEX IF NOT EXISTS treetop_decisions_settings ON treetop_decisions (settings)")
+    connection.run(
+        f"DELETE FROM treetop_settings WHERE id {connection.among} AND NOT EXISTS "
+        "(SELECT 1 FROM treetop_decisions d WHERE d.settings = treetop_settings.id) "
+        "AND id < (SELECT max(id) FROM treetop_settings)",
+        connection.several(sorted(numbers)),
+    )
 
 
 def forget_in_steps(log: Log, before: float) -> Iterator[tuple[int, float]]:

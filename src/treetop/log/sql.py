@@ -55,7 +55,7 @@ class SqlLog(Log):
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
         self._closed = False
-        self._numbers: dict[write.Settings, int] = {}
+        self._numbers = write.Numbers()
         self._writer: Connection | None = self.connect()
         try:
             make_tables(self._writer)
@@ -132,7 +132,7 @@ class SqlLog(Log):
             self._drop_writer()
         if self._writer is None:
             self._writer = self.connect()
-        numbers = dict(self._numbers)
+        numbers = self._numbers.copy()
         try:
             with self._writer.writing():
                 answers = _write(self._writer, jobs, numbers)
@@ -197,7 +197,10 @@ class SqlLog(Log):
         return np.array([arm for row in rows for arm in shown_arms(row[0])], np.int32)
 
     def impressions(self, after: int, size: int) -> tuple[Int64s, Floats, Int64s]:
-        sql = "SELECT position, time, slots FROM treetop_decisions WHERE position > ? ORDER BY position LIMIT ?"
+        sql = (
+            "SELECT position, time, slots FROM treetop_decisions d WHERE position > ? AND EXISTS "
+            "(SELECT 1 FROM treetop_settings s WHERE s.id = d.settings AND s.model <> '') ORDER BY position LIMIT ?"
+        )
         with self.reading() as connection:
             rows = connection.rows(sql, after, check_int("size", size, 1))
         arms = [shown_arms(row[2]) for row in rows]
@@ -339,9 +342,10 @@ class SqlLog(Log):
             return np.array([row[0] for row in connection.rows(sql, first, last)], np.int64)
 
 
-def _write(connection: Connection, jobs: Sequence[Any], numbers: dict[write.Settings, int]) -> list[Any]:
+def _write(connection: Connection, jobs: Sequence[Any], numbers: write.Numbers) -> list[Any]:
     """The answers to jobs, in their order. Decisions are written before rewards, which may be for them."""
     state = write.read_state(connection, alone=True)
+    numbers.check(state)
     answers: dict[int, Any] = {}
     for kind, work in (
         (write.Append, lambda found: write.append(connection, state, found, numbers)),

@@ -68,6 +68,22 @@ def store_state(connection: Connection, state: State) -> None:
 Settings = tuple[int, str, str, str]  # epoch, model, tree, policy
 
 
+class Numbers(dict[Settings, int]):
+    """The numbers of settings that a writer knows, until anybody deletes decisions: settings go with the last one."""
+
+    forgotten = 0  # decisions by then
+
+    def copy(self) -> Numbers:
+        new = Numbers(self)
+        new.forgotten = self.forgotten
+        return new
+
+    def check(self, state: State) -> None:
+        if state.forgotten != self.forgotten:
+            self.clear()
+            self.forgotten = state.forgotten
+
+
 def settings_of(event: Event) -> Settings:
     return event.model_epoch, event.model, event.tree, event.policy
 

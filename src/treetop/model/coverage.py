@@ -107,29 +107,45 @@ class Coverage:
         [[0.0, 1.0], [0.5, 0.5]]
         """
         old = len(self)
-        leaves, which = np.unique(tree.leaf_of[old:], return_inverse=True)
-        there = np.flatnonzero(np.isin(tree.leaf_of[:old], leaves))
-        there = there[np.argsort(tree.leaf_of[there], kind="stable")]
-        ends = np.searchsorted(tree.leaf_of[there], leaves, side="right")
-        means = [self._mean(below) for below in np.split(there, ends)[:-1]]
-        new = [means[i] for i in which]
-        known: dict[int, tuple[Ints, Float32s]] = {}  # many arms share one list, such as that of their category
+        lists: dict[int, Any] = {}  # many arms share one list, such as that of their category
+        which = [-1 - leaf for leaf in tree.leaf_of[old:].tolist()]  # those of a leaf are below 0
         for i, arms in enumerate(beside or ()):
             if len(arms):
-                new[i] = known.get(id(arms)) or known.setdefault(id(arms), self._mean(np.asarray(arms, np.int64)))
-        lengths = np.array([len(group) for group, _ in new], np.int64)
-        start = np.concatenate([self.start, self.start[-1] + np.cumsum(lengths)]).astype(np.int64)
-        group = np.concatenate([self.group, *(group for group, _ in new)]).astype(np.int32)
-        share = np.concatenate([self.share, *(share for _, share in new)]).astype(np.float32)
+                which[i] = id(arms)
+                lists[id(arms)] = arms
+        for leaf in {-1 - mine for mine in which if mine < 0}:
+            below = tree.arms_below(leaf)
+            lists[-1 - leaf] = below[below < old]
+        means = self._means(list(lists.values()))
+        row = {mine: i for i, mine in enumerate(lists)}
+        new = means.of(np.array([row[mine] for mine in which], np.int64))
+        start = np.concatenate([self.start, self.start[-1] + new.start[1:]])
+        group, share = (np.concatenate([getattr(self, name), getattr(new, name)]) for name in ("group", "share"))
         return Coverage(start, group, share, self.groups)
 
-    def _mean(self, arms: Int64s) -> tuple[Ints, Float32s]:
-        """What some arms cover on average: groups and shares."""
+    def of(self, arms: Int64s) -> Coverage:
+        """That of some arms, in their order.
+
+        >>> Coverage.of_categories(["tea", "jam"]).of(np.array([1, 1, 0])).shares().tolist()
+        [[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]]
+        """
         length = self.start[arms + 1] - self.start[arms]
-        there = np.repeat(self.start[arms] - (np.cumsum(length) - length), length) + np.arange(length.sum())
-        group, which = np.unique(self.group[there], return_inverse=True)
-        share = np.bincount(which, self.share[there], len(group)) / max(1, len(arms))
-        return group.astype(np.int32), share.astype(np.float32)
+        start = np.concatenate([np.zeros(1, np.int64), np.cumsum(length)])
+        there = np.repeat(self.start[arms] - start[:-1], length) + np.arange(start[-1])
+        return Coverage(start, self.group[there], self.share[there], self.groups)
+
+    def _means(self, lists: Sequence[Sequence[int] | Ints]) -> Coverage:
+        """What the arms of each list cover on average."""
+        sizes = np.array([len(arms) for arms in lists], np.int64)
+        listed = np.concatenate([np.zeros(0, np.int64), *(np.asarray(arms, np.int64) for arms in lists)])
+        each = self.of(listed)
+        row = np.repeat(np.repeat(np.arange(len(lists)), sizes), np.diff(each.start))
+        keys, at = np.unique(row * self.groups + each.group, return_inverse=True)
+        share = np.bincount(at, each.share, len(keys)) / sizes[keys // self.groups]
+        start = np.searchsorted(keys, np.arange(len(lists) + 1) * self.groups)
+        return Coverage(
+            start.astype(np.int64), (keys % self.groups).astype(np.int32), share.astype(np.float32), self.groups
+        )
 
 
 def load_coverage(arrays: dict[str, Any], groups: int | None) -> Coverage | None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from treetop import _core
 from treetop.arrays import Float32s, Floats, Int64s, Ints, Rows, as_rows, check_float, check_int
 from treetop.tree.tree import Tree
 from treetop.tree.vectors import METRICS, check_metric, lengths, unit_vectors
@@ -203,14 +204,8 @@ def measured_routing(
     array([[3., 4., 0.],
            [0., 1., 0.]], dtype=float32)
     """
-    total, longest = np.zeros((tree.n_nodes, vectors.shape[1])), np.zeros(tree.n_nodes)
-    leaves = np.unique(tree.leaf_of)
-    leaves = leaves[np.argsort(tree.begin[leaves])]
-    total[leaves] = np.add.reduceat(vectors[tree.arm_at], tree.begin[leaves], axis=0, dtype=np.float64)
-    longest[leaves] = np.maximum.reduceat(lengths(vectors)[tree.arm_at], tree.begin[leaves])
-    for node in range(tree.n_nodes - 1, 0, -1):
-        total[tree.parents[node]] += total[node]
-        longest[tree.parents[node]] = max(longest[tree.parents[node]], longest[node])
+    shape = tree.parents, tree.begin, tree.end, tree.arm_at
+    total = _core.node_sums(*shape, np.ascontiguousarray(vectors).reshape(-1), vectors.shape[1], 0)
     bias = np.zeros(tree.n_nodes)
     if measure.metric == "euclidean":
         centre = total / np.maximum(tree.sizes, 1)[:, None]
@@ -219,12 +214,21 @@ def measured_routing(
         length = np.sqrt((total**2).sum(axis=1))
         centre = total / np.where(length > 0, length, 1.0)[:, None]
         if measure.metric == "inner_product":
-            centre *= longest[:, None]
+            centre *= _longest_below(tree, lengths(vectors))[:, None]
     centre[0], bias[0] = 0.0, 0.0
     centre = centre if context_map is None else centre @ context_map.T.astype(np.float64)
     after = n_features - sum(measure.place)
     before, behind = (sp.csr_matrix((tree.n_nodes, columns)) for columns in (measure.first, after))
     return as_rows(sp.hstack([before, sp.csr_matrix(centre), behind, sp.csr_matrix(bias[:, None])]), what="routing")
+
+
+def _longest_below(tree: Tree, length: Floats) -> Floats:
+    """(n_nodes,): the length of the longest arm below each node."""
+    longest = np.zeros(tree.n_nodes)
+    np.maximum.at(longest, tree.leaf_of, length)
+    for node in range(tree.n_nodes - 1, 0, -1):
+        longest[tree.parents[node]] = max(longest[tree.parents[node]], longest[node])
+    return longest
 
 
 def load_measure(arrays: dict[str, Any], numbers: dict[str, Any] | None) -> dict[str, Any]:

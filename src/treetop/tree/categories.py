@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -30,7 +30,15 @@ def category_path(category: str | Sequence[str] | None) -> CategoryPath:
     """
     if category is None:
         return ()
-    parts = category.split(SEPARATOR) if isinstance(category, str) else list(category)
+    return _path_of(category) if isinstance(category, str) else _checked(list(category), category)
+
+
+@lru_cache(65_536)  # many arms have the same
+def _path_of(category: str) -> CategoryPath:
+    return _checked(category.split(SEPARATOR), category)
+
+
+def _checked(parts: list[str], category: str | Sequence[str]) -> CategoryPath:
     if wrong := next((part for part in parts if not isinstance(part, str)), None):
         raise TypeError(f"a category is text or a list of texts; {wrong!r} is in {category!r}")
     path = tuple(part.strip() for part in parts)
