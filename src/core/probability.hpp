@@ -236,15 +236,14 @@ private:
         greedy_ = strategy_.kind == Kind::greedy ? slots_ : std::min(ask.k - ask.explore, slots_);
         rank_again(all);
         chosen_.clear();
-        if (strategy_.kind != Kind::budgeted) return diversify(all, slots_, &model_.coverage, ask.diversity);
+        if (strategy_.kind != Kind::budgeted) return diversify(all, &model_.coverage, ask.diversity);
         const Budget& budget = strategy_.budget = ask.strategy.budget.after(model_.pooled.exploration_net);
         const double trials = budget.new_arms > 0 ? budget.new_arm_trials : 0;
         weigh(all, decider.newness(all, trials, budget.shown), slots_);
-        diversify(all, slots_, &model_.coverage, ask.diversity);
+        diversify(all, &model_.coverage, ask.diversity);
         spending_ = per_slot(slots_, slots_ - greedy_, budget);
         evaluation_ = budget.evaluation_share;
         ordinary_ = 1 - evaluation_;
-        best_.assign(top_.begin(), top_.begin() + slots_);
     }
 
     // As rank(), which is asked once for candidates of one search: they are the same for all policies.
@@ -309,7 +308,7 @@ private:
             ordinary_ = 1 - evaluation_;
         }
         mixture_ = {};
-        if (s >= greedy_ && ordinary_ > 0) mixture_ = mix_within(spending_, score_[place_[best_.back()]], budget.most);
+        if (s >= greedy_ && ordinary_ > 0) mixture_ = mix_within(spending_, worth()[place_[best_.back()]], budget.most);
         const double both = evaluation_ + ordinary_;
         const double each = evaluation_ * budget.evaluation_floor / static_cast<double>(p_.size()) / both;
         std::fill(p_.begin(), p_.end(), each);

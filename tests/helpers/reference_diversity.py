@@ -3,12 +3,13 @@
 Shares no code with the package: coverage is a dense table, gains are recomputed from the whole slate.
 """
 
+from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from helpers.budgeted import Twin
+from helpers.reference import Floats, Sequence
 
 
 def bonus(shares: Floats, slate: tuple[int, ...]) -> float:
@@ -63,3 +64,39 @@ def value(scores: Floats, shares: Floats, slate: tuple[int, ...], weight: float)
 def best_value(scores: Floats, shares: Floats, k: int, weight: float) -> float:
     """By trying all slates."""
     return max(value(scores, shares, slate, weight) for slate in combinations(range(len(scores)), k))
+
+
+@dataclass(frozen=True)
+class CoveringTwin(Twin):
+    """Budgeted exploration with a bonus. What a draw gives up is told from values of whole slates: that of the slots
+    that greedy ones would complete, less that with the drawn candidate in the place of the last of them."""
+
+    shares: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    weight: float = 0.0
+
+    def slate_worth(self, slate: Sequence) -> float:
+        return value(np.maximum(self.score, 0), self.shares, slate, self.weight)
+
+    def completed(self, taken: Sequence) -> list[int]:
+        """Who fills the slots that are left, one after the other."""
+        rest: list[int] = []
+        while len(taken) + len(rest) < self.slots:
+            slate = (*taken, *rest)
+            now = gains(np.maximum(self.score, 0), self.shares, slate, self.weight)
+            rest.append(min(self.in_play(slate), key=lambda i: (-now[i], -self.score[i], i)))
+        return rest
+
+    def ranked(self, taken: Sequence) -> list[int]:
+        rest = self.completed(taken)
+        return rest + [i for i in self.in_play(taken) if i not in rest]
+
+    def worth(self, taken: Sequence = ()) -> Floats:
+        rest, found = self.completed(taken), np.zeros(len(self.score))
+        for i in self.in_play(taken):
+            before = (*taken, *rest[: rest.index(i) if i in rest else -1])
+            found[i] = self.slate_worth((*before, i)) - self.slate_worth(before)
+        return found
+
+    def lost(self, taken: Sequence, i: int) -> float:
+        rest = self.completed(taken)
+        return self.slate_worth((*taken, *rest)) - self.slate_worth((*taken, *rest[:-1], i))

@@ -89,15 +89,6 @@ class Coverage:
         np.add.at(table, (np.repeat(np.arange(len(self)), np.diff(self.start)), self.group), self.share)
         return table
 
-    def totals(self) -> Floats:
-        """(n_arms,): what each arm covers of an empty slate.
-
-        >>> Coverage.of_categories(["tea", None]).totals().tolist()
-        [1.0, 0.0]
-        """
-        rows = np.repeat(np.arange(len(self)), np.diff(self.start))
-        return np.bincount(rows, self.share, len(self)).astype(np.float64)
-
     def grown(self, tree: Tree, beside: Sequence[Sequence[int]] | None = None) -> Coverage:
         """With the arms that a larger tree has more. A new one covers what the old ones that it belongs to (`beside`,
         such as those of its category) do on average; if there are none, what those of its leaf do.
@@ -111,20 +102,24 @@ class Coverage:
         there = np.flatnonzero(np.isin(tree.leaf_of[:old], leaves))
         there = there[np.argsort(tree.leaf_of[there], kind="stable")]
         ends = np.searchsorted(tree.leaf_of[there], leaves, side="right")
-        means = [self._mean(below) for below in np.split(there, ends)[:-1]]
+        means = [self.mean(below) for below in np.split(there, ends)[:-1]]
         new = [means[i] for i in which]
         known: dict[int, tuple[Ints, Float32s]] = {}  # many arms share one list, such as that of their category
         for i, arms in enumerate(beside or ()):
             if len(arms):
-                new[i] = known.get(id(arms)) or known.setdefault(id(arms), self._mean(np.asarray(arms, np.int64)))
+                new[i] = known.get(id(arms)) or known.setdefault(id(arms), self.mean(np.asarray(arms, np.int64)))
         lengths = np.array([len(group) for group, _ in new], np.int64)
         start = np.concatenate([self.start, self.start[-1] + np.cumsum(lengths)]).astype(np.int64)
         group = np.concatenate([self.group, *(group for group, _ in new)]).astype(np.int32)
         share = np.concatenate([self.share, *(share for _, share in new)]).astype(np.float32)
         return Coverage(start, group, share, self.groups)
 
-    def _mean(self, arms: Int64s) -> tuple[Ints, Float32s]:
-        """What some arms cover on average: groups and shares."""
+    def mean(self, arms: Int64s) -> tuple[Ints, Float32s]:
+        """What some arms cover on average: groups and shares.
+
+        >>> Coverage.of_categories(["tea", "tea", "jam"]).mean(np.array([0, 2]))[1].tolist()
+        [0.5, 0.5]
+        """
         length = self.start[arms + 1] - self.start[arms]
         there = np.repeat(self.start[arms] - (np.cumsum(length) - length), length) + np.arange(length.sum())
         group, which = np.unique(self.group[there], return_inverse=True)
