@@ -114,7 +114,7 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
                           [&](std::int32_t a, std::int32_t b) { return better(all[a], all[b]); });
     }
 
-    // Scores with what each candidate covers.
+    // Scores with what each candidate covers, and what those above leave of it.
     void diversify(std::span<const Candidate> all, const Coverage* coverage, double weight) {
         bonus_.begin(coverage, weight);
         if (!bonus_.on()) return;
@@ -125,7 +125,7 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
 
     void add_bonus() {
         for (std::size_t i = 0; i < in_play_.size(); ++i)
-            score_[i] = base_[in_play_[i]] + bonus_.gain(row(in_play_[i]));
+            score_[i] = bonus_.worth(row(in_play_[i]), base_[in_play_[i]]);
     }
 
     // Of some in play, where the best by scores or worths stands.
@@ -157,16 +157,17 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
         best_.clear();
         open_ = in_play_;
         worth_ = score_;
-        to_come_ = bonus_;
+        const std::size_t now = bonus_.mark();
         for (slots = std::min(slots, open_.size()); slots > 0; --slots) {
             const auto next = first_of(open_, worth_);
             best_.push_back(*next);
             *next = open_.back();
             open_.pop_back();
             if (slots == 1) break;
-            to_come_.cover(row(best_.back()));
-            for (const std::int32_t i : open_) worth_[place_[i]] = base_[i] + to_come_.gain(row(i));
+            bonus_.cover(row(best_.back()), base_[best_.back()]);
+            for (const std::int32_t i : open_) worth_[place_[i]] = bonus_.worth(row(i), base_[i]);
         }
+        bonus_.rewind(now);
     }
 
     // In the order of those in play.
@@ -190,7 +191,7 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
         place_[candidate] = -1;
         chosen_.push_back({candidate, probability, explored});
         if (!bonus_.on()) return;
-        bonus_.cover(row(candidate));
+        bonus_.cover(row(candidate), base_[candidate]);
         add_bonus();
     }
 
@@ -387,8 +388,7 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
     Bonus bonus_;
     std::span<const Candidate> all_;  // and their scores without bonus, where there is one
     std::vector<double> base_;
-    Bonus to_come_;  // of complete(): the bonus after the slots so far, who is not among them, and what each adds
-    std::vector<std::int32_t> open_;
+    std::vector<std::int32_t> open_;  // of complete(): who is not among the slots so far, and what each is worth
     std::vector<double> worth_;
     std::vector<Choice> chosen_;
 };

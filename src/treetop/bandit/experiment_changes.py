@@ -121,7 +121,9 @@ class ExperimentChanges:
         def promoted(state: FolderState) -> FolderState:
             if _running(state) != running:
                 raise ValueError(f"experiment {running.name!r} does not run any more")
-            new = replace(state.left(schedule.time), experiment=None, settings=state.settings + 1, policy=asdict(policy))
+            new = replace(
+                state.left(schedule.time), experiment=None, settings=state.settings + 1, policy=asdict(policy)
+            )
             if candidate.model is not None and candidate.model != state.model:
                 Model.load(self.folder.model_path(candidate.model))  # raises if it cannot be read
                 models = {**new.models, candidate.model: replace(new.models[candidate.model], aside="")}

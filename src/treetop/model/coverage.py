@@ -4,17 +4,24 @@
 
 It is monotone and submodular: an arm adds what the arms above it have left uncovered, so that taking the best slot by
 slot comes within 1 - 1/e of the best slate (Nemhauser, Wolsey and Fisher 1978; coverage as in El-Arini et al. 2009).
+
+With `saturation`, which learning/saturation.py learns, arms of one group also take from each other's rewards:
+
+    reward of a slot = score * prod over groups g of (1 - share * (1 - prod over slots above (1 - saturation * share *
+    score)))
+
+which adds up to (1 - prod of (1 - saturation * score)) / saturation for the arms of one group: submodular again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from treetop.arrays import Float32s, Floats, Int64s, Ints, Matrix, as_rows, check_int
+from treetop.arrays import Float32s, Floats, Int64s, Ints, Matrix, as_rows, check_float, check_int
 from treetop.tree.tree import Tree
 
 DIRECTIONS = 16
@@ -25,6 +32,7 @@ NAMES = ("start", "group", "share")
 @dataclass(frozen=True, eq=False)
 class Coverage:
     """Which of `groups` groups each arm covers, and how much of each, in [0, 1]: rows of arms, as sparse rows are.
+    `saturation` is which part of what the others of its group earn an arm takes, if it earns 1.
 
     >>> Coverage.of_categories(["tea", "tea", "coffee", None]).shares().tolist()
     [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
@@ -34,6 +42,7 @@ class Coverage:
     group: Ints
     share: Float32s
     groups: int
+    saturation: float = 0.0
 
     @classmethod
     def of_categories(cls, categories: Sequence[Hashable | None]) -> Coverage:
@@ -73,6 +82,7 @@ class Coverage:
         Traceback (most recent call last):
         ValueError: coverage of 1 arms does not fit a model of 2
         """
+        check_float("saturation", self.saturation, 0, 1)
         if len(self) != arms:
             raise ValueError(f"coverage of {len(self)} arms does not fit a model of {arms}")
         rises = self.start[0] == 0 and (np.diff(self.start) >= 0).all() and self.start[-1] == len(self.group)
@@ -112,7 +122,7 @@ class Coverage:
         start = np.concatenate([self.start, self.start[-1] + np.cumsum(lengths)]).astype(np.int64)
         group = np.concatenate([self.group, *(group for group, _ in new)]).astype(np.int32)
         share = np.concatenate([self.share, *(share for _, share in new)]).astype(np.float32)
-        return Coverage(start, group, share, self.groups)
+        return replace(self, start=start, group=group, share=share)
 
     def mean(self, arms: Int64s) -> tuple[Ints, Float32s]:
         """What some arms cover on average: groups and shares.
@@ -127,7 +137,7 @@ class Coverage:
         return group.astype(np.int32), share.astype(np.float32)
 
 
-def load_coverage(arrays: dict[str, Any], groups: int | None) -> Coverage | None:
+def load_coverage(arrays: dict[str, Any], groups: int | None, saturation: float = 0.0) -> Coverage | None:
     """What a saved model has of it.
 
     >>> load_coverage({}, None) is None
@@ -136,4 +146,4 @@ def load_coverage(arrays: dict[str, Any], groups: int | None) -> Coverage | None
     if groups is None:
         return None
     start, group, share = (arrays[f"coverage_{name}"] for name in NAMES)
-    return Coverage(start, group, share, check_int("coverage", groups, 1))
+    return Coverage(start, group, share, check_int("coverage", groups, 1), saturation)

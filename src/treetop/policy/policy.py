@@ -174,7 +174,7 @@ class Policy:
 
     def _first_draw(self, model: Model, found: Candidates) -> Floats:
         """The chances in the first slot, if it is one that is drawn."""
-        bonus = coverage_bonus(model, found, self.diversity) if self.diversity else None
+        bonus = coverage_bonus(model, found, self.diversity) if self.diversity or _saturates(model) else None
         if type(self.strategy) is not Budgeted:
             gained = found if bonus is None else replace(found, score=np.asarray(found.score + bonus(())))
             return draw_probabilities(self.strategy, gained, model.n_seen)
@@ -262,7 +262,8 @@ def _decision(event_id: str, epoch: int, found: tuple[Any, ...]) -> Decision:
 
 
 def coverage_bonus(model: Model, found: Candidates, weight: float) -> Bonus:
-    """What each effective arm adds to a slate of some of them; a node covers what one of its arms does on average.
+    """What each effective arm adds to a slate of some of them beside its score, or earns less of that where arms
+    saturate; a node covers what one of its arms does on average.
 
     >>> from treetop.model.coverage import Coverage
     >>> from treetop.tree.tree import Tree
@@ -277,16 +278,27 @@ def coverage_bonus(model: Model, found: Candidates, weight: float) -> Bonus:
     if coverage is None:
         raise ValueError("a model without coverage has no bonus")
     each = zip(found.is_node, found.id, strict=True)
-    covers = [coverage.mean(below(int(z)) if node else np.array([z], np.int64)) for node, z in each]
+    means = [coverage.mean((below(int(z)) if node else np.array([z])).astype(np.int64)) for node, z in each]
+    covers = [(group, share.astype(np.float64)) for group, share in means]
+
+    earns = np.maximum(found.score.astype(np.float64), 0)
+    takes = coverage.saturation * np.minimum(earns, 1)
 
     def bonus(slate: Sequence[int]) -> Floats:
-        left = np.ones(coverage.groups)
+        left, free = np.ones(coverage.groups), np.ones(coverage.groups)
         for i in slate:
             group, share = covers[i]
-            left[group] *= 1 - share.astype(np.float64)
-        return np.array([weight * float(share @ left[group]) for group, share in covers])
+            left[group] *= 1 - share
+            free[group] *= 1 - takes[i] * share
+        covered = [float(share @ left[group]) for group, share in covers]
+        fresh = [float(np.prod(1 - share * (1 - free[group]))) for group, share in covers]
+        return np.asarray(weight * np.array(covered) + earns * (np.array(fresh) - 1))
 
     return bonus
+
+
+def _saturates(model: Model) -> bool:
+    return model.coverage is not None and model.coverage.saturation > 0
 
 
 def expect(model: Any, kind: type[M], policy: object) -> M:
