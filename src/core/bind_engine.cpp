@@ -122,7 +122,8 @@ void treetop::bind_engine(nb::module_& m) {
              "vectors"_a.noconvert(), "means"_a.noconvert(), "range"_a, "context_dims"_a, "map"_a.noconvert(),
              "How contexts and items are compared; to be called before the engine is shared.")
         .def("set_coverage", &Engine::set_coverage, "start"_a.noconvert(), "group"_a.noconvert(), "share"_a.noconvert(),
-             "groups"_a, "Which groups each arm covers; to be called before the engine is shared.")
+             "groups"_a, "saturation"_a = 0.0,
+             "Which groups each arm covers; to be called before the engine is shared.")
         .def_prop_ro("n_components", &Engine::n_components,
                      "How many terms a score is the sum of; 0 where the model gives none.")
         .def("routes", &Engine::routes, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),

@@ -1,6 +1,8 @@
 // What is asked of policies about given slots: their chances, and what the policy that served may show there.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -38,10 +40,21 @@ struct Shown {
         std::int32_t count;        // eligible arms
     };
     std::vector<Piece> pieces;
-    std::vector<std::int32_t> place;  // of each effective arm among the pieces
-    std::vector<double> chance;       // a piece, slot by slot, and 0 behind those of a slot
+    std::vector<double> chance;  // a piece, slot by slot, and 0 behind those of a slot
 
     const double* slot(std::size_t s) const { return chance.data() + s * (pieces.size() + 1); }
+};
+
+// Sums over what both policies may show: chances, times scores, and the largest ratio.
+struct Meeting {
+    std::array<double, 4> covered{}, expected{}, largest{};
+
+    void add(std::size_t j, double one, double mass, double score, double served) {
+        const double both = served > 0 ? mass : 0, ratio = served > 0 ? one / served : 0;
+        covered[j] += both;
+        expected[j] += both * score;
+        largest[j] = std::max(largest[j], ratio);
+    }
 };
 
 }  // namespace treetop

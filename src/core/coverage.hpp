@@ -1,7 +1,7 @@
-// What arms cover, and the bonus of a slate for covering much: monotone and submodular. Knows nothing of scores or
-// draws.
+// What arms cover, and what covering much is worth to a slate: monotone and submodular. Knows nothing of draws.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -20,6 +20,7 @@ struct Coverage {
     std::vector<std::int32_t> group;
     std::vector<float> share;
     std::size_t groups = 0, nodes = 0;
+    double saturation = 0;  // which part of a group's reward one of its arms takes from those below, if it earns 1
 
     bool empty() const { return start.empty(); }
     std::size_t row(bool node, std::int32_t id) const { return static_cast<std::size_t>(id) + (node ? 0 : nodes); }
@@ -27,7 +28,8 @@ struct Coverage {
 
 // From what each arm covers.
 inline Coverage make_coverage(const Layout& tree, std::span<const std::int64_t> start,
-                              std::span<const std::int32_t> group, std::span<const float> share, std::int64_t groups) {
+                              std::span<const std::int32_t> group, std::span<const float> share, std::int64_t groups,
+                              double saturation = 0) {
     const std::size_t A = tree.arms(), N = tree.nodes();
     if (start.size() != A + 1 || start[0] != 0 || start[A] != static_cast<std::int64_t>(group.size()) ||
         group.size() != share.size())
@@ -41,7 +43,10 @@ inline Coverage make_coverage(const Layout& tree, std::span<const std::int64_t> 
             throw std::invalid_argument("coverage has group " + std::to_string(group[j]) + " of " +
                                         std::to_string(groups) + " with share " + std::to_string(share[j]) +
                                         "; shares lie in [0, 1]");
+    if (!(saturation >= 0 && saturation <= 1))
+        throw std::invalid_argument("saturation is " + std::to_string(saturation) + "; it must lie in [0, 1]");
     Coverage out;
+    out.saturation = saturation;
     out.groups = static_cast<std::size_t>(groups);
     out.nodes = N;
     out.start.reserve(N + A + 1);
@@ -69,36 +74,72 @@ inline Coverage make_coverage(const Layout& tree, std::span<const std::int64_t> 
     return out;
 }
 
-// weight * sum over groups of (1 - product over the slate of (1 - share)): what the slate gains by one more candidate.
+// What a candidate is worth to a slate, beside its score: scores saturate, and covering much has a bonus.
+//
+//     score * product over groups of (1 - share * (1 - free)),  free = product over the slate of (1 - saturation *
+//     share
+//     * score in [0, 1]);   + weight * sum over groups of share * left,  left = product over the slate of (1 - share)
+//
+// With one group an arm, the first adds up to (1 - product of (1 - saturation * score)) / saturation for each group,
+// whatever the order: like the second it is monotone and submodular.
 class Bonus {
 public:
     void begin(const Coverage* coverage, double weight) {
-        weight_ = coverage && !coverage->empty() ? weight : 0;
-        if (!on()) return;
+        rewind(0);
+        on_ = coverage && !coverage->empty() && (weight > 0 || coverage->saturation > 0);
+        if (!on_) return;
         coverage_ = coverage;
-        left_.assign(coverage->groups, 1.0);
+        weight_ = weight;
+        if (uncovered_.size() != coverage->groups) uncovered_.assign(coverage->groups, {});
     }
 
-    bool on() const { return weight_ > 0; }
+    bool on() const { return on_; }
 
-    double gain(std::size_t row) const {
-        double covers = 0;
-        for (auto j = coverage_->start[row]; j < coverage_->start[row + 1]; ++j)
-            covers += static_cast<double>(coverage_->share[j]) * left_[coverage_->group[j]];
-        return weight_ * covers;
+    double worth(std::size_t row, double score) const {
+        double covers = 0, fresh = 1;
+        for (auto j = coverage_->start[row]; j < coverage_->start[row + 1]; ++j) {
+            const Uncovered& of = uncovered_[coverage_->group[j]];
+            const double share = coverage_->share[j];
+            covers += share * of.left;
+            fresh *= 1 - share * (1 - of.free);
+        }
+        return (score > 0 ? score * fresh : score) + weight_ * covers;
     }
 
-    void cover(std::size_t row) {
-        for (auto j = coverage_->start[row]; j < coverage_->start[row + 1]; ++j)
-            left_[coverage_->group[j]] *= 1 - static_cast<double>(coverage_->share[j]);
+    void cover(std::size_t row, double score) {
+        const double takes = coverage_->saturation * std::clamp(score, 0.0, 1.0);
+        for (auto j = coverage_->start[row]; j < coverage_->start[row + 1]; ++j) {
+            Uncovered& of = uncovered_[coverage_->group[j]];
+            changes_.push_back({coverage_->group[j], of});
+            const double share = coverage_->share[j];
+            of.left *= 1 - share;
+            of.free *= 1 - takes * share;
+        }
+    }
+
+    // How much was covered, and back to that.
+    std::size_t mark() const { return changes_.size(); }
+
+    void rewind(std::size_t mark) {
+        for (; changes_.size() > mark; changes_.pop_back()) uncovered_[changes_.back().group] = changes_.back().before;
     }
 
     std::size_t row(bool node, std::int32_t id) const { return coverage_->row(node, id); }
 
 private:
+    struct Uncovered {
+        double left = 1, free = 1;
+    };
+    struct Change {
+        std::int32_t group;
+        Uncovered before;
+    };
+
     const Coverage* coverage_ = nullptr;
     double weight_ = 0;
-    std::vector<double> left_;  // of each group, what the slate does not cover yet
+    bool on_ = false;
+    std::vector<Uncovered> uncovered_;  // of each group
+    std::vector<Change> changes_;       // in order, so that few of many groups have to be set back
 };
 
 }  // namespace treetop

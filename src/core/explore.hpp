@@ -33,11 +33,12 @@ struct Budget {
 
     // With as much of `paying` as can be spent until the next refit, after a fifth more rounds, if nothing is found:
     // then all draws have cost `share` of all rewards more than what they found has earned. `net` is the latter less
-    // what they cost so far, as a share of all rewards.
+    // what they cost so far, as a share of all rewards. Until it is positive draws have a chance of `unproven` at most.
     Budget after(double net) const {
-        constexpr double until_refit = 0.2;
+        constexpr double until_refit = 0.2, unproven = 0.2;
         Budget now = *this;
         now.paying = std::min(paying, std::max(0.0, (share + net) / until_refit));
+        if (net <= 0) now.most = std::min(most, unproven);
         return now;
     }
 };
@@ -70,11 +71,11 @@ public:
         chosen_.clear();
         if (strategy.kind == Kind::budgeted) {
             weigh(all, fresh, slots);
-            diversify(all, slots, coverage, diversity);
+            diversify(all, coverage, diversity);
             budgeted(slots, greedy, strategy.budget, key);
             return chosen_;
         }
-        diversify(all, slots, coverage, diversity);
+        diversify(all, coverage, diversity);
         for (std::int64_t s = 0; s < greedy; ++s) take(leading(), 1.0, false);
         for (std::int64_t s = greedy; s < slots; ++s) {
             Stream stream(derive(key, static_cast<std::uint64_t>(s)));
@@ -114,49 +115,66 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
                           [&](std::int32_t a, std::int32_t b) { return better(all[a], all[b]); });
     }
 
-    // Scores with what each candidate covers, and the best `slots` by them.
-    void diversify(std::span<const Candidate> all, std::int64_t slots, const Coverage* coverage, double weight) {
+    // Scores with what each candidate covers, and what those above leave of it.
+    void diversify(std::span<const Candidate> all, const Coverage* coverage, double weight) {
         bonus_.begin(coverage, weight);
         if (!bonus_.on()) return;
         all_ = all;
         base_ = score_;
         add_bonus();
-        std::partial_sort(top_.begin(), top_.begin() + slots, top_.end(),
-                          [&](std::int32_t a, std::int32_t b) { return ahead(a, b); });
     }
 
     void add_bonus() {
-        for (std::size_t i = 0; i < in_play_.size(); ++i) {
-            const Candidate& candidate = all_[in_play_[i]];
-            score_[i] = base_[in_play_[i]] + bonus_.gain(bonus_.row(candidate.node, candidate.id));
-        }
+        for (std::size_t i = 0; i < in_play_.size(); ++i)
+            score_[i] = bonus_.worth(row(in_play_[i]), base_[in_play_[i]]);
     }
 
-    // Of two in play, whether the first has the better score now.
-    bool ahead(std::int32_t a, std::int32_t b) const {
-        const double mine = score_[place_[a]], theirs = score_[place_[b]];
-        return mine != theirs ? mine > theirs : better(all_[a], all_[b]);
+    // Of some in play, where the best by scores or worths stands.
+    std::vector<std::int32_t>::iterator first_of(std::vector<std::int32_t>& some, const std::vector<double>& by) const {
+        return std::min_element(some.begin(), some.end(), [&](std::int32_t a, std::int32_t b) {
+            const double mine = by[place_[a]], theirs = by[place_[b]];
+            return mine != theirs ? mine > theirs : better(all_[a], all_[b]);
+        });
     }
 
     // The best still in play.
     std::int32_t leading() {
-        if (bonus_.on())
-            return *std::min_element(in_play_.begin(), in_play_.end(), [&](auto a, auto b) { return ahead(a, b); });
+        if (bonus_.on()) return *first_of(in_play_, score_);
         while (taken(top_[next_best_])) ++next_best_;
         return top_[next_best_];
     }
 
-    // The best that fit into so many slots, in order, into best_.
+    // Who fills so many slots if nothing is drawn, in order, into best_.
     void fit(std::size_t slots) {
-        if (bonus_.on()) {
-            best_ = in_play_;
-            const auto last = best_.begin() + static_cast<std::ptrdiff_t>(std::min(slots, best_.size()));
-            std::partial_sort(best_.begin(), last, best_.end(), [&](auto a, auto b) { return ahead(a, b); });
-        } else {
-            std::erase_if(best_, [&](std::int32_t i) { return taken(i); });
-        }
+        if (bonus_.on()) return complete(slots);
+        std::erase_if(best_, [&](std::int32_t i) { return taken(i); });
         best_.resize(std::min(best_.size(), slots));
     }
+
+    // The same with a bonus: the best one after the other. With it what each in play is worth to the slots that are
+    // left: those in best_ what they add when they are taken, others what they add to all of best_ but the last, in
+    // whose place they would stand.
+    void complete(std::size_t slots) {
+        best_.clear();
+        open_ = in_play_;
+        worth_ = score_;
+        const std::size_t now = bonus_.mark();
+        for (slots = std::min(slots, open_.size()); slots > 0; --slots) {
+            const auto next = first_of(open_, worth_);
+            best_.push_back(*next);
+            *next = open_.back();
+            open_.pop_back();
+            if (slots == 1) break;
+            bonus_.cover(row(best_.back()), base_[best_.back()]);
+            for (const std::int32_t i : open_) worth_[place_[i]] = bonus_.worth(row(i), base_[i]);
+        }
+        bonus_.rewind(now);
+    }
+
+    // In the order of those in play.
+    const std::vector<double>& worth() const { return bonus_.on() ? worth_ : score_; }
+
+    std::size_t row(std::int32_t candidate) const { return bonus_.row(all_[candidate].node, all_[candidate].id); }
 
     bool taken(std::int32_t candidate) const { return place_[candidate] < 0; }
 
@@ -174,7 +192,7 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
         place_[candidate] = -1;
         chosen_.push_back({candidate, probability, explored});
         if (!bonus_.on()) return;
-        bonus_.cover(bonus_.row(all_[candidate].node, all_[candidate].id));
+        bonus_.cover(row(candidate), base_[candidate]);
         add_bonus();
     }
 
@@ -240,20 +258,19 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
         weighed_against_ = 0;
     }
 
-    // Slots within a budget. A slot that shows z costs max(0, score of the last of the best that fit - score of z).
+    // Slots within a budget. A slot that shows z costs max(0, worth of the last of the best that fit - worth of z).
     void budgeted(std::int64_t slots, std::int64_t greedy, const Budget& budget, std::uint64_t key) {
         constexpr std::uint64_t whether_to_evaluate = std::uint64_t{1} << 32;  // beyond the numbers of slots
         const bool evaluates = Stream(derive(key, whether_to_evaluate)).uniform() < budget.evaluation_share;
         const Spending spending = per_slot(slots, slots - greedy, budget);
         new_.count(spending.expected);
         double evaluation = budget.evaluation_share, ordinary = 1 - evaluation;  // likelihoods of the slots so far
-        best_.assign(top_.begin(), top_.begin() + slots);
         for (std::int64_t s = 0; s < slots; ++s) {
             fit(static_cast<std::size_t>(slots - s));
             const std::size_t best = place_[best_.front()], last = place_[best_.back()];
             Stream stream(derive(key, static_cast<std::uint64_t>(s)));
             Mixture mixture;
-            if (s >= greedy && ordinary > 0) mixture = mix_within(spending, score_[last], budget.most);
+            if (s >= greedy && ordinary > 0) mixture = mix_within(spending, worth()[last], budget.most);
             const double floor = budget.evaluation_floor;
             const std::size_t pick = evaluates ? pick_evenly(best, floor, stream) : pick_from(best, mixture, stream);
             const double even = (pick == best ? 1 - floor : 0) + floor / static_cast<double>(in_play_.size());
@@ -265,17 +282,19 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
         }
     }
 
-    // Of an ordinary event. In one that evaluates, slot s costs at most floor * (s-th best score - mean of those from
-    // the s-th best on).
-    Spending per_slot(std::int64_t slots, std::int64_t drawn, const Budget& budget) const {
+    // Of an ordinary event, before any slot is taken. In one that evaluates, slot s costs at most floor * (s-th best
+    // worth - mean of those from the s-th best on).
+    Spending per_slot(std::int64_t slots, std::int64_t drawn, const Budget& budget) {
         constexpr double little = 0.005;
+        best_.assign(top_.begin(), top_.begin() + slots);
+        fit(static_cast<std::size_t>(slots));
         double left = 0, expected = 0, cost = 0;
-        for (const double score : score_) left += score;
+        for (const double one : worth()) left += one;
         for (std::int64_t s = 0; s < slots; ++s) {
-            const double score = score_[top_[s]];
-            cost += budget.evaluation_floor * (score - left / static_cast<double>(score_.size() - s));
-            left -= score;
-            expected += score;
+            const double one = worth()[best_[s]];  // all are in play, each in its own place
+            cost += budget.evaluation_floor * (one - left / static_cast<double>(score_.size() - s));
+            left -= one;
+            expected += one;
         }
         const double ordinary = (1 - budget.evaluation_share) * static_cast<double>(drawn);
         if (ordinary <= 0) return {};
@@ -290,12 +309,13 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
     // Who fits into the slots that are left is shown anyway, and not drawn.
     Mixture mix_within(const Spending& spending, double last, double most) {
         Mixture mixture;
+        const std::vector<double>& worth = this->worth();
         double cost = 0, gain = 0;
         drawable_ = weight_;
         for (const std::int32_t i : best_) drawable_[place_[i]] = 0;
         for (std::size_t i = 0; i < drawable_.size(); ++i) {
             mixture.weights += drawable_[i];
-            cost += drawable_[i] * (last - score_[i]);
+            cost += drawable_[i] * (last - worth[i]);
             gain += drawable_[i] * drawable_[i];
         }
         if (mixture.weights == 0) return mixture;
@@ -306,7 +326,7 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
                            : gain < cost ? spending.explore * gain / cost
                                          : std::max(spending.explore, spending.paying * (1 - cost / gain));
         mixture.explore = chance_of(may, cost / mixture.weights, most);
-        new_.weigh(best_, spending.near, [&](std::int32_t candidate) { return last - score_[place_[candidate]]; });
+        new_.weigh(best_, spending.near, [&](std::int32_t candidate) { return last - worth[place_[candidate]]; });
         if (new_.any())
             mixture.fresh = (1 - mixture.explore) * chance_of(spending.fresh, new_.mean_charge(), NewDraws::most);
         new_.spend(mixture.fresh);
@@ -365,13 +385,15 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
     std::vector<double> drawable_;  // the same of one slot's draws
     bool valued_ = false;           // whether any candidate has an exploration value
     NewDraws new_;
-    std::vector<std::int32_t> best_;  // the best that fit into the slots that are left, in order
+    std::vector<std::int32_t> best_;  // who fills the slots that are left if nothing is drawn, in order
     // For which best the weights were made: a candidate (Boltzmann), 0 if they hold for any (budgeted), -1 for none.
     std::int32_t weighed_against_ = -1;
     std::int64_t next_best_ = 0;  // in top_: those before it are taken
     Bonus bonus_;
     std::span<const Candidate> all_;  // and their scores without bonus, where there is one
     std::vector<double> base_;
+    std::vector<std::int32_t> open_;  // of complete(): who is not among the slots so far, and what each is worth
+    std::vector<double> worth_;
     std::vector<Choice> chosen_;
 };
 

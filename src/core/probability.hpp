@@ -38,7 +38,8 @@ public:
                     locate(decider, *all, eligible, arms);
                 }
                 share_out(*all, eligible, arms, groups);
-                if (beside) match(*all, *beside, j == 0 && noted);
+                same_ = j == 0 && noted;
+                if (beside && !same_) match(*beside);
             }
             begin(decider, *all, asks[j]);
             assess(*all, arms, row, beside, out[j]);
@@ -52,21 +53,14 @@ public:
         found_ = &all;
         locate(decider, all, eligible, arms);
         out.pieces.clear();
-        out.place.resize(all.size());
-        for (const std::int32_t i : order_) {
-            out.place[i] = static_cast<std::int32_t>(out.pieces.size());
-            out.pieces.push_back({first_[i], last_[i], count_[i]});
-        }
+        for (std::size_t o = 0; o < all.size(); ++o) out.pieces.push_back({first_[o], last_[o], count_[o]});
         begin(decider, all, ask);
         const std::size_t slots = std::min(standing_.size(), static_cast<std::size_t>(slots_));
         out.chance.assign(standing_.size() * (all.size() + 1), 0.0);
         for (std::size_t s = 0; s < slots; ++s) {
             distribute(static_cast<std::int64_t>(s));
             double* chance = out.chance.data() + s * (all.size() + 1);
-            for (std::size_t i = 0; i < p_.size(); ++i) {
-                const std::int32_t candidate = in_play_[i];
-                chance[out.place[candidate]] = all[candidate].node ? p_[i] / count_[candidate] : p_[i];
-            }
+            for (std::size_t o = 0; o < all.size(); ++o) chance[o] = full_[o] / count_[o];
             if (standing_[s] >= 0 && !taken(standing_[s])) step(standing_[s]);
         }
     }
@@ -76,36 +70,44 @@ public:
     }
 
 private:
-    // Where each effective arm lies, their order, and which of them stands for each given arm; -1 for one that cannot
-    // be shown.
+    // Where the effective arms lie, in the order of the tree, and which of them stands for each given arm; -1 for one
+    // that cannot be shown.
     void locate(const Decider& decider, std::span<const Candidate> all, const Eligible& eligible,
                 std::span<const std::int32_t> arms) {
         const auto& tree = model_.tree;
+        start_.resize(all.size());
+        for (std::size_t i = 0; i < all.size(); ++i) start_[i] = all[i].node ? tree.begin[all[i].id] : all[i].position;
+        sort_by_position(all);
+        spot_.resize(all.size());
         first_.resize(all.size());
         last_.resize(all.size());
         count_.resize(all.size());
+        each_.resize(all.size());
         mean_.resize(all.size());
-        for (std::size_t i = 0; i < all.size(); ++i) {
-            first_[i] = all[i].node ? tree.begin[all[i].id] : tree.position_of[all[i].id];
-            last_[i] = all[i].node ? tree.end[all[i].id] : first_[i] + 1;
-            count_[i] = all[i].node ? decider.arms_below(all[i].id, eligible) : 1;
-            mean_[i] = expectation(all[i]);
+        for (std::size_t o = 0; o < all.size(); ++o) {
+            const std::int32_t i = order_[o];
+            const Candidate& one = all[i];
+            spot_[i] = static_cast<std::int32_t>(o);
+            first_[o] = start_[i];
+            last_[o] = one.node ? tree.end[one.id] : start_[i] + 1;
+            count_[o] = one.node ? decider.arms_below(one.id, eligible) : 1;
+            each_[o] = 1.0 / count_[o];
+            mean_[o] = expectation(one);
         }
-        sort_by_position(all);
         ranked_ = false;
         standing_.clear();
         for (const std::int32_t arm : arms) {
             if (arm < 0) break;
             const std::int32_t position = tree.position_of[arm];
-            const auto found = from(position);
-            const bool there = found != order_.end() && first_[*found] <= position;
-            standing_.push_back(there && eligible.count(position, position + 1) > 0 ? *found : -1);
+            const std::size_t o = from(position);
+            const bool there = o < order_.size() && first_[o] <= position;
+            standing_.push_back(there && eligible.count(position, position + 1) > 0 ? order_[o] : -1);
         }
     }
 
     // Searches find nodes before arms, and arms mostly in their order: merging the two is faster than sorting.
     void sort_by_position(std::span<const Candidate> all) {
-        const auto ahead = [&](std::int32_t a, std::int32_t b) { return first_[a] < first_[b]; };
+        const auto ahead = [&](std::int32_t a, std::int32_t b) { return start_[a] < start_[b]; };
         order_.resize(all.size());
         unmerged_.resize(all.size());
         std::iota(unmerged_.begin(), unmerged_.end(), 0);
@@ -116,27 +118,27 @@ private:
     }
 
     // The first in order that does not end before a position.
-    std::vector<std::int32_t>::const_iterator from(std::int32_t position) const {
-        return std::partition_point(order_.begin(), order_.end(), [&](auto i) { return last_[i] <= position; });
+    std::size_t from(std::int32_t position) const {
+        return static_cast<std::size_t>(std::upper_bound(last_.begin(), last_.end(), position) - last_.begin());
     }
 
-    // Which effective arms may show any of the group of each given arm, and which part of what they show that is: for
-    // slot and grouping.
+    // Which effective arms may show any of the group of each given arm, a stretch of their order, and which part of
+    // what they show that is: for slot and grouping. A group that is part of a node meets no other.
     void share_out(std::span<const Candidate> all, const Eligible& eligible, std::span<const std::int32_t> arms,
                    std::span<const std::int32_t> groups) {
         const auto& tree = model_.tree;
         D_ = groups.size() / tree.arms();
         shares_.clear();
-        share_start_.assign(1, 0);
         for (std::size_t s = 0; s < standing_.size(); ++s)
             for (std::size_t d = 0; d < D_; ++d) {
                 const std::int32_t group = groups[d * tree.arms() + static_cast<std::size_t>(arms[s])];
                 const std::int32_t begin = tree.begin[group], end = tree.end[group];
-                for (auto o = from(begin); o != order_.end() && first_[*o] < end; ++o) {
-                    const bool whole = begin <= first_[*o] && last_[*o] <= end;
-                    shares_.push_back({*o, whole ? 1.0 : part(all[*o], begin, end, eligible)});
-                }
-                share_start_.push_back(shares_.size());
+                const std::size_t o = from(begin);
+                const auto until = static_cast<std::size_t>(
+                    std::lower_bound(first_.begin() + static_cast<std::ptrdiff_t>(o), first_.end(), end) -
+                    first_.begin());
+                const bool whole = o == until || (begin <= first_[o] && last_[o] <= end);
+                shares_.push_back({o, until, whole ? 1.0 : part(all[order_[o]], begin, end, eligible)});
             }
     }
 
@@ -147,53 +149,53 @@ private:
     }
 
     // Which piece of the served policy each effective arm meets, and how much of it: it lies in one, or some lie in it.
-    void match(std::span<const Candidate> all, const Shown& beside, bool same) {
+    void match(const Shown& beside) {
         const auto& pieces = beside.pieces;
         const auto none = static_cast<std::int32_t>(pieces.size());  // has chance 0
-        piece_.resize(all.size());
-        part_.resize(all.size());
-        each_.resize(all.size());
+        piece_.resize(order_.size());
+        part_.resize(order_.size());
         several_.clear();
         std::int32_t next = 0;
-        for (const std::int32_t i : order_) {
-            while (next < none && pieces[next].last <= first_[i]) ++next;
-            std::int32_t end = same ? next + 1 : next;
-            while (end < none && pieces[end].first < last_[i]) ++end;
+        for (std::size_t o = 0; o < order_.size(); ++o) {
+            while (next < none && pieces[next].last <= first_[o]) ++next;
+            std::int32_t end = next;
+            while (end < none && pieces[end].first < last_[o]) ++end;
             const bool one = end - next == 1;
-            piece_[i] = one ? next : none;
-            each_[i] = 1.0 / count_[i];
-            part_[i] = one ? std::min(count_[i], pieces[next].count) * each_[i] : 0;
-            if (end - next > 1) several_.push_back({i, next, end});
+            piece_[o] = one ? next : none;
+            part_[o] = one ? std::min(count_[o], pieces[next].count) * each_[o] : 0;
+            if (end - next > 1) several_.push_back({o, next, end});
         }
     }
 
     // What a slot of the candidate may show that the served policy may show too.
     void compare(std::size_t s, std::size_t at, const Shown& beside, Chances& out) const {
         const double* chance = beside.slot(s);
-        const double *p = p_.data(), *part = part_.data(), *each = each_.data(), *mean = mean_.data();
-        const std::int32_t *in_play = in_play_.data(), *piece = piece_.data();
-        double covered = 0, expected = 0, largest = 0;
-        const auto add = [&](double one, double mass, double score, double served) {
-            covered += mass;
-            expected += mass * score;
-            if (one > largest * served) largest = one / served;
+        Meeting met;
+        const auto meet = [&](std::size_t o, double served, double part) {
+            met.add(0, full_[o] * each_[o], full_[o] * part, mean_[o], served);
         };
-        const bool certain = certain_ >= 0;
-        const std::size_t end = certain ? static_cast<std::size_t>(certain_) + 1 : p_.size();
-        for (std::size_t i = certain ? end - 1 : 0; i < end; ++i) {
-            const std::int32_t candidate = in_play[i];
-            const double served = chance[piece[candidate]];
-            if (served > 0) add(p[i] * each[candidate], p[i] * part[candidate], mean[candidate], served);
+        if (certain_ >= 0) {
+            const auto o = static_cast<std::size_t>(spot_[in_play_[certain_]]);
+            same_ ? meet(o, chance[o], 1) : meet(o, chance[piece_[o]], part_[o]);
+        } else if (same_) {
+            const double *p = full_.data(), *each = each_.data(), *mean = mean_.data();
+            const std::size_t n = full_.size(), whole = n / 4 * 4;
+            for (std::size_t o = 0; o < whole; o += 4)  // four sums at a time, as the machine adds
+                for (std::size_t j = 0; j < 4; ++j)
+                    met.add(j, p[o + j] * each[o + j], p[o + j], mean[o + j], chance[o + j]);
+            for (std::size_t o = whole; o < n; ++o) meet(o, chance[o], 1);
+        } else {
+            for (std::size_t o = 0; o < full_.size(); ++o) meet(o, chance[piece_[o]], part_[o]);
         }
-        for (const auto& [candidate, first, last] : several_) {
-            if (taken(candidate) || p[place_[candidate]] <= 0) continue;
-            const double one = p[place_[candidate]] * each[candidate];
+        for (const auto& [o, first, last] : same_ ? std::span<const Several>() : std::span<const Several>(several_)) {
+            const double one = full_[o] * each_[o];
+            if (one <= 0) continue;
             for (std::int32_t j = first; j < last; ++j)
-                if (chance[j] > 0) add(one, one * beside.pieces[j].count, mean[candidate], chance[j]);
+                met.add(0, one, one * beside.pieces[j].count, mean_[o], chance[j]);
         }
-        out.covered[at] = covered;
-        out.expected[at] = expected;
-        out.largest[at] = largest;
+        out.covered[at] = met.covered[0] + met.covered[1] + met.covered[2] + met.covered[3];
+        out.expected[at] = met.expected[0] + met.expected[1] + met.expected[2] + met.expected[3];
+        out.largest[at] = *std::max_element(met.largest.begin(), met.largest.end());
     }
 
     static double expectation(const Candidate& candidate) {
@@ -210,22 +212,21 @@ private:
             if (beside)
                 compare(s, at, *beside, out);
             else
-                for (std::size_t i = 0; i < p_.size(); ++i) out.expected[at] += p_[i] * mean_[in_play_[i]];
+                for (std::size_t o = 0; o < full_.size(); ++o) out.expected[at] += full_[o] * mean_[o];
             for (std::size_t d = 0; d < D_; ++d) {
+                const Share& share = shares_[s * D_ + d];
                 double grouped = 0;
-                for (std::size_t j = share_start_[s * D_ + d]; j < share_start_[s * D_ + d + 1]; ++j)
-                    if (const std::int32_t place = place_[shares_[j].candidate]; place >= 0)
-                        grouped += p_[place] * shares_[j].part;
-                out.grouped[at * D_ + d] = grouped;
+                for (std::size_t o = share.first; o < share.last; ++o) grouped += full_[o];
+                out.grouped[at * D_ + d] = grouped * share.part;
             }
             const std::int32_t candidate = standing_[s];
             if (candidate < 0) continue;  // nothing leaves the play
             const Candidate& shown = all[candidate];
             out.nodes[at] = shown.node ? shown.id : -1;
-            out.score[at] = mean_[candidate];
+            out.score[at] = mean_[spot_[candidate]];
             if (taken(candidate)) continue;
             out.probability[at] = recorded(place_[candidate]);
-            if (shown.node) out.probability[at] /= count_[candidate];
+            if (shown.node) out.probability[at] /= count_[spot_[candidate]];
             step(candidate);
         }
     }
@@ -236,15 +237,14 @@ private:
         greedy_ = strategy_.kind == Kind::greedy ? slots_ : std::min(ask.k - ask.explore, slots_);
         rank_again(all);
         chosen_.clear();
-        if (strategy_.kind != Kind::budgeted) return diversify(all, slots_, &model_.coverage, ask.diversity);
+        if (strategy_.kind != Kind::budgeted) return diversify(all, &model_.coverage, ask.diversity);
         const Budget& budget = strategy_.budget = ask.strategy.budget.after(model_.pooled.exploration_net);
         const double trials = budget.new_arms > 0 ? budget.new_arm_trials : 0;
         weigh(all, decider.newness(all, trials, budget.shown), slots_);
-        diversify(all, slots_, &model_.coverage, ask.diversity);
+        diversify(all, &model_.coverage, ask.diversity);
         spending_ = per_slot(slots_, slots_ - greedy_, budget);
         evaluation_ = budget.evaluation_share;
         ordinary_ = 1 - evaluation_;
-        best_.assign(top_.begin(), top_.begin() + slots_);
     }
 
     // As rank(), which is asked once for candidates of one search: they are the same for all policies.
@@ -263,16 +263,24 @@ private:
         place_ = in_play_;
     }
 
-    // The chances of all in play to fill slot s, in their order, into p_. Those of a budget are right up to rounding;
-    // `recorded` has what a decision would record.
+    // The chances of all in play to fill slot s, in their order, into p_, and of all in the order of the tree, into
+    // full_. Those of a budget are right up to rounding; `recorded` has what a decision would record.
     void distribute(std::int64_t s) {
-        p_.assign(in_play_.size(), 0.0);
+        p_.resize(in_play_.size());
         certain_ = -1;
-        if (p_.empty()) return;
-        if (strategy_.kind == Kind::budgeted) return distribute_budget(s);
+        if (strategy_.kind == Kind::budgeted && !p_.empty())
+            distribute_budget(s);
+        else if (!p_.empty())
+            distribute_drawn(s);
+        full_.assign(order_.size(), 0.0);
+        for (std::size_t i = 0; i < p_.size(); ++i) full_[spot_[in_play_[i]]] = p_[i];
+    }
+
+    void distribute_drawn(std::int64_t s) {
         const std::size_t best = place_[leading()];
         if (s < greedy_) {
             certain_ = static_cast<std::int32_t>(best);
+            std::fill(p_.begin(), p_.end(), 0.0);
             p_[best] = 1;
             return;
         }
@@ -309,7 +317,7 @@ private:
             ordinary_ = 1 - evaluation_;
         }
         mixture_ = {};
-        if (s >= greedy_ && ordinary_ > 0) mixture_ = mix_within(spending_, score_[place_[best_.back()]], budget.most);
+        if (s >= greedy_ && ordinary_ > 0) mixture_ = mix_within(spending_, worth()[place_[best_.back()]], budget.most);
         const double both = evaluation_ + ordinary_;
         const double each = evaluation_ * budget.evaluation_floor / static_cast<double>(p_.size()) / both;
         std::fill(p_.begin(), p_.end(), each);
@@ -346,11 +354,12 @@ private:
     }
 
     struct Share {
-        std::int32_t candidate;
+        std::size_t first, last;  // in the order of the tree
         double part;
     };
     struct Several {
-        std::int32_t candidate, first, last;  // pieces
+        std::size_t one;
+        std::int32_t first, last;  // pieces
     };
 
     const Model& model_;
@@ -364,19 +373,22 @@ private:
     std::vector<std::int32_t> ranked_top_;
     std::vector<double> ranked_score_;
     std::vector<double> p_;
-    std::int32_t certain_ = -1;                      // the only place in p_ that is not 0; -1 if there are more
-    std::vector<std::int32_t> first_, last_;         // of each candidate: the positions of its arms
-    std::vector<std::int32_t> count_;                // and how many are eligible
-    std::vector<double> mean_;                       // and its score in [0, 1]
-    std::vector<std::int32_t> order_, unmerged_;     // of candidates by position
-    std::vector<std::int32_t> standing_;             // for each given arm
-    std::vector<std::int32_t> piece_;                // of each candidate: the one piece of the served policy it meets
-    std::vector<double> part_, each_;                // of its arms, how many that has, and one of them
-    std::vector<Several> several_;                   // candidates that meet several
+    std::int32_t certain_ = -1;                   // the only place in p_ that is not 0; -1 if there are more
+    std::vector<std::int32_t> start_, spot_;      // of each candidate: its first position, where it stands in order_
+    std::vector<std::int32_t> order_, unmerged_;  // of candidates by position
+    std::vector<double> full_;                    // in that order: the chances of a slot, 0 of those that are taken
+    std::vector<std::int32_t> first_, last_;      // the positions of their arms
+    std::vector<std::int32_t> count_;             // how many of these are eligible, and the part that is one of them
+    std::vector<double> each_;
+    std::vector<double> mean_;            // scores in [0, 1]
+    std::vector<std::int32_t> standing_;  // for each given arm, the candidate
+    bool same_ = false;                   // whether the served policy has the same effective arms; if not, in order:
+    std::vector<std::int32_t> piece_;     // the one piece of the served policy that each meets
+    std::vector<double> part_;            // of its arms, how many that has
+    std::vector<Several> several_;        // those that meet several
     const std::vector<Candidate>* found_ = nullptr;  // by the decider of the last note()
     std::size_t D_ = 0;
-    std::vector<Share> shares_;
-    std::vector<std::size_t> share_start_;
+    std::vector<Share> shares_;  // for slot and grouping
 };
 
 }  // namespace treetop

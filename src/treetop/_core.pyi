@@ -128,7 +128,7 @@ class Engine:
         How contexts and items are compared; to be called before the engine is shared.
         """
 
-    def set_coverage(self, start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], group: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], share: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], groups: int) -> None:
+    def set_coverage(self, start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], group: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], share: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], groups: int, saturation: float = 0.0) -> None:
         """
         Which groups each arm covers; to be called before the engine is shared.
         """

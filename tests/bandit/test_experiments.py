@@ -15,8 +15,9 @@ from treetop.bandit.config import Config, ReplicaConfig
 from treetop.bandit.config_file import parse_config, read_config
 from treetop.bandit.experiment_config import Experiment, ExperimentConfig
 from treetop.bandit.live_experiment import LiveExperiment, find_experiment
+from treetop.bandit.replica import Replica, join
 from treetop.bandit.results import same_decision
-from treetop.errors import ModelFileError
+from treetop.errors import ModelFileError, ReplicaConflict
 
 X, Y = topics()
 BEAMS: dict[str, Any] = {
@@ -231,13 +232,40 @@ def test_promoting_a_model_needs_one_that_can_be_read_and_takes_it_from_aside(tm
         assert bandit.folder.state().models["000000"].aside == ""
 
 
-def test_with_replicas_a_variant_with_other_settings_is_not_promoted_on_one_host(tmp_path: Path) -> None:
-    config = settings(experiments={"beams": ExperimentConfig(BEAMS)}, replicas=ReplicaConfig(str(tmp_path / "store")))
-    with Bandit.create(tmp_path / "shop", ["a", "b"], config=config, log=tmp_path / "log") as bandit:
-        bandit.start_experiment("beams")
-        before = [(tmp_path / "shop" / name).read_bytes() for name in ("current", "config.toml")]
-        with pytest.raises(ValueError, match=r"one replica only: stop .*, then change explore, beam in \[policy\]"):
-            bandit.promote_variant("wide")
-        assert [(tmp_path / "shop" / name).read_bytes() for name in ("current", "config.toml")] == before
-        bandit.promote_variant("now")
-        assert bandit.folder.state().experiment is None
+def test_a_variant_is_promoted_on_all_replicas(tmp_path: Path) -> None:
+    """On those that are open, that were closed meanwhile, and that join later; what else config.toml has is a host's
+    own. A promotion that loses to another change changes nothing here."""
+    store, log = str(tmp_path / "store"), str(tmp_path / "log")
+    config = settings(experiments={"beams": ExperimentConfig(BEAMS)}, replicas=ReplicaConfig(store))
+    with Bandit.create(tmp_path / "a", ["a", "b", "c"], config=config, log=log) as here:
+        for name in ("b", "away"):
+            join(tmp_path / name, store, log)
+        own = tmp_path / "b" / "config.toml"
+        own.write_text(own.read_text().replace("lease = 10.0", "lease = 7.0"))
+        with Bandit.open(tmp_path / "b", log) as there:
+            here.start_experiment("beams")
+            there.folder.follow()
+            before = [(tmp_path / "b" / name).read_bytes() for name in ("current", "config.toml")]
+            push = Replica.push
+
+            def late(self: Replica, *arguments: Any) -> None:
+                monkeypatch.undo()
+                here.remove_arms(["c"])
+                push(self, *arguments)
+
+            with pytest.MonkeyPatch.context() as monkeypatch:
+                monkeypatch.setattr(Replica, "push", late)
+                with pytest.raises(ReplicaConflict):
+                    there.promote_variant("wide")
+            assert [(tmp_path / "b" / name).read_bytes() for name in ("current", "config.toml")] == before
+            promoted = there.promote_variant("wide")
+            here.folder.follow()
+            here.refresh()
+            assert promoted == here.snapshot.policy_config == there.snapshot.policy_config
+            assert here.decide({}, "visit-1").variant is None
+            assert same_decision(*there.replay("visit-1"))
+    join(tmp_path / "new", store, log)
+    for name in ("a", "b", "away", "new"):
+        with Bandit.open(tmp_path / name, log) as bandit:
+            assert (bandit.config.policy, bandit.folder.state().experiment) == (promoted, None)
+            assert bandit.config.replicas.lease == (7.0 if name == "b" else 10.0)

@@ -28,12 +28,15 @@ class Twin:
     floor: float = 0.0
     new_arms_budget: float = 0.0
     paying_budget: float = 0.0
-    most: float = 0.2
+    most: float = 0.9
     prior: Floats | None = None  # scores of which the arms' own rewards know nothing; None: the scores
 
-    @property
-    def worth(self) -> Floats:
+    def worth(self, taken: Sequence = ()) -> Floats:
+        """What each candidate is worth to the slots that are left."""
         return np.maximum(self.score, 0)
+
+    def slate_worth(self, slate: Sequence) -> float:
+        return float(sum(self.worth()[i] for i in slate))
 
     def in_play(self, taken: Sequence) -> list[int]:
         return [i for i in range(len(self.score)) if i not in taken]
@@ -51,20 +54,20 @@ class Twin:
 
     def expected(self) -> float:
         """The reward of the best slots, by the scores."""
-        return float(sum(self.worth[i] for i in self.ranked(())[: self.slots]))
+        return self.slate_worth(tuple(self.ranked(())[: self.slots]))
 
     def evaluation_cost(self) -> float:
         """A bound of what an event that evaluates gives up."""
-        order = self.ranked(())
-        gaps = [self.worth[order[s]] - np.mean([self.worth[i] for i in order[s:]]) for s in range(self.slots)]
+        order, worth = self.ranked(()), self.worth()
+        gaps = [worth[order[s]] - np.mean([worth[i] for i in order[s:]]) for s in range(self.slots)]
         return self.floor * float(sum(gaps))
 
     def lost(self, taken: Sequence, i: int) -> float:
         """What showing i next gives up: the best that then fit, against the best that fitted before."""
         left = self.slots - len(taken)
-        before = sum(self.worth[j] for j in self.ranked(taken)[:left])
-        after = sum(self.worth[j] for j in self.ranked((*taken, i))[: left - 1])
-        return float(before - after - self.worth[i])
+        before = sum(self.worth()[j] for j in self.ranked(taken)[:left])
+        after = sum(self.worth()[j] for j in self.ranked((*taken, i))[: left - 1])
+        return float(before - after - self.worth()[i])
 
     def evaluating(self, taken: Sequence) -> Floats:
         p, in_play = np.zeros(len(self.score)), self.in_play(taken)
@@ -82,8 +85,8 @@ class Twin:
         little = 0.005 * self.expected() / self.slots
         near = [1.0 if cost == 0 else np.exp(-cost / little) if little > 0 else 0.0 for cost in gaps]
         weight = np.array([share**3 * part for share, part in zip(self.new_share, near, strict=True)])
-        last = self.worth[self.ranked(taken)[self.slots - len(taken) - 1]]
-        lost = [min(gap, float(last - worth)) for gap, worth in zip(gaps, self.worth, strict=True)]
+        last = self.worth(taken)[self.ranked(taken)[self.slots - len(taken) - 1]]
+        lost = [min(gap, float(last - worth)) for gap, worth in zip(gaps, self.worth(taken), strict=True)]
         self._add(p, taken, weight, lambda cost: self.new_arms_budget * self.expected(), left, lost)
         return p
 
@@ -154,4 +157,4 @@ class Twin:
     def cost(self, found: dict[Sequence, tuple[float, float]]) -> float:
         """What the decisions give up on average."""
         whole = [(d, sum(p)) for d, p in found.items() if len(d) == self.slots]
-        return float(sum(p * (self.expected() - sum(self.worth[i] for i in d)) for d, p in whole))
+        return float(sum(p * (self.expected() - self.slate_worth(d)) for d, p in whole))

@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 from helpers import reference_diversity as slow
 from helpers.problems import Problem
+from helpers.reference_probability import budgeted_slates
 from helpers.strategies import few, seeds
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import treetop
 from treetop import Bandit, Budgeted, Catalogue, Policy, evaluate
 from treetop.arrays import Floats
 from treetop.bandit.results import same_decision
+from treetop.learning.saturation import with_saturation
 from treetop.model.coverage import Coverage
 from treetop.policy.eligibility import EVERY_ARM
 from treetop.policy.search import search
@@ -29,16 +31,23 @@ STRATEGIES: dict[str, Any] = {
 }
 
 
+weights, saturations = st.sampled_from([0.0, 0.3, 2.0]), st.sampled_from([0.0, 0.5, 1.0])
+
+
+def feedback_of(seed: int, arms: int = 7) -> treetop.Feedback:
+    rng, X = np.random.default_rng([seed, 1]), np.eye(arms, dtype=np.float32)
+    shown = np.array([rng.permutation(arms)[:2] for _ in range(60)])
+    return treetop.Feedback(X[rng.integers(0, arms, 60)], shown, None, rng.integers(0, 2, (60, 2)))
+
+
 def small_model(seed: int, arms: int = 7) -> treetop.Model:
     """Arms with made-up coverage and learned scores; a beam of 1 leaves nodes among the effective arms."""
     rng = np.random.default_rng(seed)
     X = np.eye(arms, dtype=np.float32)
     model = treetop.Model.initial(treetop.Tree.from_labels(X, X, max_leaf=2), X, X)
-    shown = np.array([rng.permutation(arms)[:2] for _ in range(60)])
-    feedback = treetop.Feedback(X[rng.integers(0, arms, 60)], shown, None, rng.integers(0, 2, (60, 2)))
     share = (rng.random((arms, 3)) * (rng.random((arms, 3)) < 0.6)).astype(np.float32)
     start, group = 3 * np.arange(arms + 1, dtype=np.int64), np.tile(np.arange(3, dtype=np.int32), arms)
-    learned: treetop.Model = treetop.refit(model, feedback)
+    learned: treetop.Model = treetop.refit(model, feedback_of(seed, arms))
     return replace(learned, coverage=Coverage(start, group, share.ravel(), 3))
 
 
@@ -52,15 +61,17 @@ def effective(model: treetop.Model, x: Any, beam: int, k: int) -> tuple[Floats, 
 
 
 @few
-@given(seeds, st.sampled_from(sorted(STRATEGIES)), st.integers(0, 3), st.sampled_from([0.0, 0.3, 2.0]))
-def test_every_sequence_has_the_chance_of_the_twin(seed: int, name: str, explore: int, weight: float) -> None:
-    model, k = small_model(seed), 3
+@given(seeds, st.sampled_from(sorted(STRATEGIES)), st.integers(0, 3), weights, saturations)
+def test_every_sequence_has_the_chance_of_the_twin(
+    seed: int, name: str, explore: int, weight: float, saturation: float
+) -> None:
+    model, k = with_saturation(small_model(seed), saturation), 3
     x = np.random.default_rng(seed).random((1, 7)).astype(np.float32)
     for beam in (1, 4):
         scores, shares, arms_of = effective(model, x, beam, k)
         strategy = STRATEGIES[name]
         rate = strategy.native(model.n_seen)[1]
-        twin = slow.slates(scores, shares, k, explore, name, rate, weight)
+        twin = slow.slates(scores, shares, k, explore, name, rate, weight, saturation)
         policy = Policy(k, explore, beam, strategy, diversity=weight)
         every = np.array(list(permutations(range(7), k)))
         found = policy.probability_batch(model, np.repeat(x, len(every), 0), every)
@@ -69,6 +80,103 @@ def test_every_sequence_has_the_chance_of_the_twin(seed: int, name: str, explore
         ways = [tuple(standing[a] for a in arms) for arms in every.tolist()]
         expected = [twin.get(w, 0.0) / np.prod([len(arms_of[i]) for i in w]) for w in ways]
         np.testing.assert_allclose(found.whole, expected, rtol=1e-4, atol=1e-7)
+
+
+LARGE = Budgeted(budget=0.3, evaluation_share=0.2, evaluation_floor=0.6, new_arms_budget=0.1)
+
+
+def covering_twin(
+    strategy: Budgeted, found: treetop.Candidates, shares: Floats, slots: tuple[int, int], *worth: float
+) -> slow.CoveringTwin:
+    new = np.zeros(len(found)) if found.new_share is None else found.new_share.astype(float)
+    return slow.CoveringTwin(
+        found.score.astype(float),
+        found.exploration_value.astype(float),
+        new,
+        *slots,
+        strategy.budget,
+        strategy.evaluation_share,
+        strategy.evaluation_floor,
+        strategy.new_arms_budget,
+        strategy.paying_budget,
+        strategy.largest_chance,
+        found.prior.astype(float),
+        shares,
+        *worth,
+    )
+
+
+@few
+@given(seeds, st.integers(0, 3), st.sampled_from([0.0, 0.2, 0.5]), weights, saturations, st.booleans())
+def test_every_sequence_within_a_budget_has_the_chance_of_the_twin(
+    seed: int, explore: int, evaluation: float, weight: float, saturation: float, valued: bool
+) -> None:
+    """Of both kinds of events, with new arms and exploration values; what decide records and explain says too."""
+    model, k, strategy = small_model(seed), 3, replace(LARGE, evaluation_share=evaluation)
+    rng = np.random.default_rng(seed)
+    x, rows = rng.random((1, 7)).astype(np.float32), treetop.arrays.as_rows
+    if valued:
+        trials = np.where(rng.random(7) < 0.3, rng.integers(0, 20, 7), -1).astype(np.int32)
+        learned = treetop.refit(model, feedback_of(seed), treetop.Pooled())
+        assert learned.pooled is not None
+        value = np.where(rng.random(7) < 0.5, 0, rng.random(7)).astype(np.float32)
+        model = replace(learned, pooled=replace(learned.pooled, trial_value=value, new_trials=trials))
+    model = with_saturation(model, saturation)
+    for beam in (1, 4):
+        _, shares, arms_of = effective(model, x, beam, k)
+        found = search(model, rows(x), beam, None, k, EVERY_ARM, trials=strategy.trials)
+        net = model.pooled.exploration_net if model.pooled else 0.0
+        twin = covering_twin(strategy.after(net), found, shares, (k, explore), weight, saturation)
+        expected = budgeted_slates(twin, arms_of)
+        policy = Policy(k, explore, beam, strategy, diversity=weight)
+        every = np.array(list(permutations(range(7), k)))
+        said = policy.probability_batch(model, np.repeat(x, len(every), 0), every)
+        assert said.whole.sum() == pytest.approx(1)
+        np.testing.assert_allclose(said.whole, [expected.get(tuple(a), 0) for a in every.tolist()], 1e-4, 1e-7)
+        shown = policy.decide_batch(model, np.repeat(x, 300, 0), seed=seed)
+        again = policy.probability_batch(model, np.repeat(x, 300, 0), shown.arms)
+        np.testing.assert_array_equal(again.slots, shown.propensities)
+        first = covering_twin(strategy.after(net), found, shares, (k, k), weight, saturation).decisions()
+        stated = [sum(first.get((i,), (0.0,))) for i in range(len(found))]
+        np.testing.assert_allclose(policy.explain(model, x).probability, stated, 1e-4, 1e-7)
+
+
+@few
+@given(seeds, st.integers(0, 3), weights, saturations)
+def test_what_is_spent_of_scores_and_bonus_is_within_the_budget(
+    seed: int, explore: int, weight: float, saturation: float
+) -> None:
+    """Against the slate that greedy slots would make, which is not the best of all: a draw may even gain."""
+    model, x = small_model(seed), np.random.default_rng(seed).random((1, 7)).astype(np.float32)
+    strategy = Budgeted(budget=0.1, evaluation_share=0.05)
+    for beam in (1, 4):
+        found = search(model, treetop.arrays.as_rows(x), beam, None, 3, EVERY_ARM)
+        shares = effective(model, x, beam, 3)[1]
+        twin = covering_twin(strategy, found, shares, (3, explore), weight, saturation)
+        assert twin.cost(twin.decisions()) <= 0.1 * twin.expected() + 1e-9
+
+
+@few
+@given(seeds, st.floats(0, 1), weights)
+def test_greedy_slots_come_within_the_bound_where_arms_saturate(seed: int, saturation: float, weight: float) -> None:
+    """Arms of one category each, scores up to 1: what a slate earns does not depend on the order then, and is
+    submodular."""
+    rng = np.random.default_rng(seed)
+    model = with_saturation(
+        replace(small_model(seed), coverage=Coverage.of_categories(rng.integers(0, 3, 7).tolist())), saturation
+    )
+    x = rng.random((1, 7)).astype(np.float32)
+    if (largest := float(effective(model, x, 60, 3)[0].max())) > 1:
+        x /= largest
+    scores, shares, _ = effective(model, x, 60, 3)
+    assume(scores.max() <= 1)  # the bias of regressors is not scaled
+    order = [int(i) for i in search(model, treetop.arrays.as_rows(x), 60, None, 3, EVERY_ARM).id]
+    shown = Policy(3, 0, 60, treetop.Greedy(), diversity=weight).decide(model, x, "visit").arms.tolist()
+    slate = tuple(order.index(a) for a in shown)
+    earned = [slow.value(np.maximum(scores, 0), shares, way, weight, saturation) for way in permutations(slate)]
+    assert min(earned) == pytest.approx(max(earned))
+    best = slow.best_value(np.maximum(scores, 0), shares, 3, weight, saturation)
+    assert max(earned) >= (1 - 1 / np.e) * best - 1e-6
 
 
 @few

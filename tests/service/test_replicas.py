@@ -16,6 +16,7 @@ from helpers.running import Running, named, running, settings, small_bandit
 
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.config import RefitConfig, ReplicaConfig, SegmentConfig
+from treetop.bandit.experiment_config import ExperimentConfig
 from treetop.bandit.results import same_decision
 from treetop.bandit.sealing import seal_folder, segment_folder
 from treetop.service.replicas import follow_erased
@@ -93,6 +94,38 @@ def test_one_learns_all_serve_and_when_it_dies_another_takes_over(tmp_path: Path
                 stored = bandit.event(name)
                 slot = bandit.served(stored.event).arms.index(arm)
                 assert stored.rewards[slot] == value
+
+
+def test_a_variant_that_one_promotes_decides_on_all(tmp_path: Path, server: Server) -> None:
+    """Its settings too, on a host that is down meanwhile as well."""
+    log, store = new_schema(server), str(tmp_path / "store")
+    variants = {"now": {"share": 0.5}, "sure": {"share": 0.5, "explore": 0, "beam": 7}}
+    config = settings(replicas=ReplicaConfig(store, LEASE), experiments={"draws": ExperimentConfig(variants)})
+    folders = [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
+    small_bandit(folders[0], X, Y, config=config, log=log)
+    with ExitStack() as stack:
+        replicas = [stack.enter_context(running(folders[0], "--log", log))]
+        for folder in folders[1:]:
+            call("join", str(folder), store, "--log", log)
+        replicas.append(stack.enter_context(running(folders[1], "--log", log)))
+        started = replicas[0].post("/v1/experiments/change", {"action": "start", "name": "draws"})
+        assert started.status == 200, started.json
+        replicas[1].wait_for(lambda: replicas[1].get("/v1/experiments").json["running"])
+        said = call("experiment", "promote", str(folders[1]), "sure", "--log", log).stdout
+        assert "decides all visits now" in said
+        replicas.append(stack.enter_context(running(folders[2], "--log", log)))
+        for replica in replicas:
+            replica.wait_for(lambda replica=replica: replica.get("/v1/model").json["policy"]["beam"] == 7)
+        visits = Visits()
+        visit(replicas, 9, visits)
+        assert not any(replica.get("/v1/experiments").json["running"] for replica in replicas)
+    for folder in folders:
+        with Bandit.open(folder, log) as bandit:
+            assert (bandit.config.policy.explore, bandit.config.policy.beam) == (0, 7)
+            for name in visits:
+                event, again = bandit.replay(name)
+                assert same_decision(event, again)
+                assert not event.explored.any()
 
 
 def test_what_another_replica_erased_leaves_the_segments_of_this_one(tmp_path: Path) -> None:

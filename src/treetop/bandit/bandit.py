@@ -151,6 +151,8 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges):
         opened = open_log(found.path / LOG if log is None else os.fspath(log))
         try:
             found = shared_folder(found, config, opened)
+            if found.shared is not None:
+                config = read_config(found.path / CONFIG)  # others may have promoted settings while it was closed
             claim_log(found, opened)
             return cls(found, config, opened)
         except BaseException:

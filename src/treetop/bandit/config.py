@@ -174,7 +174,8 @@ class RewardConfig:
     evaluation scale them to [0, 1]. Decisions older than `keep_days` are deleted from the log (0: never).
     `corrections`: whether another reward for the same slot replaces the first (a zero, then the click) or is refused.
     `positions`: whether the slots of a decision are shown one after the other, so that later ones may be looked at less
-    often; learning then estimates how often, and corrects for it.
+    often; learning then estimates how often, and corrects for it. `saturates`: whether arms of one category that are
+    shown together take from each other's rewards; refits then learn how much, and decisions go by it.
 
     >>> RewardConfig(reward_wait=3600, default_reward=0.0).default_reward  # no click within an hour is a reward of 0
     0.0
@@ -187,9 +188,10 @@ class RewardConfig:
     high: float = 1.0
     corrections: bool = False
     positions: bool = False
+    saturates: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("corrections", "positions"):
+        for name in ("corrections", "positions", "saturates"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be true or false, not {getattr(self, name)!r}")
         check_float("reward_wait", self.reward_wait, 0, YEAR)

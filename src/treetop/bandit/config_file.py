@@ -29,6 +29,7 @@ from treetop.bandit.config import (
     SegmentConfig,
     TreeConfig,
 )
+from treetop.files import put
 
 CONFIG = "config.toml"
 
@@ -141,6 +142,21 @@ def with_policy(text: str, policy: PolicyConfig) -> str:
     if parse_config(new).policy != policy:
         raise ValueError("[policy] of config.toml cannot be written: it must stand there as a table of its own")
     return new
+
+
+def put_policy(path: Path, policy: PolicyConfig) -> None:
+    """Makes these settings [policy] of a config.toml, in one step; one that has them stays as it was written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, CONFIG).write_text("[policy]\\nbeam = 10")
+    ...     put_policy(Path(folder, CONFIG), PolicyConfig(beam=30))
+    ...     read_config(Path(folder, CONFIG)).policy.beam
+    30
+    """
+    if read_config(path).policy != policy:
+        new = with_policy(path.read_text(encoding="utf-8"), policy).encode()
+        put(path, lambda file: file.write(new))
 
 
 def _toml(value: object) -> str:

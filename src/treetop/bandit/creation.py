@@ -95,13 +95,14 @@ def create_folder(
 
 
 def _coverage(catalogue: Catalogue, config: Config) -> Coverage | None:
-    """What the arms cover: their categories, or directions of their vectors if the settings ask for diversity."""
+    """What the arms cover: their categories, or directions of their vectors if the settings go by it."""
     if (paths := catalogue.paths) is not None:
         return Coverage.of_categories([paths.paths[code] or None for code in paths.code.tolist()])
-    if not config.policy.diversity:
+    if not (config.policy.diversity or config.rewards.saturates):
         return None
     if catalogue.vectors is None:
-        raise ValueError(f"diversity is {config.policy.diversity:g}; it needs a catalogue with categories or vectors")
+        asked = f"diversity is {config.policy.diversity:g}" if config.policy.diversity else "saturates is true"
+        raise ValueError(f"{asked}; it needs a catalogue with categories or vectors")
     return Coverage.of_vectors(catalogue.vectors)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from treetop.bandit.candidates import CandidatePolicy
@@ -17,7 +17,6 @@ from treetop.bandit.experiment_config import Experiment
 from treetop.bandit.folder import BanditFolder
 from treetop.bandit.snapshot import Snapshot
 from treetop.bandit.state import FolderState, ScheduleStart
-from treetop.files import put
 from treetop.log.base import Log
 from treetop.model.model import Model
 from treetop.policy.policy import MAX_SLOTS
@@ -100,8 +99,7 @@ class ExperimentChanges:
         """Ends the experiment that runs, and lets a variant decide all visits from now on.
 
         Its settings become those of [policy] in config.toml, which is written anew; its model, if it names one, becomes
-        current as by a rollback. Returns the settings. With replicas, each of which has a config.toml of its own, a
-        variant with other settings than [policy] is refused.
+        current as by a rollback. Returns the settings. All replicas take them over, each into its own config.toml.
 
         >>> import tempfile
         >>> from treetop.bandit.bandit import Bandit
@@ -117,26 +115,19 @@ class ExperimentChanges:
         candidate = CandidatePolicy.of(running.settings(variant))
         schedule = ScheduleStart.of(self.log.counts(), time.time())
         path = self.folder.path / CONFIG
-        config = read_config(path)
-        policy = candidate.applied(config.policy)
-        if policy != config.policy and self.folder.shared is not None:
-            changed = ", ".join(
-                f.name for f in fields(policy) if getattr(policy, f.name) != getattr(config.policy, f.name)
-            )
-            how = f"stop the experiment, then change {changed} in [policy] of the {CONFIG} of every host"
-            raise ValueError(f"variant {variant!r} would change the settings of one replica only: {how}")
-        text = with_policy(path.read_text(encoding="utf-8"), policy)
+        policy = candidate.applied(read_config(path).policy)
+        with_policy(path.read_text(encoding="utf-8"), policy)  # raises if it cannot be written there
 
         def promoted(state: FolderState) -> FolderState:
             if _running(state) != running:
                 raise ValueError(f"experiment {running.name!r} does not run any more")
-            new = replace(state.left(schedule.time), experiment=None, settings=state.settings + 1)
+            new = replace(
+                state.left(schedule.time), experiment=None, settings=state.settings + 1, policy=asdict(policy)
+            )
             if candidate.model is not None and candidate.model != state.model:
                 Model.load(self.folder.model_path(candidate.model))  # raises if it cannot be read
                 models = {**new.models, candidate.model: replace(new.models[candidate.model], aside="")}
                 new = replace(new, model=candidate.model, models=models, schedule=schedule)
-            if policy != config.policy:  # before the state, which tells other processes to read it
-                put(path, lambda file: file.write(text.encode()))
             return new
 
         self.folder.change(promoted)

@@ -25,6 +25,8 @@ import numpy as np
 from treetop.arrays import Bools, Rows
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.attributes import AttributeTable, read_vectors
+from treetop.bandit.config import PolicyConfig
+from treetop.bandit.config_file import CONFIG, put_policy
 from treetop.bandit.history_file import LOCK_TIMEOUT, HistoryFile
 from treetop.bandit.refit_config import RefitConfig
 from treetop.bandit.state import FolderState, ScheduleStart
@@ -228,9 +230,13 @@ class BanditFolder(HistoryFile):
             with self.locked_state() as state:
                 if self.shared.manifest() == manifest:
                     self.shared.fetch_arms(self.path, state, manifest)
-                    self._put_current(manifest.current.encode())
+                    self._put_current(state, manifest.current.encode())
 
-    def _put_current(self, text: bytes) -> None:
+    def _put_current(self, old: FolderState, text: bytes) -> None:
+        """Replaces `current`, after [policy] of config.toml if another one was promoted: processes then read it."""
+        new = FolderState.read(text)
+        if new.settings != old.settings and new.policy is not None:
+            put_policy(self.path / CONFIG, PolicyConfig(**new.policy))
         put(self.path / CURRENT, lambda file: file.write(text))
 
     def clear_leftovers(self) -> None:
@@ -317,7 +323,7 @@ class BanditFolder(HistoryFile):
         if new != old:
             if self.shared is not None:
                 self.shared.push(self.path, old, new)
-            self._put_current(new.text())
+            self._put_current(old, new.text())
         return new
 
     def extend_catalogue(

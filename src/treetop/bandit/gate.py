@@ -22,6 +22,7 @@ from treetop.evaluation.bets import Bets
 from treetop.evaluation.judged import Judged
 from treetop.evaluation.tally import Tally
 from treetop.evaluation.verdict import CandidateResult, judge
+from treetop.learning.saturation import slot_factors
 from treetop.log.base import Log
 from treetop.log.records import Mark
 from treetop.log.rounds import learned_unit, score_line
@@ -136,7 +137,7 @@ class _Reading:
                 chances.scaled(*score_line(self.limits)),
             )
         )
-        foreseen = [self._foreseen(found, which) for which, found in enumerate((served, chances))]
+        foreseen = [self._foreseen(found, batch.arms, which) for which, found in enumerate((served, chances))]
         squares = [np.where(known, (each - np.nan_to_num(batch.rewards)) ** 2, 0.0) for each in foreseen]
         self.errors += [float(each.sum()) for each in squares]
         self.slots += int(known.sum())
@@ -151,13 +152,16 @@ class _Reading:
         found = shared_chances([policy], model, batch.x, known, allowed)[0]
         return replace(found, probability=found.probability * shown)
 
-    def _foreseen(self, chances: SlotChances, which: int) -> Floats:
-        """(n, k): the rewards that scores foresee where slots stand, in [0, 1]."""
-        pooled, slots = self.models[which].pooled, np.arange(chances.score.shape[1])
+    def _foreseen(self, chances: SlotChances, arms: Ints, which: int) -> Floats:
+        """(n, k): the rewards that scores foresee where slots stand, and below those above them, in [0, 1]."""
+        pooled, coverage = self.models[which].pooled, self.models[which].coverage
+        slots, score = np.arange(arms.shape[1]), chances.score
+        if coverage is not None and coverage.saturation > 0:
+            score = score * slot_factors(coverage, np.where(arms < len(coverage), arms, -1), score)
         factors = np.array(pooled.examined if pooled is not None and pooled.examined else (1.0,))
         looked_at = factors[np.minimum(slots, len(factors) - 1)]
         level = score_line(self.limits)[0]
-        return np.asarray(np.clip(level + learned_unit(self.limits) * chances.score * looked_at, 0, 1))
+        return np.asarray(np.clip(level + learned_unit(self.limits) * score * looked_at, 0, 1))
 
     def judgement(self) -> Judgement:
         if self.tally.rounds < LEAST:

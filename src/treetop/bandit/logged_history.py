@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ from treetop.errors import LogError, NothingToLearn, SegmentError
 from treetop.learning.component_weights import RECENT
 from treetop.learning.examination import LATEST, corrected, if_examined
 from treetop.learning.history import History, HistoryWriter
+from treetop.learning.saturation import learned_saturation, unsaturated
 from treetop.log.base import Log
 from treetop.log.records import PAST_COMPONENTS, Mark
 from treetop.log.rounds import LoggedRounds, gather
 from treetop.log.segments.reading import sealed_rounds
 from treetop.model.model import Model
+from treetop.records import Feedback
 
 WORK = "refit-work"
 OF_ROUNDS = [field.name for field in fields(LoggedRounds) if field.name not in ("start", "index", "value", "replaced")]
@@ -127,10 +130,12 @@ def _written_by(
     path: Path,
     examined: tuple[float, ...] | None,
 ) -> History | None:
-    """The history with rewards corrected for positions; None if there are some and nobody has looked at them yet."""
+    """The history with rewards corrected for positions; None if there are some and nobody has looked at them yet. And
+    for what stands above, by what the model before has learned of that: how much it is now is told from the result."""
     columns, rewards, since = base.n_features, config.rewards, arms.epochs()
     writer: HistoryWriter | None = None
     recent: deque[LoggedRounds] = deque()
+    freed = partial(unsaturated, base) if rewards.saturates else _as_is
     with closing(read()) as chunks:  # whatever happens, nobody waits for the segments
         for chunk, segment in chunks:
             if writer is None:
@@ -141,14 +146,19 @@ def _written_by(
             rounds = gather([chunk], columns, None, rewards.limits, rewards.positions)
             if examined is None and rounds.positions is not None:
                 return None
-            writer.add(corrected(rounds, examined or ()), files)
+            writer.add(freed(corrected(rounds, examined or ())), files)
             recent.append(_slots(chunk))
             while sum(map(len, recent)) - len(recent[0]) >= RECENT:
                 recent.popleft()
     if writer is None:
         raise NothingToLearn("there is no decision in the log to learn from")
-    last = gather(recent, columns, None, rewards.limits, rewards.positions)
-    return writer.done(corrected(last, examined or ()), examined or ())
+    last = corrected(gather(recent, columns, None, rewards.limits, rewards.positions), examined or ())
+    saturation = learned_saturation(base, last) if rewards.saturates else 0.0
+    return writer.done(freed(last), examined or (), saturation)
+
+
+def _as_is(feedback: Feedback) -> Feedback:
+    return feedback
 
 
 def _examined(read: Callable[[], Chunks], base: Model, config: Config) -> tuple[float, ...]:

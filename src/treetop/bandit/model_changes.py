@@ -32,6 +32,7 @@ from treetop.effort import Effort
 from treetop.errors import ModelSuperseded, NothingToLearn, ReplicaConflict
 from treetop.learning.history import History
 from treetop.learning.pooled import Pooled
+from treetop.learning.saturation import learned_saturation, unsaturated, with_saturation
 from treetop.learning.streamed import can_stream
 from treetop.log.base import Log
 from treetop.log.records import Mark
@@ -152,12 +153,15 @@ class ModelChanges:
         if isinstance(learner, Pooled) and can_stream(learner, base):
             work.mkdir(mode=0o700)
             history = logged_history(self.log, mark, base, arms, config, self.folder, work)
+            base = with_saturation(base, history.saturation)
             if rebuild:
                 base = rebuilt(base, history, learner.label_samples, config, Effort(ray=config.refit.ray, folder=work))
             resources = refit_resources(config.refit)
             return *streamed_fit(base, history, learner, epoch, work, resources, trials), history
         feedback = logged_feedback(self.log, mark, base, arms, config, self.folder)
-        return *next_fit(base, feedback, learner, epoch, trials), feedback
+        saturation = learned_saturation(base, feedback) if config.rewards.saturates else 0.0
+        learned = unsaturated(base, feedback) if config.rewards.saturates else feedback
+        return *next_fit(with_saturation(base, saturation), learned, learner, epoch, trials), feedback
 
     def _gated(
         self, base: Model, arms: ArmIndex, state: FolderState, mark: Mark, work: Path, rebuild: bool

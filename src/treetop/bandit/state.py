@@ -78,7 +78,8 @@ class FolderState:
     pinned: bool = False  # whether the current model stays until it is unpinned, whatever the schedule says
     attributes: int = 0  # bytes of attributes.bin that count
     experiment: Experiment | None = None  # that runs
-    settings: int = 0  # how often running processes were told to read the policy of config.toml again
+    settings: int = 0  # how often a variant became [policy] of config.toml, which running processes read again then
+    policy: Mapping[str, Any] | None = None  # the [policy] that it became last
     format: int = FORMAT
 
     @classmethod

@@ -85,13 +85,14 @@ class Each(Generic[T]):
 @dataclass(frozen=True, eq=False)
 class History:
     """`totals` is what the rounds add up to, `recent` the last of them, without contexts. Rewards are divided by how
-    often positions are `examined`, where positions are known."""
+    often positions are `examined`, where positions are known, and how much arms of one group take from each other."""
 
     parts: tuple[Part, ...]
     columns: int
     totals: ArmTotals
     recent: Feedback
     examined: tuple[float, ...] = ()
+    saturation: float = 0.0
 
     def __len__(self) -> int:
         return self.totals.rounds
@@ -157,8 +158,8 @@ class HistoryWriter:
         self._totals.add(rounds)
         self._parts.append(part)
 
-    def done(self, recent: Feedback, examined: tuple[float, ...] = ()) -> History:
-        return History(tuple(self._parts), self._columns, self._totals, recent, examined)
+    def done(self, recent: Feedback, examined: tuple[float, ...] = (), saturation: float = 0.0) -> History:
+        return History(tuple(self._parts), self._columns, self._totals, recent, examined, saturation)
 
 
 def gathered(rows: Rows, chosen: Any) -> Rows:

@@ -4,17 +4,24 @@
 
 It is monotone and submodular: an arm adds what the arms above it have left uncovered, so that taking the best slot by
 slot comes within 1 - 1/e of the best slate (Nemhauser, Wolsey and Fisher 1978; coverage as in El-Arini et al. 2009).
+
+With `saturation`, which learning/saturation.py learns, arms of one group also take from each other's rewards:
+
+    reward of a slot = score * prod over groups g of (1 - share * (1 - prod over slots above (1 - saturation * share *
+    score)))
+
+which adds up to (1 - prod of (1 - saturation * score)) / saturation for the arms of one group: submodular again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from treetop.arrays import Float32s, Floats, Int64s, Ints, Matrix, as_rows, check_int
+from treetop.arrays import Float32s, Floats, Int64s, Ints, Matrix, as_rows, check_float, check_int
 from treetop.tree.tree import Tree
 
 DIRECTIONS = 16
@@ -25,6 +32,7 @@ NAMES = ("start", "group", "share")
 @dataclass(frozen=True, eq=False)
 class Coverage:
     """Which of `groups` groups each arm covers, and how much of each, in [0, 1]: rows of arms, as sparse rows are.
+    `saturation` is which part of what the others of its group earn an arm takes, if it earns 1.
 
     >>> Coverage.of_categories(["tea", "tea", "coffee", None]).shares().tolist()
     [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
@@ -34,6 +42,7 @@ class Coverage:
     group: Ints
     share: Float32s
     groups: int
+    saturation: float = 0.0
 
     @classmethod
     def of_categories(cls, categories: Sequence[Hashable | None]) -> Coverage:
@@ -73,6 +82,7 @@ class Coverage:
         Traceback (most recent call last):
         ValueError: coverage of 1 arms does not fit a model of 2
         """
+        check_float("saturation", self.saturation, 0, 1)
         if len(self) != arms:
             raise ValueError(f"coverage of {len(self)} arms does not fit a model of {arms}")
         rises = self.start[0] == 0 and (np.diff(self.start) >= 0).all() and self.start[-1] == len(self.group)
@@ -88,15 +98,6 @@ class Coverage:
         table = np.zeros((len(self), self.groups))
         np.add.at(table, (np.repeat(np.arange(len(self)), np.diff(self.start)), self.group), self.share)
         return table
-
-    def totals(self) -> Floats:
-        """(n_arms,): what each arm covers of an empty slate.
-
-        >>> Coverage.of_categories(["tea", None]).totals().tolist()
-        [1.0, 0.0]
-        """
-        rows = np.repeat(np.arange(len(self)), np.diff(self.start))
-        return np.bincount(rows, self.share, len(self)).astype(np.float64)
 
     def grown(self, tree: Tree, beside: Sequence[Sequence[int]] | None = None) -> Coverage:
         """With the arms that a larger tree has more. A new one covers what the old ones that it belongs to (`beside`,
@@ -116,12 +117,12 @@ class Coverage:
         for leaf in {-1 - mine for mine in which if mine < 0}:
             below = tree.arms_below(leaf)
             lists[-1 - leaf] = below[below < old]
-        means = self._means(list(lists.values()))
+        means = self.means(list(lists.values()))
         row = {mine: i for i, mine in enumerate(lists)}
         new = means.of(np.array([row[mine] for mine in which], np.int64))
         start = np.concatenate([self.start, self.start[-1] + new.start[1:]])
         group, share = (np.concatenate([getattr(self, name), getattr(new, name)]) for name in ("group", "share"))
-        return Coverage(start, group, share, self.groups)
+        return replace(self, start=start, group=group, share=share)
 
     def of(self, arms: Int64s) -> Coverage:
         """That of some arms, in their order.
@@ -132,10 +133,14 @@ class Coverage:
         length = self.start[arms + 1] - self.start[arms]
         start = np.concatenate([np.zeros(1, np.int64), np.cumsum(length)])
         there = np.repeat(self.start[arms] - start[:-1], length) + np.arange(start[-1])
-        return Coverage(start, self.group[there], self.share[there], self.groups)
+        return replace(self, start=start, group=self.group[there], share=self.share[there])
 
-    def _means(self, lists: Sequence[Sequence[int] | Ints]) -> Coverage:
-        """What the arms of each list cover on average."""
+    def means(self, lists: Sequence[Sequence[int] | Ints]) -> Coverage:
+        """What the arms of each list cover on average, a row a list.
+
+        >>> Coverage.of_categories(["tea", "tea", "jam"]).means([[0, 2], [1]]).shares().tolist()
+        [[0.5, 0.5], [1.0, 0.0]]
+        """
         sizes = np.array([len(arms) for arms in lists], np.int64)
         listed = np.concatenate([np.zeros(0, np.int64), *(np.asarray(arms, np.int64) for arms in lists)])
         each = self.of(listed)
@@ -143,12 +148,11 @@ class Coverage:
         keys, at = np.unique(row * self.groups + each.group, return_inverse=True)
         share = np.bincount(at, each.share, len(keys)) / sizes[keys // self.groups]
         start = np.searchsorted(keys, np.arange(len(lists) + 1) * self.groups)
-        return Coverage(
-            start.astype(np.int64), (keys % self.groups).astype(np.int32), share.astype(np.float32), self.groups
-        )
+        group = (keys % self.groups).astype(np.int32)
+        return replace(self, start=start.astype(np.int64), group=group, share=share.astype(np.float32))
 
 
-def load_coverage(arrays: dict[str, Any], groups: int | None) -> Coverage | None:
+def load_coverage(arrays: dict[str, Any], groups: int | None, saturation: float = 0.0) -> Coverage | None:
     """What a saved model has of it.
 
     >>> load_coverage({}, None) is None
@@ -157,4 +161,4 @@ def load_coverage(arrays: dict[str, Any], groups: int | None) -> Coverage | None
     if groups is None:
         return None
     start, group, share = (arrays[f"coverage_{name}"] for name in NAMES)
-    return Coverage(start, group, share, check_int("coverage", groups, 1))
+    return Coverage(start, group, share, check_int("coverage", groups, 1), saturation)

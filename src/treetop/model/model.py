@@ -260,7 +260,7 @@ class Model:
         if self.measure is not None:
             self._add_measure(engine, self.measure)
         if (c := self.coverage) is not None:
-            engine.set_coverage(c.start, c.group, c.share, c.groups)
+            engine.set_coverage(c.start, c.group, c.share, c.groups, c.saturation)
         return engine
 
     def _add_measure(self, engine: _core.Engine, measure: Measure) -> None:
@@ -336,7 +336,7 @@ class Model:
                 "pooled": self.pooled.numbers() if self.pooled else None,
                 "learned_routing": self.learned_routing.numbers() if self.learned_routing else None,
                 **({"measure": self.measure.numbers()} if self.measure else {}),
-                **({"coverage": self.coverage.groups} if self.coverage else {}),
+                **({"coverage": self.coverage.groups, "saturation": self.coverage.saturation} if self.coverage else {}),
                 "files": files,
                 "serving": layout,
             }
@@ -399,7 +399,7 @@ class Model:
                 feature_scale=arrays.get("feature_scale"),
                 learned_routing=load_learned_routing(arrays, manifest["learned_routing"], columns),
                 **load_measure(arrays, manifest.get("measure")),
-                coverage=load_coverage(arrays, manifest.get("coverage")),
+                coverage=load_coverage(arrays, manifest.get("coverage"), manifest.get("saturation", 0.0)),
             )
             for array in arrays.values():
                 forget_pages(array)

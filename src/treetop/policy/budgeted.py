@@ -5,9 +5,9 @@ docs/learner.md, "Exploration", has the formulas. `slot_probabilities` is what `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,9 +19,11 @@ from treetop.records import Candidates
 BUDGETED = 4  # as the core numbers it
 LIVE = ("new_arms_factor", "trial_counts")  # parameters that a running bandit sets, not its owner
 UNTIL_REFIT = 0.2  # rounds until the next refit, as a share of those before it
+UNPROVEN_CHANCE = 0.2  # the largest chance of a draw in one slot until draws have earned what they cost
 NEW_ARMS_CHANCE = 0.9  # the largest chance of a draw of a new arm in one slot
 LITTLE = 0.005  # of the mean of the best scores: what a slot for a new arm costs that is near
 ALIKE = 1e-9  # the least weight of a candidate: where none has any, all are alike
+Bonus: TypeAlias = Callable[[Sequence[int]], Floats]  # what each candidate adds to a slate of some of them
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,8 @@ class Budgeted:
       decision may give up, as others give up none, and how often each arm was shown (`trial_counts.py`)
     - `paying_budget`: the share that draws may give up at most where each is expected to bring more than it costs,
       while all of them have cost no more than what they found has earned and `budget`
-    - `largest_chance`: the largest chance of a draw in one slot, where next to nothing is given up by it: what is
-      known of such a context is little, and the best arms there are worth a try themselves
+    - `largest_chance`: the largest chance of a draw in one slot, where nothing is given up by it; 0.2 at most until
+      draws have earned what they cost: where all scores are low, the best arms are worth a try themselves
 
     A draw takes a candidate that would not be shown otherwise, in proportion to its exploration value: what showing it
     brings later (`Candidates.exploration_value`, which treetop's learner fills in; without it all are alike).
@@ -55,7 +57,7 @@ class Budgeted:
     new_arm_trials: int = 20
     evaluation_floor: float = 0.5
     paying_budget: float = 0.1
-    largest_chance: float = 0.2
+    largest_chance: float = 0.9
     new_arms_factor: float = 1.0
     trial_counts: str = ""
 
@@ -89,14 +91,17 @@ class Budgeted:
         """Of a decision of one slot, which is drawn."""
         return self.slot_probabilities(candidates, (), k=1, explore=1)
 
-    def slot_probabilities(self, candidates: Candidates, taken: Sequence[int], k: int, explore: int) -> Floats:
+    def slot_probabilities(
+        self, candidates: Candidates, taken: Sequence[int], k: int, explore: int, bonus: Bonus | None = None
+    ) -> Floats:
         """Of each candidate to fill the next slot, given those taken so far; whether the event evaluates is not known.
+        With a `bonus` (`Policy.diversity`) it counts what each adds to the slots before it.
 
         >>> two = Candidates(np.zeros(2, bool), np.arange(2), np.ones(2), np.array([0.5, 0.0]), np.ones(2))
         >>> Budgeted(budget=0.5, evaluation_share=0.5).slot_probabilities(two, (), k=2, explore=1).tolist()
         [0.875, 0.125]
         """
-        event = _Event.of(self, candidates, k, explore)
+        event = _Event.of(self, candidates, k, explore, bonus)
         evaluation, ordinary = self.evaluation_share, 1 - self.evaluation_share  # likelihoods of the slots so far
         for slot, place in enumerate(taken):
             even, drawn = event.even(taken[:slot]), event.drawn(taken[:slot])
@@ -106,14 +111,17 @@ class Budgeted:
 
     def after(self, net: float) -> Budgeted:
         """With as much of the larger budget as can be spent until the next refit, by a fifth more rounds, if nothing is
-        found: then all draws have cost `budget` of all rewards more than what they found has earned.
+        found: then all draws have cost `budget` of all rewards more than what they found has earned. Until they have
+        earned what they cost, their chance in one slot is UNPROVEN_CHANCE at most.
 
         `net` is `PooledState.exploration_net`.
 
         >>> [round(Budgeted(budget=0.005).after(net).paying_budget, 4) for net in (0.02, 0.0, -0.004, -0.006)]
         [0.1, 0.025, 0.005, 0.0]
         """
-        return replace(self, paying_budget=min(self.paying_budget, max(0.0, (self.budget + net) / UNTIL_REFIT)))
+        paying = min(self.paying_budget, max(0.0, (self.budget + net) / UNTIL_REFIT))
+        chance = self.largest_chance if net > 0 else min(self.largest_chance, UNPROVEN_CHANCE)
+        return replace(self, paying_budget=paying, largest_chance=chance)
 
     @property
     def new_arms_share(self) -> float:
@@ -137,7 +145,7 @@ class Budgeted:
         """What the core needs to draw the same.
 
         >>> Budgeted().native(n_seen=9)
-        (4, (0.005, 0.002, 0.5, 0.01, 20, 0.1, 0.2))
+        (4, (0.005, 0.002, 0.5, 0.01, 20, 0.1, 0.9))
         """
         numbers = (
             self.budget,
@@ -153,7 +161,7 @@ class Budgeted:
 
 @dataclass(frozen=True, eq=False)
 class _Event:
-    """A decision of `slots` slots, those from `greedy` on drawn, which may cost `spending` each."""
+    """A decision of `slots` slots, those from `greedy` on drawn."""
 
     strategy: Budgeted
     order: Int64s  # candidates, best first
@@ -164,50 +172,61 @@ class _Event:
     prior: Floats
     slots: int
     greedy: int
-    spending: tuple[float, float, float]
-    near: float  # what is little for a slot to cost
+    bonus: Bonus | None
 
     @classmethod
-    def of(cls, strategy: Budgeted, candidates: Candidates, k: int, explore: int) -> _Event:
+    def of(cls, strategy: Budgeted, candidates: Candidates, k: int, explore: int, bonus: Bonus | None) -> _Event:
         score = np.maximum(candidates.score.astype(np.float64), 0)
         n, slots = len(score), min(k, len(score))
         order = np.argsort(-candidates.score, kind="stable").astype(np.int64)
-        best = score[order[:slots]]
-        rest = [score[order[s:]].mean() for s in range(slots)]
-        evaluation = strategy.evaluation_share * strategy.evaluation_floor * float((best - rest).sum())
-        greedy = min(k - explore, slots)
-        ordinary = (1 - strategy.evaluation_share) * (slots - greedy)
         new = np.zeros(n) if candidates.new_share is None else candidates.new_share.astype(np.float64)
         weight = np.maximum(candidates.exploration_value.astype(np.float64), ALIKE)
-        shares = (strategy.budget, evaluation), (strategy.paying_budget, evaluation), (strategy.new_arms_share, 0.0)
-        usual, paying, fresh = (
-            max(0.0, share * float(best.sum()) - paid) / ordinary if ordinary > 0 else 0.0 for share, paid in shares
-        )
         valued = bool((candidates.exploration_value > 0).any())
         prior = np.maximum(candidates.prior.astype(np.float64), 0)
-        near = LITTLE * float(best.mean()) if slots else 0.0
-        return cls(strategy, order, score, weight, valued, new, prior, slots, greedy, (usual, paying, fresh), near)
+        return cls(strategy, order, score, weight, valued, new, prior, slots, min(k - explore, slots), bonus)
 
-    def _in_play(self, taken: Sequence[int]) -> Int64s:
-        return self.order[~np.isin(self.order, list(taken))]
+    def _ranked(self, taken: Sequence[int]) -> tuple[Int64s, Floats]:
+        """Those in play, first who fills the slots that are left if nothing is drawn; and what each is worth to these:
+        its score, and what it adds when it is taken, others what they add to all of the former but the last."""
+        open_ = self.order[~np.isin(self.order, list(taken))]
+        if self.bonus is None:
+            return open_, self.score
+        first: list[int] = []
+        worth = np.zeros(len(self.score))
+        for _ in range(self.slots - len(taken)):
+            worth[open_] = (self.score + self.bonus([*taken, *first]))[open_]
+            first.append(int(open_[worth[open_].argmax()]))
+            open_ = open_[open_ != first[-1]]
+        return np.concatenate([np.array(first, np.int64), open_]), worth
+
+    def _spending(self) -> tuple[float, float, float, float]:
+        """What a drawn slot may cost by exploration, by exploration that pays, and for new arms; and what is little."""
+        (order, worth), strategy, slots = self._ranked(()), self.strategy, self.slots
+        best = worth[order[:slots]]
+        rest = [worth[order[s:]].mean() for s in range(slots)]
+        evaluation = strategy.evaluation_share * strategy.evaluation_floor * float((best - rest).sum())
+        ordinary = (1 - strategy.evaluation_share) * (slots - self.greedy)
+        shares = (strategy.budget, evaluation), (strategy.paying_budget, evaluation), (strategy.new_arms_share, 0.0)
+        explore, paying, fresh = (max(0.0, share * float(best.sum()) - paid) / ordinary for share, paid in shares)
+        return explore, paying, fresh, LITTLE * float(best.mean())
 
     def even(self, taken: Sequence[int]) -> Floats:
         """In an event that evaluates: the floor shared out among those in play, and the rest for the best."""
-        p, in_play, floor = np.zeros(len(self.score)), self._in_play(taken), self.strategy.evaluation_floor
+        p, in_play, floor = np.zeros(len(self.score)), self._ranked(taken)[0], self.strategy.evaluation_floor
         p[in_play] = floor / len(in_play)
         p[in_play[0]] += 1 - floor
         return p
 
     def drawn(self, taken: Sequence[int]) -> Floats:
         """In an ordinary event: by exploration values, by newness, and the rest for the best."""
-        p, in_play = np.zeros(len(self.score)), self._in_play(taken)
+        p, (in_play, worth) = np.zeros(len(self.score)), self._ranked(taken)
         p[in_play[0]] = 1
-        if len(taken) < self.greedy:
+        if len(taken) < self.greedy or self.strategy.evaluation_share == 1:
             return p
         fit = self.slots - len(taken)  # the best of those in play are shown anyway, and not drawn
-        others, last = in_play[fit:], self.score[in_play[fit - 1]]
-        cost = last - self.score
-        explore, paying, fresh = self.spending  # by exploration, by exploration that pays, for new arms
+        others, last = in_play[fit:], worth[in_play[fit - 1]]
+        cost = last - worth
+        explore, paying, fresh, little = self._spending()
         weight = self.weight[others]
         costs, brings = float(weight @ cost[others]), float(weight @ weight)
         if self.valued and brings < costs:
@@ -217,14 +236,14 @@ class _Event:
         draws = self._draws(others, self.weight, cost, explore, self.strategy.largest_chance)
         gap = np.maximum(0, np.sort(self.prior[in_play])[-fit] - self.prior)
         charge, most = np.minimum(gap, cost), NEW_ARMS_CHANCE
-        draws += (1 - draws.sum()) * self._draws(others, self._new_weight(gap), charge, fresh, most)
+        draws += (1 - draws.sum()) * self._draws(others, self._new_weight(gap, little), charge, fresh, most)
         p[in_play[0]] -= draws.sum()
         return p + draws
 
-    def _new_weight(self, gap: Floats) -> Floats:
+    def _new_weight(self, gap: Floats, little: float) -> Floats:
         """By the cube of the share of trials that are missing, where an arm is little below the others: by what is
         known without its own rewards, or a trial would end with the first bad luck."""
-        near = np.exp(-gap / self.near) if self.near > 0 else (gap == 0).astype(np.float64)
+        near = np.exp(-gap / little) if little > 0 else (gap == 0).astype(np.float64)
         return np.asarray(self.new_share**3 * near)
 
     @staticmethod

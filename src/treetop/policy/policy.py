@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ import scipy.sparse as sp
 from treetop import _core
 from treetop.arrays import Arms, Floats, Matrix, Rows, as_rows, check_float, check_int
 from treetop.model.model import Model
-from treetop.policy.budgeted import Budgeted
+from treetop.policy.budgeted import Bonus, Budgeted
 from treetop.policy.draws import batch_keys, choose, draw_probabilities, event_key, event_name, new_event_id
 from treetop.policy.eligibility import ALL, Eligible
 from treetop.policy.probability import given_arms, slot_chances
@@ -174,14 +175,12 @@ class Policy:
 
     def _first_draw(self, model: Model, found: Candidates) -> Floats:
         """The chances in the first slot, if it is one that is drawn."""
-        if self.diversity:
-            scores = np.maximum(found.score, 0) if type(self.strategy) is Budgeted else found.score
-            gains = self.diversity * _first_gains(model, found)
-            found = replace(found, score=np.asarray(scores + gains))
+        bonus = coverage_bonus(model, found, self.diversity) if self.diversity or _saturates(model) else None
         if type(self.strategy) is not Budgeted:
-            return draw_probabilities(self.strategy, found, model.n_seen)
+            gained = found if bonus is None else replace(found, score=np.asarray(found.score + bonus(())))
+            return draw_probabilities(self.strategy, gained, model.n_seen)
         strategy = self.strategy.after(model.pooled.exploration_net if model.pooled else 0.0)
-        return strategy.slot_probabilities(found, (), self.k, self.k)
+        return strategy.slot_probabilities(found, (), self.k, self.k, bonus)
 
     def begin(
         self, model: Model, row: Rows, event_id: str, allowed: Eligible, ahead: _core.Ahead | None = None
@@ -263,17 +262,45 @@ def _decision(event_id: str, epoch: int, found: tuple[Any, ...]) -> Decision:
     return Decision(event_id, epoch, arms, propensities, scores, explored, nodes, components=components)
 
 
-def _first_gains(model: Model, found: Candidates) -> Floats:
-    """What each effective arm covers of an empty slate; a node, what one of its arms does on average."""
-    if model.coverage is None:
-        return np.zeros(len(found))
-    tree, each = model.tree, model.coverage.totals()
-    sums = np.concatenate([np.zeros(1), np.cumsum(each[tree.arm_at])])
-    gains = each[np.where(found.is_node, 0, found.id)]
-    nodes = found.id[found.is_node]
-    first, last = tree.begin[nodes], tree.end[nodes]
-    gains[found.is_node] = (sums[last] - sums[first]) / (last - first)
-    return gains
+def coverage_bonus(model: Model, found: Candidates, weight: float) -> Bonus:
+    """What each effective arm adds to a slate of some of them beside its score, or earns less of that where arms
+    saturate; a node covers what one of its arms does on average.
+
+    >>> from treetop.model.coverage import Coverage
+    >>> from treetop.tree.tree import Tree
+    >>> X = np.eye(3, dtype=np.float32)
+    >>> initial = Model.initial(Tree.from_labels(X, X, max_leaf=3), X, X)
+    >>> model = replace(initial, coverage=Coverage.of_categories(["tea", "tea", "jam"]))
+    >>> bonus = coverage_bonus(model, Policy(beam=1).explain(model, X[0]), weight=0.5)
+    >>> bonus([]).tolist(), bonus([0]).tolist()
+    ([0.5, 0.5, 0.5], [0.0, 0.0, 0.5])
+    """
+    coverage, below = model.coverage, model.tree.arms_below
+    if coverage is None:
+        raise ValueError("a model without coverage has no bonus")
+    each = zip(found.is_node, found.id, strict=True)
+    means = coverage.means([below(int(z)) if node else [int(z)] for node, z in each])
+    rows = [slice(*ends) for ends in pairwise(means.start.tolist())]
+    covers = [(means.group[row], means.share[row].astype(np.float64)) for row in rows]
+
+    earns = np.maximum(found.score.astype(np.float64), 0)
+    takes = coverage.saturation * np.minimum(earns, 1)
+
+    def bonus(slate: Sequence[int]) -> Floats:
+        left, free = np.ones(coverage.groups), np.ones(coverage.groups)
+        for i in slate:
+            group, share = covers[i]
+            left[group] *= 1 - share
+            free[group] *= 1 - takes[i] * share
+        covered = [float(share @ left[group]) for group, share in covers]
+        fresh = [float(np.prod(1 - share * (1 - free[group]))) for group, share in covers]
+        return np.asarray(weight * np.array(covered) + earns * (np.array(fresh) - 1))
+
+    return bonus
+
+
+def _saturates(model: Model) -> bool:
+    return model.coverage is not None and model.coverage.saturation > 0
 
 
 def expect(model: Any, kind: type[M], policy: object) -> M:
