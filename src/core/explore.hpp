@@ -28,17 +28,16 @@ struct Budget {
     double new_arms = 0;          // of a decision's expected reward, for arms that were added
     double new_arm_trials = 0;    // showings until an added arm is like any other
     double paying = 0;            // of a decision's expected reward, at most, where a draw brings more than it costs
-    double most = 0;              // the largest chance of a draw by these
+    double most = 0;              // the largest chance of a draw by either budget
     const TrialCounts* shown = nullptr;  // counts of trials since those of the model
 
     // With as much of `paying` as can be spent until the next refit, after a fifth more rounds, if nothing is found:
     // then all draws have cost `share` of all rewards more than what they found has earned. `net` is the latter less
-    // what they cost so far, as a share of all rewards. Until it is positive draws have a chance of `unproven` at most.
+    // what they cost so far, as a share of all rewards.
     Budget after(double net) const {
-        constexpr double until_refit = 0.2, unproven = 0.2;
+        constexpr double until_refit = 0.2;
         Budget now = *this;
         now.paying = std::min(paying, std::max(0.0, (share + net) / until_refit));
-        if (net <= 0) now.most = std::min(most, unproven);
         return now;
     }
 };
@@ -319,16 +318,13 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
             gain += drawable_[i] * drawable_[i];
         }
         if (mixture.weights == 0) return mixture;
-        const auto chance_of = [](double spend, double costs, double limit) {
-            return spend >= limit * costs ? limit : spend / costs;
-        };
+        const auto chance_of = [&](double spend, double costs) { return spend >= most * costs ? most : spend / costs; };
         const double may = !valued_      ? spending.explore
                            : gain < cost ? spending.explore * gain / cost
                                          : std::max(spending.explore, spending.paying * (1 - cost / gain));
-        mixture.explore = chance_of(may, cost / mixture.weights, most);
+        mixture.explore = chance_of(may, cost / mixture.weights);
         new_.weigh(best_, spending.near, [&](std::int32_t candidate) { return last - worth[place_[candidate]]; });
-        if (new_.any())
-            mixture.fresh = (1 - mixture.explore) * chance_of(spending.fresh, new_.mean_charge(), NewDraws::most);
+        if (new_.any()) mixture.fresh = (1 - mixture.explore) * chance_of(spending.fresh, new_.mean_charge());
         new_.spend(mixture.fresh);
         return mixture;
     }

@@ -24,8 +24,6 @@ struct Newness {
 // themselves if that is less. What a slot covers has no say.
 class NewDraws {
 public:
-    static constexpr double most = 0.9;  // the largest chance of a draw in one slot
-
     void begin(const Newness& fresh, std::size_t slots) {
         fresh_.clear();
         prior_.assign(fresh.prior.begin(), fresh.prior.end());

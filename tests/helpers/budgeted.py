@@ -11,8 +11,6 @@ import numpy as np
 
 from helpers.reference import Floats, Sequence
 
-NEW_ARMS_CHANCE = 0.9  # the largest one of a draw of a new arm in one slot
-
 
 @dataclass(frozen=True)
 class Twin:
@@ -125,8 +123,7 @@ class Twin:
         drawn_slots = self.slots - min(self.k - self.explore, self.slots)
         each = may(cost) / (1 - self.evaluation_share) / drawn_slots
         rounding = 1e-15 if lost is None else 0.0  # of differences of sums
-        most = self.most if lost is None else NEW_ARMS_CHANCE
-        chance = part * (most if most * cost <= each + rounding else each / cost)
+        chance = part * (self.most if self.most * cost <= each + rounding else each / cost)
         p[best] -= chance
         for i in others:
             p[i] += chance * weight[i] / total

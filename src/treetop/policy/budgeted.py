@@ -19,8 +19,6 @@ from treetop.records import Candidates
 BUDGETED = 4  # as the core numbers it
 LIVE = ("new_arms_factor", "trial_counts")  # parameters that a running bandit sets, not its owner
 UNTIL_REFIT = 0.2  # rounds until the next refit, as a share of those before it
-UNPROVEN_CHANCE = 0.2  # the largest chance of a draw in one slot until draws have earned what they cost
-NEW_ARMS_CHANCE = 0.9  # the largest chance of a draw of a new arm in one slot
 LITTLE = 0.005  # of the mean of the best scores: what a slot for a new arm costs that is near
 ALIKE = 1e-9  # the least weight of a candidate: where none has any, all are alike
 Bonus: TypeAlias = Callable[[Sequence[int]], Floats]  # what each candidate adds to a slate of some of them
@@ -39,8 +37,7 @@ class Budgeted:
       decision may give up, as others give up none, and how often each arm was shown (`trial_counts.py`)
     - `paying_budget`: the share that draws may give up at most where each is expected to bring more than it costs,
       while all of them have cost no more than what they found has earned and `budget`
-    - `largest_chance`: the largest chance of a draw in one slot, where nothing is given up by it; 0.2 at most until
-      draws have earned what they cost: where all scores are low, the best arms are worth a try themselves
+    - `largest_chance`: the largest chance of a draw in one slot, where nothing is given up by it
 
     A draw takes a candidate that would not be shown otherwise, in proportion to its exploration value: what showing it
     brings later (`Candidates.exploration_value`, which treetop's learner fills in; without it all are alike).
@@ -111,17 +108,14 @@ class Budgeted:
 
     def after(self, net: float) -> Budgeted:
         """With as much of the larger budget as can be spent until the next refit, by a fifth more rounds, if nothing is
-        found: then all draws have cost `budget` of all rewards more than what they found has earned. Until they have
-        earned what they cost, their chance in one slot is UNPROVEN_CHANCE at most.
+        found: then all draws have cost `budget` of all rewards more than what they found has earned.
 
         `net` is `PooledState.exploration_net`.
 
         >>> [round(Budgeted(budget=0.005).after(net).paying_budget, 4) for net in (0.02, 0.0, -0.004, -0.006)]
         [0.1, 0.025, 0.005, 0.0]
         """
-        paying = min(self.paying_budget, max(0.0, (self.budget + net) / UNTIL_REFIT))
-        chance = self.largest_chance if net > 0 else min(self.largest_chance, UNPROVEN_CHANCE)
-        return replace(self, paying_budget=paying, largest_chance=chance)
+        return replace(self, paying_budget=min(self.paying_budget, max(0.0, (self.budget + net) / UNTIL_REFIT)))
 
     @property
     def new_arms_share(self) -> float:
@@ -233,10 +227,9 @@ class _Event:
             explore *= brings / costs
         elif self.valued and brings > 0:
             explore = max(explore, paying * (1 - costs / brings))
-        draws = self._draws(others, self.weight, cost, explore, self.strategy.largest_chance)
+        draws = self._draws(others, self.weight, cost, explore)
         gap = np.maximum(0, np.sort(self.prior[in_play])[-fit] - self.prior)
-        charge, most = np.minimum(gap, cost), NEW_ARMS_CHANCE
-        draws += (1 - draws.sum()) * self._draws(others, self._new_weight(gap, little), charge, fresh, most)
+        draws += (1 - draws.sum()) * self._draws(others, self._new_weight(gap, little), np.minimum(gap, cost), fresh)
         p[in_play[0]] -= draws.sum()
         return p + draws
 
@@ -246,13 +239,12 @@ class _Event:
         near = np.exp(-gap / little) if little > 0 else (gap == 0).astype(np.float64)
         return np.asarray(self.new_share**3 * near)
 
-    @staticmethod
-    def _draws(others: Int64s, weight: Floats, cost: Floats, spend: float, most: float) -> Floats:
-        """In proportion to the weights, as often as costs what may be spent, up to the chance `most`."""
+    def _draws(self, others: Int64s, weight: Floats, cost: Floats, spend: float) -> Floats:
+        """In proportion to the weights, as often as costs what may be spent, up to the largest chance."""
         q = np.zeros(len(weight))
         q[others] = weight[others]
         if q.sum() == 0:
             return q
         q /= q.sum()
-        each = float(q @ cost)
+        each, most = float(q @ cost), self.strategy.largest_chance
         return q * (most if spend >= most * each else spend / each)
