@@ -112,9 +112,9 @@ public:
 private:
     struct Fresh {
         std::int32_t candidate;
-        double share;                 // 0 once it is out of play
-        double weight = 0;            // in the next slot
-        double gap = 0, nearness = 1; // and exp(-gap / near)
+        double share;                  // 0 once it is out of play
+        double weight = 0;             // in the next slot
+        double gap = 0, nearness = 1;  // and exp(-gap / near)
     };
 
     // How far the new ones are below `last`, which most slots share.
