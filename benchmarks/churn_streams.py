@@ -32,14 +32,15 @@ from treetop.learning.refit import initial_fit
 from treetop.tree.labels import pifa
 
 REPLACED = 20  # one of so many arms
+MAX_LEAF = 10
 
 
 class Kept:
     """The tree stays; `label_of` says which label each arm, removed ones too, stands for."""
 
-    def __init__(self, X: Any, Y: Any, max_leaf: int) -> None:
+    def __init__(self, X: Any, Y: Any, max_leaf: int, first: tuple[Any, Any]) -> None:
         self.max_leaf, self.label_of = max_leaf, np.arange(Y.shape[1])
-        self.model, self.samples = first_model(X, Y, max_leaf)
+        self.model, self.samples = first
         self.vectors = as_rows(pifa(X, Y)).csr()
         self.arm_of = self.label_of.copy()  # of each label, the arm that has it now
         self.appeared = np.zeros_like(self.label_of)  # before how many rounds each arm could not be shown
@@ -70,8 +71,8 @@ class Kept:
 class Rebuilt(Kept):
     """All of it is made again; what was shown of arms that are gone is forgotten."""
 
-    def __init__(self, X: Any, Y: Any, max_leaf: int) -> None:
-        super().__init__(X, Y, max_leaf)
+    def __init__(self, X: Any, Y: Any, max_leaf: int, first: tuple[Any, Any]) -> None:
+        super().__init__(X, Y, max_leaf, first)
         self.X, self.Y = X, Y
 
     def replace(self, labels: Any) -> None:
@@ -134,7 +135,9 @@ def main() -> None:
     X, Y = as_rows(stream.X_init).csr(), as_rows(stream.Y_init).csr()
     rows, labels = as_rows(stream.X).csr(), sp.csr_matrix(as_rows(dataset.Y).csr()[stream.rows])
     policy = treetop.Policy(k=5, explore=3, beam=10, strategy=treetop.Budgeted())
-    ways = {"kept": Kept(X, Y, 10), "rebuilt": Rebuilt(X, Y, 10), "alike": Alike(X, Y, 10)}
+    first = first_model(X, Y, MAX_LEAF)
+    kinds = {"kept": Kept, "rebuilt": Rebuilt, "alike": Alike}
+    ways = {name: kind(X, Y, MAX_LEAF, first) for name, kind in kinds.items()}
     rng, earned = np.random.default_rng([given.seed, 5]), {name: list[float]() for name in ways}
     for epoch in range(given.epochs):
         here = slice(epoch * given.rounds, (epoch + 1) * given.rounds)

@@ -91,7 +91,7 @@ def test_what_comes_from_a_deleted_model_comes_from_the_one_before_it() -> None:
     }
     for name in ("000004", "000005"):
         state = state.with_model(name, ScheduleStart(), keep=2)
-    assert state.models == {"000004": ModelOrigin(), "000005": ModelOrigin("000004")}
+    assert state.models == {"000004": ModelOrigin(time=0.0), "000005": ModelOrigin("000004", time=0.0)}
 
 
 @pytest.mark.parametrize("raised", [OSError(5, "Input/output error"), KeyboardInterrupt()])

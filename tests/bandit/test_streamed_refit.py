@@ -17,6 +17,7 @@ from treetop.bandit.bandit import Bandit
 from treetop.bandit.config import Config, PolicyConfig, RefitConfig, RewardConfig, SegmentConfig
 from treetop.bandit.config_file import config_text
 from treetop.bandit.folder import BanditFolder
+from treetop.bandit.live_trials import trials_until
 from treetop.bandit.logged_history import WORK, work_folder
 from treetop.bandit.past_log import import_past
 from treetop.bandit.past_values import PastColumns
@@ -75,9 +76,11 @@ def test_a_refit_from_segments_has_the_bytes_of_one_in_memory(shop: Path, tmp_pa
     folder = Path(shutil.copytree(shop, tmp_path / "shop"))
     with Bandit.open(folder) as bandit:
         base, arms = bandit.snapshot.model, bandit.snapshot.arms
-        feedback = logged_feedback(bandit.log, bandit.log.seal("now"), base, arms, bandit.config)
+        mark, since = bandit.log.seal("now"), bandit.folder.state().counted_until
+        feedback = logged_feedback(bandit.log, mark, base, arms, bandit.config)
         learner = bandit.config.learner.make_learner(bandit.folder.label_samples(base, arms.is_removed))
-        next_fit(base, feedback, learner, 7)[0].save(tmp_path / "model")
+        trials = trials_until(bandit.log, base, since, mark.time)
+        next_fit(base, feedback, learner, 7, trials)[0].save(tmp_path / "model")
     wanted = files(tmp_path / "model")
     assert "routing_fingerprints.npy" in wanted
     assert refitted(folder) == wanted
