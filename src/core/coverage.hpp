@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -43,6 +44,8 @@ inline Coverage make_coverage(const Layout& tree, std::span<const std::int64_t> 
             throw std::invalid_argument("coverage has group " + std::to_string(group[j]) + " of " +
                                         std::to_string(groups) + " with share " + std::to_string(share[j]) +
                                         "; shares lie in [0, 1]");
+    if (groups < 1 || groups > std::numeric_limits<std::int32_t>::max())
+        throw std::invalid_argument("groups is " + std::to_string(groups) + "; it must lie in [1, 2147483647]");
     if (!(saturation >= 0 && saturation <= 1))
         throw std::invalid_argument("saturation is " + std::to_string(saturation) + "; it must lie in [0, 1]");
     Coverage out;

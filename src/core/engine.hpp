@@ -138,7 +138,6 @@ public:
     // To be called before the engine is shared: which groups each arm covers, and how much of each.
     void set_coverage(In<std::int64_t> start, In<std::int32_t> group, In<float> share, std::int64_t groups,
                       double saturation) {
-        within<std::int64_t>("groups", groups, 1, max_int);
         model_.coverage = make_coverage(model_.tree, view(start), view(group), view(share), groups, saturation);
     }
 

@@ -144,16 +144,17 @@ def with_policy(text: str, policy: PolicyConfig) -> str:
     return new
 
 
-def put_policy(path: Path, policy: PolicyConfig) -> None:
+def put_policy(path: Path, settings: Mapping[str, Any]) -> None:
     """Makes these settings [policy] of a config.toml, in one step; one that has them stays as it was written.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     _ = Path(folder, CONFIG).write_text("[policy]\\nbeam = 10")
-    ...     put_policy(Path(folder, CONFIG), PolicyConfig(beam=30))
+    ...     put_policy(Path(folder, CONFIG), {"beam": 30})
     ...     read_config(Path(folder, CONFIG)).policy.beam
     30
     """
+    policy = PolicyConfig(**settings)
     if read_config(path).policy != policy:
         new = with_policy(path.read_text(encoding="utf-8"), policy).encode()
         put(path, lambda file: file.write(new))

@@ -25,7 +25,6 @@ import numpy as np
 from treetop.arrays import Bools, Rows
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.attributes import AttributeTable, read_vectors
-from treetop.bandit.config import PolicyConfig
 from treetop.bandit.config_file import CONFIG, put_policy
 from treetop.bandit.history_file import LOCK_TIMEOUT, HistoryFile
 from treetop.bandit.refit_config import RefitConfig
@@ -234,9 +233,8 @@ class BanditFolder(HistoryFile):
 
     def _put_current(self, old: FolderState, text: bytes) -> None:
         """Replaces `current`, after [policy] of config.toml if another one was promoted: processes then read it."""
-        new = FolderState.read(text)
-        if new.settings != old.settings and new.policy is not None:
-            put_policy(self.path / CONFIG, PolicyConfig(**new.policy))
+        if (new := FolderState.read(text)).settings != old.settings and new.policy is not None:
+            put_policy(self.path / CONFIG, new.policy)
         put(self.path / CURRENT, lambda file: file.write(text))
 
     def clear_leftovers(self) -> None:

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from treetop.bandit.config import Config, PolicyConfig
+from treetop.bandit.config import Config
 from treetop.bandit.config_file import CONFIG, put_policy
 from treetop.bandit.folder import ATTRIBUTES, CATALOGUE, CURRENT, LABEL_SAMPLES, LOG, MODELS, VOCABULARY, BanditFolder
 from treetop.bandit.state import FolderState
@@ -306,7 +306,7 @@ def join(folder: Path, store: str, log: str) -> FolderState:
                     (work / path).parent.mkdir(exist_ok=True)
                     replica._extend(work / path, 0, pieces)
             if state.policy is not None:  # the settings are those of the first replica, and what was promoted since
-                put_policy(work / CONFIG, PolicyConfig(**state.policy))
+                put_policy(work / CONFIG, state.policy)
             blank = FolderState(state.bandit, state.model, 0, 0, state.models)
             replica.fetch_models(work, found)
             replica.fetch_arms(work, blank, found)
