@@ -27,7 +27,7 @@ from many_machines import two_nodes
 
 from treetop.bench import learn_steps
 from treetop.bench.learn_scale import FACTOR
-from treetop.bench.shape import default_cache, shape_of
+from treetop.bench.shape import Shape, default_cache, shape_of
 from treetop.bench.timing import commit, load_average, machine
 from treetop.learning import shards
 from treetop.parallel import map_shards
@@ -81,6 +81,20 @@ def main() -> None:
     shape = shape_of(asked.shape, asked.arms, {"rounds": asked.rounds})
     say(shape=asdict(shape), commit=commit(), machine=machine(), load_average=load_average())
     asked.cache.mkdir(parents=True, exist_ok=True)
+    began = time.perf_counter()
+    cluster = two_nodes()
+    say(cluster="two nodes", start_seconds=round(time.perf_counter() - began, 1))
+    try:
+        compare(asked, shape, cluster)
+    finally:
+        import ray
+
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def compare(asked: argparse.Namespace, shape: Shape, cluster: Any) -> None:
+    """All ways, one after the other."""
     with tempfile.TemporaryDirectory(dir=asked.cache, prefix="refit-machines-") as name:
         place = Path(name)
         learn_steps.begin(asdict(shape), name)
@@ -92,22 +106,13 @@ def main() -> None:
         learn_steps.seal(asdict(shape), name, asked.rounds)
         say(way="two threads", rounds=asked.rounds, **refit(place, asked.rounds, ""))
         wanted = files(place / learn_steps.MODEL)
-        began = time.perf_counter()
-        cluster = two_nodes()
-        say(cluster="two nodes", start_seconds=round(time.perf_counter() - began, 1))
-        try:
-            for way, during in (
-                ("Ray, two nodes", None),
-                ("Ray, a node lost", lambda: cluster.remove_node(sorted(cluster.worker_nodes, key=str)[0], False)),
-            ):
-                facts = refit(place, asked.rounds, cluster.address, during)
-                same = files(place / learn_steps.MODEL) == wanted
-                say(way=way, rounds=asked.rounds, **facts, same_bytes=same, load_average=load_average())
-        finally:
-            import ray
-
-            ray.shutdown()
-            cluster.shutdown()
+        for way, during in (
+            ("Ray, two nodes", None),
+            ("Ray, a node lost", lambda: cluster.remove_node(sorted(cluster.worker_nodes, key=str)[0], False)),
+        ):
+            facts = refit(place, asked.rounds, cluster.address, during)
+            same = files(place / learn_steps.MODEL) == wanted
+            say(way=way, rounds=asked.rounds, **facts, same_bytes=same, load_average=load_average())
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ ENVIRONMENT = {
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_worker_niceness": "0",  # 15 otherwise: tasks would wait for whatever else a busy machine does
     "RAY_TMPDIR": "/tmp",  # what it writes stays there: nothing for memory
     # A lost node is noticed within seconds.
     "RAY_health_check_initial_delay_ms": "500",
