@@ -1,14 +1,15 @@
 """A twentieth of the arms is replaced at every epoch: arms put into the tree that is there, or all of it made anew.
 
-    python benchmarks/churn_streams.py debian [--epochs 6] [--rounds 3000] [--seed 1]
+    python benchmarks/churn_streams.py debian [--epochs 6] [--rounds 3000] [--seed 1] [--new-arms-budget 0.01]
 
 An arm that is replaced goes, and a new one comes with the same labels: nobody has shown it yet, and its owner has a
-vector for it (the mean of the initial contexts that have its label). Kept: `grow` puts it into the tree. Rebuilt: tree,
-routing and first model are made again from the labels of all arms that are there, so that of a new arm the labelled
-rows are known, which kept is never told. Alike: the same, but it knows of a new arm what kept does: tree, routing and
-first model are made from the labels of the arms that were never replaced, and the others join by their vectors. All
-then learn the same feedback. Says rewards a round, and the CPU seconds of what happens to the arms, without the refit
-that all have.
+vector for it: the mean of the initial contexts that have its label, none if no context has. Kept: `grow` puts it into
+the tree. Rebuilt: tree, routing and first model are made again from the labels of all arms that are there, so that of a
+new arm the labelled rows are known, which kept is never told. Alike: the same, but it knows of a new arm what kept
+does: tree, routing and first model are made from the labels of the arms that were never replaced, and the others join
+by their vectors. All then learn the same feedback. To rebuilt no arm is new, so it makes no trials of new arms;
+`--new-arms-budget 0` takes them from the others too. Says rewards a round, and the CPU seconds of what happens to the
+arms, without the refit that all have.
 """
 
 from __future__ import annotations
@@ -129,12 +130,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3000)
     parser.add_argument("--init", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--new-arms-budget", type=float, default=treetop.Budgeted().new_arms_budget)
     given = parser.parse_args()
     dataset = load(given.data)
     stream = Stream.draw(dataset, given.init, given.epochs * given.rounds, given.seed)
     X, Y = as_rows(stream.X_init).csr(), as_rows(stream.Y_init).csr()
     rows, labels = as_rows(stream.X).csr(), sp.csr_matrix(as_rows(dataset.Y).csr()[stream.rows])
-    policy = treetop.Policy(k=5, explore=3, beam=10, strategy=treetop.Budgeted())
+    strategy = treetop.Budgeted(new_arms_budget=given.new_arms_budget)
+    policy = treetop.Policy(k=5, explore=3, beam=10, strategy=strategy)
     first = first_model(X, Y, MAX_LEAF)
     kinds = {"kept": Kept, "rebuilt": Rebuilt, "alike": Alike}
     ways = {name: kind(X, Y, MAX_LEAF, first) for name, kind in kinds.items()}
