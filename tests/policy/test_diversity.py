@@ -142,17 +142,16 @@ def test_every_sequence_within_a_budget_has_the_chance_of_the_twin(
 
 
 @few
-@given(seeds, st.integers(0, 3), weights, saturations)
-def test_what_is_spent_of_scores_and_bonus_is_within_the_budget(
-    seed: int, explore: int, weight: float, saturation: float
-) -> None:
-    """Against the slate that greedy slots would make, which is not the best of all: a draw may even gain."""
+@given(seeds, st.integers(0, 3), weights)
+def test_what_is_spent_of_scores_and_bonus_is_within_the_budget(seed: int, explore: int, weight: float) -> None:
+    """Against the slate that greedy slots would make, which is not the best of all: a draw may even gain. Where rewards
+    saturate this does not hold: what one draw leaves of the scores of others is not what it was charged."""
     model, x = small_model(seed), np.random.default_rng(seed).random((1, 7)).astype(np.float32)
     strategy = Budgeted(budget=0.1, evaluation_share=0.05)
     for beam in (1, 4):
         found = search(model, treetop.arrays.as_rows(x), beam, None, 3, EVERY_ARM)
         shares = effective(model, x, beam, 3)[1]
-        twin = covering_twin(strategy, found, shares, (3, explore), weight, saturation)
+        twin = covering_twin(strategy, found, shares, (3, explore), weight, 0.0)
         assert twin.cost(twin.decisions()) <= 0.1 * twin.expected() + 1e-9
 
 
