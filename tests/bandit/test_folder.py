@@ -5,9 +5,11 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers.problems import topics
 from helpers.running import settings, small_bandit
@@ -265,3 +267,13 @@ def test_settings_that_would_change_nothing_are_refused(tmp_path: Path, learned:
         with pytest.raises(ValueError, match="but the model's tree is built already"):
             Bandit.create(tmp_path / "w", model=learned, config=config.Config(tree=tree))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_config_that_cannot_take_a_promoted_policy_does_not_keep_a_host_from_following(tmp_path: Path) -> None:
+    with Bandit.create(tmp_path / "tea", X=np.eye(4), Y=np.eye(4)) as tea:
+        old = tea.folder.state()
+        (tmp_path / "tea" / "config.toml").write_text("policy = {k = 2, explore = 1}\n")
+        new = replace(old, settings=old.settings + 1, policy={"beam": 30})
+        with pytest.warns(RuntimeWarning, match=r"keeps its \[policy\], another was promoted"):
+            tea.folder._put_current(old, new.text())
+        assert tea.folder.state().settings == old.settings + 1

@@ -129,11 +129,14 @@ def with_policy(text: str, policy: PolicyConfig) -> str:
     >>> before = "# mine\\n[policy]\\nbeam = 10\\n[tree]\\nmax_leaf = 7"
     >>> with_policy(before, PolicyConfig(k=2, explore=1)).splitlines()[:3]
     ['# mine', '[policy]', 'k = 2']
+    >>> "parameters]" in with_policy("[policy]\\n[policy.parameters]\\nbudget = 0.1", PolicyConfig())
+    False
     """
     lines = text.splitlines()
     heads = [i for i, line in enumerate(lines) if re.match(r"\s*\[", line)]
     first = next((i for i in heads if re.match(r"\s*\[\s*policy\s*\]", lines[i])), len(lines))
-    last = next((i for i in heads if i > first), len(lines))
+    others = (i for i in heads if i > first and not re.match(r"\s*\[\s*policy\s*\.", lines[i]))  # than its own parts
+    last = next(others, len(lines))
     while last > first + 1 and (not lines[last - 1].strip() or lines[last - 1].lstrip().startswith("#")):
         last -= 1  # what stands before the next table belongs to it
     values = ((f.name, getattr(policy, f.name)) for f in fields(policy))

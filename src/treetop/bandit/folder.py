@@ -14,6 +14,7 @@ import math
 import os
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -232,9 +233,16 @@ class BanditFolder(HistoryFile):
                     self._put_current(state, manifest.current.encode())
 
     def _put_current(self, old: FolderState, text: bytes) -> None:
-        """Replaces `current`, after [policy] of config.toml if another one was promoted: processes then read it."""
+        """Replaces `current`, after [policy] of config.toml if another one was promoted: processes then read it.
+
+        A file that cannot take it keeps its own, and the host follows all the same.
+        """
         if (new := FolderState.read(text)).settings != old.settings and new.policy is not None:
-            put_policy(self.path / CONFIG, new.policy)
+            try:
+                put_policy(self.path / CONFIG, new.policy)
+            except (ValueError, OSError) as error:
+                message = f"{CONFIG} keeps its [policy], another was promoted: {error}"
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
         put(self.path / CURRENT, lambda file: file.write(text))
 
     def clear_leftovers(self) -> None:
