@@ -49,7 +49,7 @@ def test_every_worker_goes_by_an_experiment_and_its_end(shop: Running) -> None:
     assert started.json["running"]
     again = shop.post("/v1/experiments/change", {"action": "start", "name": "draws"})
     assert "experiment 'draws' runs" in again.json["error"]["message"]
-    shop.wait_for(lambda: all(visit(shop, next(FRESH))["variant"] for _ in range(6)))
+    shop.wait_for(lambda: all(visit(shop, next(FRESH))["variant"] for _ in range(40)))
     seen: dict[int, set[str]] = {}
     for i in range(300):
         seen.setdefault(i // 2, set()).add(visit(shop, i)["variant"])
