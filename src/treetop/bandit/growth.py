@@ -34,9 +34,9 @@ def grow(
     arm. An arm with a vector goes to the leaf that such a context is routed to, or to the next best one with room.
     `beside` has for each new arm the old ones that it belongs to, such as those of its category: it goes to a leaf of
     theirs. If there is no room, one of these leaves is split; `places` says how often. The others go to the leaves with
-    most room, or if all are full to one that was split least. No leaf gets more than `max_leaf` arms that are there, or twice as many with those that are `removed` (a flag an arm): they
-    leave their room to others, or leaves would be split again and again while as many arms go as come, and a beam would
-    see ever fewer of them.
+    most room, or if all are full to one that was split least. No leaf gets more than `max_leaf` arms that are there, or
+    twice as many with those that are `removed` (a flag an arm): they leave their room to others, or leaves would be
+    split again and again while as many arms go as come, and a beam would see ever fewer of them.
 
     >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
     >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)

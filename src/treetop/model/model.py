@@ -245,14 +245,7 @@ class Model:
 
         A loaded model has them in a memory-mapped file, any other makes them at its first decision.
         """
-        r, w = self.route_rows, self.reward_rows
-        routing = self.tree.parents, self.tree.leaf_of, r.start, r.index, r.value
-        if (layout := self.__dict__.get("layout")) is not None:
-            engine = _core.Engine(*routing, r.columns, self.geometric, layout)
-        else:
-            own: Path | None = self.__dict__.get("own_folder")
-            file = "" if own is None else str(own / SERVING)
-            engine = _core.Engine(*routing, w.start, w.index, w.value, r.columns, self.geometric, 0, file)
+        engine = self._plain_engine()
         if (pooled := self.pooled) is not None:
             new = np.full(self.n_arms, -1, np.int32) if pooled.new_trials is None else pooled.new_trials
             counts = pooled.sample_count, pooled.trial_value, new
@@ -262,6 +255,16 @@ class Model:
         if (c := self.coverage) is not None:
             engine.set_coverage(c.start, c.group, c.share, c.groups, c.saturation)
         return engine
+
+    def _plain_engine(self) -> _core.Engine:
+        """Without what treetop's learner, the owner's measure and categories add to scores."""
+        r, w = self.route_rows, self.reward_rows
+        routing = self.tree.parents, self.tree.leaf_of, r.start, r.index, r.value
+        if (layout := self.__dict__.get("layout")) is not None:
+            return _core.Engine(*routing, r.columns, self.geometric, layout)
+        own: Path | None = self.__dict__.get("own_folder")
+        file = "" if own is None else str(own / SERVING)
+        return _core.Engine(*routing, w.start, w.index, w.value, r.columns, self.geometric, 0, file)
 
     def _add_measure(self, engine: _core.Engine, measure: Measure) -> None:
         vectors, means, ends = np.zeros(0, np.float32), np.zeros(0, np.float32), (0.0, 1.0)
@@ -325,7 +328,9 @@ class Model:
             fresh.mkdir()
             own: Path | None = self.__dict__.get("own_folder")
             files = {name: write_array(fresh / f"{name}.npy", array, own) for name, array in self._arrays().items()}
-            layout = write_layout(fresh / SERVING, self.engine.layout(), files, own and own / SERVING)
+            made = self.engine if own is not None else self.__dict__.get("engine")  # in a file it is made once
+            engine = made or self._plain_engine()  # which has the same layout
+            layout = write_layout(fresh / SERVING, engine.layout(), files, own and own / SERVING)
             manifest = {
                 "format": FORMAT,
                 "version": VERSION,
