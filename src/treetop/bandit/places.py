@@ -62,7 +62,7 @@ class Places:
             sizes = sizes - np.minimum(gone, self.max_leaf)
         self.parents, self.leaf_of = tree.parents.tolist(), tree.leaf_of.tolist()
         self.size = dict(zip(leaves.tolist(), sizes.tolist(), strict=True))
-        for node in self._open_nodes():
+        for node in self._parts_before():
             self.whole[node] = self.whole.get(self.parents[node], self.parents[node])
             if node in self.size:
                 self.alike[self.whole[node]] = self.alike.get(self.whole[node], 0) + 1
@@ -149,16 +149,21 @@ class Places:
         others = () if self.beside is None else self.beside[arm - self.model.n_arms]
         return list(dict.fromkeys(self.leaf_of[other] for other in others))
 
-    def _open_nodes(self) -> list[int]:
-        """Parts that leaves were split into before, as far as nothing was learned of them: routing is 1 there."""
+    def _parts_before(self) -> list[int]:
+        """Parts that leaves were split into before, as far as nothing was learned of them: routing is 1 there, but not
+        above. Where it is 1 from the root on nothing is known of any node, and all leaves are alike."""
         if self._measured:
             return []
-        rows, last = self.model.route_rows, self.model.tree.n_nodes
-        first, single = rows.start[:last], np.diff(rows.start[: last + 1]) == 1
-        at = first[single]
+        rows, nodes = self.model.route_rows, self.model.tree.n_nodes
+        single = np.flatnonzero(np.diff(rows.start[: nodes + 1]) == 1)
+        at = rows.start[single]
         is_open = (rows.index[at] == rows.columns - 1) & (rows.value[at] == np.float32(open_bias(self.model)))
-        found: list[int] = np.flatnonzero(single)[is_open].tolist()
-        return [node for node in found if node > 0]
+        opened, parts = set(single[is_open].tolist()), dict[int, None]()
+        for node in sorted(opened):
+            above = self.parents[node]
+            if above > 0 and (above not in opened or above in parts):
+                parts[node] = None
+        return list(parts)
 
     @property
     def _measured(self) -> bool:
