@@ -24,6 +24,7 @@ from treetop.model.learned_routing import LearnedRouting, load_learned_routing, 
 from treetop.model.measure import Measure, check_vectors, first_map, load_measure, measured_routing
 from treetop.model.pooled_state import PooledState, load_pooled
 from treetop.model.routing import fit_routing, geometric_routing
+from treetop.model.serving import add_coverage, add_measure, add_pooled, plain_engine
 from treetop.model.storage import (
     FILES,
     FORMAT,
@@ -246,40 +247,22 @@ class Model:
         A loaded model has them in a memory-mapped file, any other makes them at its first decision.
         """
         engine = self._plain_engine()
-        if (pooled := self.pooled) is not None:
-            new = np.full(self.n_arms, -1, np.int32) if pooled.new_trials is None else pooled.new_trials
-            counts = pooled.sample_count, pooled.trial_value, new
-            engine.set_pooled(pooled.means, pooled.node_mean, *counts, pooled.exploration_net, pooled.weights)
+        if self.pooled is not None:
+            add_pooled(engine, self.pooled)
         if self.measure is not None:
-            self._add_measure(engine, self.measure)
-        if (c := self.coverage) is not None:
-            engine.set_coverage(c.start, c.group, c.share, c.groups, c.saturation)
+            add_measure(engine, self.measure, self.pooled, self.item_vectors, self.context_map)
+        if self.coverage is not None:
+            add_coverage(engine, self.coverage)
         return engine
 
     def _plain_engine(self) -> _core.Engine:
-        """Without what treetop's learner, the owner's measure and categories add to scores."""
-        r, w = self.route_rows, self.reward_rows
-        routing = self.tree.parents, self.tree.leaf_of, r.start, r.index, r.value
-        if (layout := self.__dict__.get("layout")) is not None:
-            return _core.Engine(*routing, r.columns, self.geometric, layout)
         own: Path | None = self.__dict__.get("own_folder")
-        file = "" if own is None else str(own / SERVING)
-        return _core.Engine(*routing, w.start, w.index, w.value, r.columns, self.geometric, 0, file)
-
-    def _add_measure(self, engine: _core.Engine, measure: Measure) -> None:
-        vectors, means, ends = np.zeros(0, np.float32), np.zeros(0, np.float32), (0.0, 1.0)
-        if self.item_vectors is not None and self.pooled is not None and self.pooled.measure_means is not None:
-            vectors, means, ends = self.item_vectors.reshape(-1), self.pooled.measure_means, self.pooled.measure_range
-        facts = measure.kind, measure.first, measure.dims, measure.scale, measure.routes
-        map_ = np.zeros(0, np.float32) if self.context_map is None else self.context_map.reshape(-1)
-        engine.set_measure(*facts, vectors, means, ends, measure.place[1], map_)
+        layout, file = self.__dict__.get("layout"), "" if own is None else str(own / SERVING)
+        return plain_engine(self.tree, self.route_rows, self.reward_rows, self.geometric, layout, file)
 
     def __getstate__(self) -> dict[str, Any]:
         """To be pickled: without what is made again on first use."""
         return {name: value for name, value in self.__dict__.items() if name not in MADE}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
 
     def __repr__(self) -> str:
         weights = len(self.route_rows.value) + len(self.reward_rows.value)
@@ -329,8 +312,8 @@ class Model:
             own: Path | None = self.__dict__.get("own_folder")
             files = {name: write_array(fresh / f"{name}.npy", array, own) for name, array in self._arrays().items()}
             made = self.engine if own is not None else self.__dict__.get("engine")  # in a file it is made once
-            engine = made or self._plain_engine()  # which has the same layout
-            layout = write_layout(fresh / SERVING, engine.layout(), files, own and own / SERVING)
+            laid_out = (made or self._plain_engine()).layout()
+            layout = write_layout(fresh / SERVING, laid_out, files, own and own / SERVING)
             manifest = {
                 "format": FORMAT,
                 "version": VERSION,
