@@ -242,10 +242,8 @@ class Model:
 
     @cached_property
     def engine(self) -> _core.Engine:
-        """The weights in the order in which a decision reads them; shared by threads.
-
-        A loaded model has them in a memory-mapped file, any other makes them at its first decision.
-        """
+        """The weights in the order in which a decision reads them; shared by threads. A loaded model has them in a
+        memory-mapped file, any other makes them at its first decision."""
         engine = self._plain_engine()
         if self.pooled is not None:
             add_pooled(engine, self.pooled)
@@ -312,8 +310,8 @@ class Model:
             own: Path | None = self.__dict__.get("own_folder")
             files = {name: write_array(fresh / f"{name}.npy", array, own) for name, array in self._arrays().items()}
             made = self.engine if own is not None else self.__dict__.get("engine")  # in a file it is made once
-            laid_out = (made or self._plain_engine()).layout()
-            layout = write_layout(fresh / SERVING, laid_out, files, own and own / SERVING)
+            made = made or self._plain_engine()
+            layout = write_layout(fresh / SERVING, made.layout(), files, own and own / SERVING)
             manifest = {
                 "format": FORMAT,
                 "version": VERSION,
