@@ -99,6 +99,15 @@ def test_parts_of_one_leaf_do_not_crowd_the_beam(problem: Problem, calls: int) -
         assert len(seen) >= (~before.is_node).sum() / ALIKE
 
 
+def test_many_arms_in_one_place_leave_the_tree_low() -> None:
+    """Each part was split on its first side again and again: 2,000 arms made as many levels, and then an error."""
+    vectors = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
+    tree = treetop.Tree.from_vectors(vectors, max_leaf=4, metric="cosine")
+    model = grow(treetop.Model.from_vectors(tree, vectors, "cosine"), 2000, max_leaf=4, vectors=vectors[[0] * 2000])
+    assert max(leaf_sizes(model.tree)) <= 4
+    assert model.tree.depth <= tree.depth + 12
+
+
 def test_full_leaves_are_split_evenly(learned: treetop.Model) -> None:
     grown = grow(learned, 40 * learned.n_arms, max_leaf=4)
     parts = leaves_alike(learned, grown.tree)

@@ -1,8 +1,8 @@
 """Where arms go that join a tree: to a leaf near their vector, to one of their category, or to one with room.
 
-A full leaf is split. Its parts have the score that it had, unless the owner's measure gives each a centre of its own:
-then every part takes a place in the beam, and many parts of one leaf would leave none to other leaves. So arms that
-vectors lead to one leaf make few parts of it as long as there is room elsewhere.
+A full leaf is split. Where the owner's measure routes, each part has a centre of its own; elsewhere all have the score
+of the whole. Each takes a place in the beam, and many parts of one leaf would leave none to other leaves: arms whose
+vectors lead to one leaf make few of it as long as there is room elsewhere.
 """
 
 from __future__ import annotations
@@ -87,8 +87,12 @@ class Places:
             self._split(leaf)
 
     def current(self, leaf: int) -> list[int]:
-        """The leaves that a leaf of the old tree has become."""
-        return [part for child in self.parts[leaf] for part in self.current(child)] if leaf in self.parts else [leaf]
+        """The leaves that a leaf of the old tree has become, the highest first: that is the next to be split, so that
+        the tree stays low."""
+        nodes = [leaf]
+        for node in nodes:  # level by level: the list grows while it is read
+            nodes += self.parts.get(node, ())
+        return [node for node in nodes if node not in self.parts]
 
     @cached_property
     def _has_vector(self) -> list[bool]:
