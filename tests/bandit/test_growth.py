@@ -100,7 +100,7 @@ def test_parts_of_one_leaf_do_not_crowd_the_beam(problem: Problem, calls: int) -
 
 
 def test_many_arms_in_one_place_leave_the_tree_low() -> None:
-    """Each part was split on its first side again and again: 2,000 arms made as many levels, and then an error."""
+    """Always the first part was split again: 600 arms made 150 levels."""
     vectors = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
     tree = treetop.Tree.from_vectors(vectors, max_leaf=4, metric="cosine")
     model = grow(treetop.Model.from_vectors(tree, vectors, "cosine"), 2000, max_leaf=4, vectors=vectors[[0] * 2000])
