@@ -8,6 +8,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tree.hpp"
@@ -54,19 +55,33 @@ inline Coverage make_coverage(const Layout& tree, std::span<const std::int64_t> 
     out.nodes = N;
     out.start.reserve(N + A + 1);
     out.start.push_back(0);
+    // Arms are looked at once, in their leaves: a node adds up what its children have, which come after it.
+    struct Sum {
+        std::int32_t group;
+        double share;
+    };
+    std::vector<std::vector<Sum>> below(N);
     std::vector<double> sum(out.groups, 0.0);
     std::vector<std::int32_t> met;
-    for (std::size_t node = 0; node < N; ++node) {
+    const auto add = [&](std::int32_t g, double more) {
+        if (sum[g] == 0 && more > 0) met.push_back(g);
+        sum[g] += more;
+    };
+    for (auto node = static_cast<std::int32_t>(N) - 1; node >= 0; --node) {
         met.clear();
-        for (std::int32_t p = tree.begin[node]; p < tree.end[node]; ++p)
-            for (std::int64_t j = start[tree.arm_at[p]]; j < start[tree.arm_at[p] + 1]; ++j) {
-                if (sum[group[j]] == 0 && share[j] > 0) met.push_back(group[j]);
-                sum[group[j]] += share[j];
-            }
-        for (const std::int32_t g : met) {
-            out.group.push_back(g);
-            out.share.push_back(static_cast<float>(sum[g] / (tree.end[node] - tree.begin[node])));
-            sum[g] = 0;
+        for (const std::int32_t child : tree.children(node))
+            for (const Sum& each : below[child]) add(each.group, each.share);
+        if (tree.leaf(node))
+            for (std::int32_t p = tree.begin[node]; p < tree.end[node]; ++p)
+                for (std::int64_t j = start[tree.arm_at[p]]; j < start[tree.arm_at[p] + 1]; ++j)
+                    add(group[j], share[j]);
+        below[node].reserve(met.size());
+        for (const std::int32_t g : met) below[node].push_back({g, std::exchange(sum[g], 0.0)});
+    }
+    for (std::size_t node = 0; node < N; ++node) {
+        for (const Sum& each : below[node]) {
+            out.group.push_back(each.group);
+            out.share.push_back(static_cast<float>(each.share / (tree.end[node] - tree.begin[node])));
         }
         out.start.push_back(static_cast<std::int64_t>(out.group.size()));
     }

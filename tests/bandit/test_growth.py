@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from helpers.problems import Problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import treetop
 from treetop.bandit.growth import grow
+from treetop.bandit.places import ALIKE
 
 
 def leaf_sizes(tree: treetop.Tree) -> list[int]:
@@ -64,6 +66,52 @@ def test_what_was_split_is_routed_as_the_whole_was(learned: treetop.Model, probl
         assert (new.score[: learned.n_arms] == old.score).all()
         np.testing.assert_allclose(new.route[: learned.n_arms], old.route, rtol=1e-6)
         assert (new.score[learned.n_arms :] == 0).all()
+
+
+def leaves_alike(old: treetop.Model, tree: treetop.Tree) -> list[int]:
+    """How many leaves each leaf of an old model has become; all of them have its score."""
+    inner = set(tree.parents.tolist())
+    count = dict.fromkeys(set(range(old.tree.n_nodes)) - set(old.tree.parents.tolist()), 0)
+    for node in set(range(tree.n_nodes)) - inner:
+        while node >= old.tree.n_nodes:
+            node = int(tree.parents[node])
+        count[node] += 1
+    return list(count.values())
+
+
+@pytest.mark.parametrize("calls", [1, 4])
+def test_parts_of_one_leaf_do_not_crowd_the_beam(problem: Problem, calls: int) -> None:
+    """Half of the arms have one vector, of the others nothing is known: the second filled up what the first split."""
+    tree = treetop.Tree.from_vectors(problem.X[:120], max_leaf=4)
+    rooms = treetop.Model.initial(tree, problem.X[:120], sp.identity(120, np.float32, "csr"))
+    places = 8 * int((np.bincount(tree.parents[1:], minlength=tree.n_nodes) == 0).sum())
+    late = (places - 120) // 2
+    model, blank = rooms, np.zeros((late, problem.X.shape[1]), np.float32)
+    blank[::2] = problem.X[0].toarray()
+    for some in np.array_split(blank, calls):
+        model = grow(model, len(some), max_leaf=8, vectors=some)
+    assert max(leaf_sizes(model.tree)) <= 8
+    assert max(leaves_alike(rooms, model.tree)) <= ALIKE  # there is room elsewhere
+    policy = treetop.Policy(k=1, explore=0, beam=10)
+    for row in range(20):
+        before, after = policy.explain(rooms, problem.X[row]), policy.explain(model, problem.X[row])
+        seen = set(before.id[~before.is_node].tolist()) & set(after.id[~after.is_node].tolist())
+        assert len(seen) >= (~before.is_node).sum() / ALIKE
+
+
+def test_many_arms_in_one_place_leave_the_tree_low() -> None:
+    """Always the first part was split again: 600 arms made 150 levels."""
+    vectors = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
+    tree = treetop.Tree.from_vectors(vectors, max_leaf=4, metric="cosine")
+    model = grow(treetop.Model.from_vectors(tree, vectors, "cosine"), 2000, max_leaf=4, vectors=vectors[[0] * 2000])
+    assert max(leaf_sizes(model.tree)) <= 4
+    assert model.tree.depth <= tree.depth + 12
+
+
+def test_full_leaves_are_split_evenly(learned: treetop.Model) -> None:
+    grown = grow(learned, 40 * learned.n_arms, max_leaf=4)
+    parts = leaves_alike(learned, grown.tree)
+    assert max(parts) - min(parts) <= 1
 
 
 def test_geometric_routing_grows_too() -> None:

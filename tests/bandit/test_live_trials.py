@@ -188,3 +188,18 @@ def test_after_a_rollback_trials_are_counted_on_from_the_model_that_serves(tmp_p
         visits(shop, 180, 40)
         shop.refit()
         assert counted(shop) == shown_by(shop, 220)
+
+
+def test_arms_that_came_before_the_first_refit_are_counted_by_impressions_too(tmp_path: Path) -> None:
+    """A bandit of nothing but ids has no counts of its own until then."""
+    with Bandit.create(tmp_path / "tea", range(OLD)) as tea:
+        tea.decide({})
+        tea.add_arms(range(OLD, OLD + NEW))
+        for i in range(60):
+            shown = tea.decide({}, f"visit-{i}", eligible=range(OLD, OLD + NEW)).arms
+            if i % 10 == 0:
+                tea.reward(f"visit-{i}", {shown[0]: 1.0})
+        assert tea.snapshot.model.pooled is None
+        for _ in range(2):
+            tea.refit()
+            assert counted(tea) == shown_by(tea, 60)

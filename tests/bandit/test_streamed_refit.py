@@ -79,7 +79,7 @@ def test_a_refit_from_segments_has_the_bytes_of_one_in_memory(shop: Path, tmp_pa
         mark, since = bandit.log.seal("now"), bandit.folder.state().counted_until
         feedback = logged_feedback(bandit.log, mark, base, arms, bandit.config)
         learner = bandit.config.learner.make_learner(bandit.folder.label_samples(base, arms.is_removed))
-        trials = trials_until(bandit.log, base, since, mark.time)
+        trials = trials_until(bandit.log, base, arms, since, mark.time)
         next_fit(base, feedback, learner, 7, trials)[0].save(tmp_path / "model")
     wanted = files(tmp_path / "model")
     assert "routing_fingerprints.npy" in wanted

@@ -226,7 +226,7 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges):
         table = self.folder.attributes(state.attributes, old.attributes)
         if old.name == state.model and not old.trouble and not damaged and old.policy_config == self.config.policy:
             same = old.with_attributes(table)
-            return same if arms is old.arms else replace(same, arms=arms).prepare()
+            return same if arms is old.arms else replace(same, arms=arms).sharing(same, "filters").prepare()
         if made is not None and state.model == model_name(made.epoch):
             name, model, trouble = state.model, made, ""
         else:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from treetop.arrays import Floats, Int64s, Ints
+from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.config import PolicyConfig
 from treetop.log.base import Log
 from treetop.model.model import Model
@@ -132,27 +133,33 @@ class TrialCounter:
         return float(np.clip((expected + (expected - spent / budget) / SOON) / leading, 0.0, MOST))
 
 
-def trials_until(log: Log, model: Model, since: float, until: float) -> Ints | None:
+def trials_until(log: Log, model: Model, arms: ArmIndex, since: float, until: float) -> Ints | None:
     """How often each arm was shown that is new in a model: as often as it says, and in the log between two times.
 
-    None if none is new. The others have -1. A learner counts rewards, and most slots may never get one.
+    A model that was never taught says nothing: then arms that were added are new, and all of the log counts. None if
+    none is new. The others have -1. A learner counts rewards, and most slots may never get one.
 
     >>> import tempfile
     >>> from treetop.bandit.bandit import Bandit
     >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", ["mint", "rose"]) as tea:
-    ...     _ = tea.decide({}), tea.refit(), tea.add_arms(["jam"])
+    ...     tea.add_arms(["jam"])
     ...     _ = [tea.decide({}, eligible=["jam"]) for _ in range(3)]
-    ...     trials_until(tea.log, tea.snapshot.model, 0.0, 1e12)
+    ...     trials_until(tea.log, tea.snapshot.model, tea.snapshot.arms, 0.0, 1e12)
     array([-1, -1,  3], dtype=int32)
     """
-    shown = None if model.pooled is None else model.pooled.new_trials
+    if model.pooled is not None:
+        shown = model.pooled.new_trials
+    elif arms.added:
+        shown, since = np.where(np.arange(model.n_arms) < arms.added[0][0], -1, 0).astype(np.int32), -np.inf
+    else:
+        shown = None
     if shown is None:
         return None
     counts, position = np.zeros(len(shown), np.int64), log.position_before(since)
     while True:
-        positions, times, arms = log.impressions(position, STEP)
+        positions, times, seen = log.impressions(position, STEP)
         if not len(positions):
             return np.where(shown >= 0, shown + counts, -1).astype(np.int32)
         position = int(positions.max())
-        mine = arms[(times >= since) & (times < until) & (arms >= 0) & (arms < len(shown))]
+        mine = seen[(times >= since) & (times < until) & (seen >= 0) & (seen < len(shown))]
         counts += np.bincount(mine, minlength=len(counts))

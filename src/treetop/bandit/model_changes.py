@@ -149,7 +149,7 @@ class ModelChanges:
         config = self.config
         samples = self.folder.label_samples(base, arms.is_removed) if config.learner.uses_label_samples else None
         learner = config.learner.make_learner(samples, tuple(self.vocabulary.vectors.values()))
-        trials = trials_until(self.log, base, self.folder.state().counted_until, mark.time)
+        trials = trials_until(self.log, base, arms, self.folder.state().counted_until, mark.time)
         if isinstance(learner, Pooled) and can_stream(learner, base):
             work.mkdir(mode=0o700)
             history = logged_history(self.log, mark, base, arms, config, self.folder, work)
@@ -243,5 +243,5 @@ def _with_added(model: Model, now: Snapshot, max_leaf: int) -> Model:
     for leaf in grown.tree.leaf_of[first:].tolist():
         others = grown.tree.arms_below(leaf)
         beside.append(others[others < first][:BESIDE].tolist())
-    vectors = None if grown.item_vectors is None else grown.item_vectors[first:]  # which are kept nowhere else
+    vectors = None if grown.item_vectors is None else grown.item_vectors[first:]
     return grow(model, grown.n_arms - first, max_leaf, vectors, beside, now.arms.is_removed)

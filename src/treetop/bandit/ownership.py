@@ -74,19 +74,20 @@ def check_owner(folder: BanditFolder, owner: Owner | None, what: str) -> Stage:
     """
     state = folder.state()
     if owner is None:
-        return _stage(folder.catalogue(state))
+        return _stages(folder.catalogue(state), 0)[1]
     if owner.bandit != state.bandit:
         raise ForeignLog(
             f"{what} belongs to bandit {owner.bandit}, {folder.path} is bandit {state.bandit}: open the folder that it "
             f"belongs to, {OWN_LOG}"
         )
     lines, newest = folder.catalogue(state), owner.newest
-    if len(lines) >= newest.size and _stage(lines[: newest.size]) == newest:
-        return _stage(lines)
-    if folder.shared is not None and _stage(lines) in owner.lineage:
-        return _stage(lines)  # a replica that will follow
+    before, stage = _stages(lines, newest.size)
+    if before == newest:
+        return stage
+    if folder.shared is not None and stage in owner.lineage:
+        return stage  # a replica that will follow
     both = f"{what} knows a catalogue of {newest.size} bytes, {folder.path} has one of {len(lines)}"
-    if _stage(lines) in owner.lineage:
+    if stage in owner.lineage:
         raise ForeignLog(
             f"{both}: the folder is older than that, as a restored backup is. Restore a newer copy of it, {OWN_LOG}"
         )
@@ -96,5 +97,10 @@ def check_owner(folder: BanditFolder, owner: Owner | None, what: str) -> Stage:
     )
 
 
-def _stage(lines: bytes) -> Stage:
-    return Stage(len(lines), hashlib.blake2b(lines, digest_size=DIGEST_BYTES).hexdigest())
+def _stages(lines: bytes, size: int) -> tuple[Stage, Stage]:
+    """The stage of the first `size` bytes of a catalogue, or of all if there are fewer, and of all."""
+    first, rest = lines[:size], memoryview(lines)[size:]
+    digest = hashlib.blake2b(first, digest_size=DIGEST_BYTES)
+    before = Stage(len(first), digest.hexdigest())
+    digest.update(rest)
+    return before, Stage(len(lines), digest.hexdigest())

@@ -24,6 +24,7 @@ from treetop.model.learned_routing import LearnedRouting, load_learned_routing, 
 from treetop.model.measure import Measure, check_vectors, first_map, load_measure, measured_routing
 from treetop.model.pooled_state import PooledState, load_pooled
 from treetop.model.routing import fit_routing, geometric_routing
+from treetop.model.serving import add_coverage, add_measure, add_pooled, plain_engine
 from treetop.model.storage import (
     FILES,
     FORMAT,
@@ -241,42 +242,25 @@ class Model:
 
     @cached_property
     def engine(self) -> _core.Engine:
-        """The weights in the order in which a decision reads them; shared by threads.
-
-        A loaded model has them in a memory-mapped file, any other makes them at its first decision.
-        """
-        r, w = self.route_rows, self.reward_rows
-        routing = self.tree.parents, self.tree.leaf_of, r.start, r.index, r.value
-        if (layout := self.__dict__.get("layout")) is not None:
-            engine = _core.Engine(*routing, r.columns, self.geometric, layout)
-        else:
-            own: Path | None = self.__dict__.get("own_folder")
-            file = "" if own is None else str(own / SERVING)
-            engine = _core.Engine(*routing, w.start, w.index, w.value, r.columns, self.geometric, 0, file)
-        if (pooled := self.pooled) is not None:
-            new = np.full(self.n_arms, -1, np.int32) if pooled.new_trials is None else pooled.new_trials
-            counts = pooled.sample_count, pooled.trial_value, new
-            engine.set_pooled(pooled.means, pooled.node_mean, *counts, pooled.exploration_net, pooled.weights)
+        """The weights in the order in which a decision reads them; shared by threads. A loaded model has them in a
+        memory-mapped file, any other makes them at its first decision."""
+        engine = self._plain_engine()
+        if self.pooled is not None:
+            add_pooled(engine, self.pooled)
         if self.measure is not None:
-            self._add_measure(engine, self.measure)
-        if (c := self.coverage) is not None:
-            engine.set_coverage(c.start, c.group, c.share, c.groups, c.saturation)
+            add_measure(engine, self.measure, self.pooled, self.item_vectors, self.context_map)
+        if self.coverage is not None:
+            add_coverage(engine, self.coverage)
         return engine
 
-    def _add_measure(self, engine: _core.Engine, measure: Measure) -> None:
-        vectors, means, ends = np.zeros(0, np.float32), np.zeros(0, np.float32), (0.0, 1.0)
-        if self.item_vectors is not None and self.pooled is not None and self.pooled.measure_means is not None:
-            vectors, means, ends = self.item_vectors.reshape(-1), self.pooled.measure_means, self.pooled.measure_range
-        facts = measure.kind, measure.first, measure.dims, measure.scale, measure.routes
-        map_ = np.zeros(0, np.float32) if self.context_map is None else self.context_map.reshape(-1)
-        engine.set_measure(*facts, vectors, means, ends, measure.place[1], map_)
+    def _plain_engine(self) -> _core.Engine:
+        own: Path | None = self.__dict__.get("own_folder")
+        layout, file = self.__dict__.get("layout"), "" if own is None else str(own / SERVING)
+        return plain_engine(self.tree, self.route_rows, self.reward_rows, self.geometric, layout, file)
 
     def __getstate__(self) -> dict[str, Any]:
         """To be pickled: without what is made again on first use."""
         return {name: value for name, value in self.__dict__.items() if name not in MADE}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
 
     def __repr__(self) -> str:
         weights = len(self.route_rows.value) + len(self.reward_rows.value)
@@ -325,7 +309,9 @@ class Model:
             fresh.mkdir()
             own: Path | None = self.__dict__.get("own_folder")
             files = {name: write_array(fresh / f"{name}.npy", array, own) for name, array in self._arrays().items()}
-            layout = write_layout(fresh / SERVING, self.engine.layout(), files, own and own / SERVING)
+            made = self.engine if own is not None else self.__dict__.get("engine")  # in a file it is made once
+            made = made or self._plain_engine()
+            layout = write_layout(fresh / SERVING, made.layout(), files, own and own / SERVING)
             manifest = {
                 "format": FORMAT,
                 "version": VERSION,
