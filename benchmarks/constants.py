@@ -115,9 +115,10 @@ def other(constant: Constant | None, value: Any) -> Iterator[dict[str, Any]]:
         elif (constant.where, constant.name) == ("learning.routing_samples", "NEGLIGIBLE"):  # a default of `thresholds`
             changed.enter_context(patch.object(routing_samples.thresholds, "__defaults__", (value,)))
         else:
+            now = constant.now
             for name in dict.fromkeys((constant.where, *USERS)):
                 module = importlib.import_module(f"treetop.{name}")
-                if getattr(module, constant.name, None) == constant.now:  # not another one of that name
+                if getattr(module, constant.name, None) == now:  # not another one of that name
                     changed.enter_context(patch.object(module, constant.name, value))
         yield {}
 
