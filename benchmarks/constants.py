@@ -85,7 +85,7 @@ CONSTANTS = (
     Constant("learning.routing_samples", "WINDOW", (512, 1024), "file order"),
     Constant("learning.pooled", "UNLABELLED_COST", (0.5, 2.0), "cold"),
     Constant("learning.component_weights", "UNLABELLED_FIRST", ((1.0, 0.375), (1.0, 1.5)), "cold"),
-    Constant("tree.tree", "LEVELS", (2, 6), "cold"),
+    Constant("tree.tree", "UNLABELLED_LEVELS", (3, 6), "cold"),
     Constant("strategy", "paying_budget", (0.05, 0.2), "half-init"),
     Constant("strategy", "largest_chance", (0.45, 1.0), "half-init"),
     Constant("policy.budgeted", "UNTIL_REFIT", (0.1, 0.4), "half-init"),
