@@ -55,6 +55,7 @@ ROWS = (
     off("weights", "components have their first weights", weigh=False),
     Row("labels", "labels not learned (`--cold`)", {"label_samples": False}),
     Row("both", "labels not learned, and each arm from 0", {"label_samples": False, "mechanisms": {"pool": False}}),
+    Row("routes", "labels not learned, no regressors", {"label_samples": False, "mechanisms": {"own": False}}),
     Row("separate", "arms without labels among the others", {"separate_unlabelled": False}),
     off("means", "pooled means of labels and rounds", pool_rounds=True),
     Row("seldom", "refits at every factor of 1.2 from 1,024, as the service", {"first_epoch": 1024, "factor": 1.2}),

@@ -1,9 +1,10 @@
 """Half and twice of every constant of treetop's learner: `python benchmarks/constants.py DATA ... [--out FILE]`.
 
 Every set is played as `treetop simulate DATA --learner treetop --init 5000 --max-leaf 10` plays it, with refits as the
-service has them, once as it is and once for each other value of each constant. Constants of what is found among arms
-without labels are tried on `--scenario half-init` of the first set. A number is the mean reward over the whole stream,
-as per cent above or below the first row. The file of `--out` keeps every run; what is in it is not played again.
+service has them, once as it is and once for each other value of each constant. Constants that matter elsewhere are
+tried there, on the first set: in file order, `--cold`, with half of the arms unknown or new arms half-way (twice as
+many rounds). A number is the mean reward over the whole stream, in per cent above or below that of the value of now.
+The file of `--out` keeps every run; what is in it is not played again.
 """
 
 from __future__ import annotations
@@ -13,16 +14,21 @@ import importlib
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from cells import Cells, table
 
 from treetop.data.datasets import Dataset, load
-from treetop.experiments.execute import Starter, execute
+from treetop.experiments.execute import execute
+from treetop.experiments.records import RunRecord
 from treetop.experiments.settings import Plan, Settings
+from treetop.learning import learners, routing_samples
+from treetop.learning.pooled import Mechanisms, Pooled
 from treetop.policy.budgeted import Budgeted
 
 INIT, MAX_LEAF = 5000, 10
@@ -30,113 +36,140 @@ INIT, MAX_LEAF = 5000, 10
 
 @dataclass(frozen=True)
 class Constant:
-    """One constant and its other values; `where` is a module of treetop, `mechanisms` or `strategy`."""
+    """One constant and its other values; `where` is a module of treetop, `mechanisms`, `strategy` or `learner`."""
 
     where: str
     name: str
     values: tuple[Any, ...]
-    unlabelled: bool = False  # matters where half of the arms have no label
+    stream: str = "stationary"  # in which it matters: of all sets, any other of the first set alone
+
+    @property
+    def now(self) -> Any:
+        if self.where == "strategy":
+            return getattr(Budgeted(), self.name)
+        if self.where == "mechanisms":
+            return getattr(Mechanisms(), self.name)
+        if self.where == "learner":
+            return Pooled.__dataclass_fields__[self.name].default
+        return getattr(importlib.import_module(f"treetop.{self.where}"), self.name)
 
 
+STREAMS = {  # settings and, in parts of the horizon, rounds
+    "stationary": ({}, 1),
+    "file order": ({"order": "file"}, 1),
+    "cold": ({"label_samples": False}, 1),
+    "half-init": ({"scenario": "half-init"}, 2),
+    "new-arms": ({"scenario": "new-arms"}, 2),
+}
 CONSTANTS = (
     Constant("learning.arm_routing", "GROWTH", (1.1, 1.4)),
+    Constant("learning.arm_routing", "TOLERANCES", ((0.05, 0.15), (0.2, 0.6))),
     Constant("learning.routing_samples", "NEGLIGIBLE", (0.025, 0.1)),
     Constant("learning.routing_samples", "COST", (0.5, 2.0)),
-    Constant("learning.arm_routing", "HELD_OUT_TOLERANCE", (0.15, 0.6)),
+    Constant("learning.routing_samples", "NEVER", (-0.5, -2.0)),
+    Constant("tree.tree", "LEVELS", (2, 6)),
+    Constant("learning.label_samples", "HARD", (48, 192)),
+    Constant("learning.label_samples", "EASY", (16, 64)),
+    Constant("learning.pooled_means", "KNOTS", (33, 129)),
     Constant("learning.pooled", "LABELLED_COST", (0.05, 0.2)),
-    Constant("learning.component_weights", "FIRST", ((1.0, 0.375), (1.0, 1.5))),
+    Constant("learning.pooled", "NEGLIGIBLE", (0.001, 0.004)),
+    Constant("learner", "tolerance", (0.05, 0.2)),
+    Constant("mechanisms", "growth", (1.05, 1.2)),
+    Constant("learning.component_weights", "FIRST", ((1.0, 0.2), (1.0, 0.8))),
     Constant("learning.component_weights", "FORCE", (500, 2000)),
     Constant("learning.component_weights", "HALF_LIFE", (2500, 10_000)),
-    Constant("learning.pooled_means", "KNOTS", (33, 129)),
-    Constant("mechanisms", "growth", (1.05, 1.2)),
     Constant("strategy", "budget", (0.0025, 0.01)),
-    Constant("strategy", "paying_budget", (0.05, 0.2), unlabelled=True),
-    Constant("learning.trials", "ALIKE", (0.15, 0.6), unlabelled=True),
-    Constant("learning.trials", "FINDS", (1.5, 6), unlabelled=True),
-    Constant("learning.placement", "VOTES", (8, 32), unlabelled=True),
-    Constant("learning.pooled", "ANCHORS", (16, 64), unlabelled=True),
-    Constant("learning.pooled", "DRAWS", (1500, 6000), unlabelled=True),
+    Constant("strategy", "evaluation_share", (0.001, 0.004)),
+    Constant("learning.component_weights", "FORCE", (500, 2000), "file order"),
+    Constant("learning.component_weights", "HALF_LIFE", (2500, 10_000), "file order"),
+    Constant("learning.routing_samples", "WINDOW", (512, 1024), "file order"),
+    Constant("learning.pooled", "UNLABELLED_COST", (0.5, 2.0), "cold"),
+    Constant("learning.component_weights", "UNLABELLED_FIRST", ((1.0, 0.375), (1.0, 1.5)), "cold"),
+    Constant("tree.tree", "UNLABELLED_LEVELS", (3, 6), "cold"),
+    Constant("strategy", "paying_budget", (0.05, 0.2), "half-init"),
+    Constant("strategy", "largest_chance", (0.45, 1.0), "half-init"),
+    Constant("policy.budgeted", "UNTIL_REFIT", (0.1, 0.4), "half-init"),
+    Constant("learning.trials", "ALIKE", (0.15, 0.6), "half-init"),
+    Constant("learning.trials", "FINDS", (1.5, 6), "half-init"),
+    Constant("learning.placement", "VOTES", (8, 32), "half-init"),
+    Constant("learning.placement", "BEAM", (3, 10), "half-init"),
+    Constant("learning.pooled", "ANCHORS", (16, 64), "half-init"),
+    Constant("learning.pooled", "DRAWS", (1500, 6000), "half-init"),
+    Constant("strategy", "new_arms_budget", (0.005, 0.02), "new-arms"),
+    Constant("strategy", "new_arm_trials", (10, 40), "new-arms"),
 )
+SETTINGS = {"mechanisms": "mechanisms", "strategy": "parameters"}  # constants that settings of a run have
 USERS = ("learning.pooled", "learning.arm_routing")  # modules that import constants by name
 
 
 @contextmanager
 def other(constant: Constant | None, value: Any) -> Iterator[dict[str, Any]]:
-    """Settings with another value of a constant, which has it meanwhile where it is a module's."""
-    if constant is None or constant.where in ("mechanisms", "strategy"):
-        key = {"mechanisms": "mechanisms", "strategy": "parameters"}.get(constant.where) if constant else None
-        yield {key: {constant.name: value}} if constant and key else {}
+    """Settings with another value of a constant, which has it meanwhile where it is not a setting."""
+    if constant is None or constant.where in SETTINGS:
+        yield {SETTINGS[constant.where]: {constant.name: value}} if constant else {}
         return
-    modules = [importlib.import_module(f"treetop.{name}") for name in dict.fromkeys((constant.where, *USERS))]
-    before = {module: getattr(module, constant.name) for module in modules if hasattr(module, constant.name)}
-    try:
-        for module in before:
-            setattr(module, constant.name, value)
+    with ExitStack() as changed:
+        if constant.where == "learner":
+            changed.enter_context(patch.object(learners, "Pooled", partial(Pooled, **{constant.name: value})))
+        elif (constant.where, constant.name) == ("learning.routing_samples", "NEGLIGIBLE"):  # a default of `thresholds`
+            changed.enter_context(patch.object(routing_samples.thresholds, "__defaults__", (value,)))
+        else:
+            now = constant.now
+            for name in dict.fromkeys((constant.where, *USERS)):
+                module = importlib.import_module(f"treetop.{name}")
+                if getattr(module, constant.name, None) == now:  # not another one of that name
+                    changed.enter_context(patch.object(module, constant.name, value))
         yield {}
-    finally:
-        for module, old in before.items():
-            setattr(module, constant.name, old)
+
+
+def play(dataset: Dataset, stream: str, horizon: int, seed: int, constant: Constant | None, value: Any) -> RunRecord:
+    more, parts = STREAMS[stream]
+    sizes = {"init": INIT, "max_leaf": MAX_LEAF, "horizon": parts * horizon, "first_epoch": 1024, "factor": 1.2}
+    with other(constant, value) as instead:
+        settings = Settings("budgeted", learner="treetop", **sizes, **more, **instead)
+        return execute(None, Plan(dataset.name, (settings,), (seed,)), dataset=dataset)[0]
 
 
 def play_all(cells: Cells, sets: Sequence[Dataset], horizon: int, seeds: Sequence[int]) -> None:
-    starters = {dataset.name: Starter(dataset) for dataset in sets}
     for seed in seeds:
-        for scenario, constants, datasets in (
-            ("stationary", [c for c in CONSTANTS if not c.unlabelled], sets),
-            ("half-init", [c for c in CONSTANTS if c.unlabelled], sets[:1]),
-        ):
+        for stream in STREAMS:
             tried: list[tuple[Constant | None, Any]] = [(None, None)]
-            tried += [(constant, value) for constant in constants for value in constant.values]
-            for dataset in datasets:
+            tried += [
+                (constant, value) for constant in CONSTANTS if constant.stream == stream for value in constant.values
+            ]
+            for dataset in sets if stream == "stationary" else sets[:1]:
                 for constant, value in tried:
-                    facts = {"data": dataset.name, "scenario": scenario, "rounds": horizon, "seed": seed}
-                    facts |= {"constant": constant.name if constant else "", "value": str(value)}
-
-                    def measure(
-                        constant: Constant | None = constant,
-                        value: Any = value,
-                        dataset: Dataset = dataset,
-                        scenario: str = scenario,
-                        seed: int = seed,
-                    ) -> dict[str, float]:
-                        with other(constant, value) as more:
-                            epochs = {"first_epoch": 1024, "factor": 1.2}
-                            sizes = {"init": INIT, "max_leaf": MAX_LEAF, "horizon": horizon}
-                            settings = Settings(
-                                "budgeted", learner="treetop", scenario=scenario, **sizes, **epochs, **more
-                            )
-                            plan = Plan(dataset.name, (settings,), (seed,))
-                            run = execute(None, plan, dataset=dataset, starter=starters[dataset.name])[0]
-                        return {"mean_reward": round(run.mean_reward, 6)}
-
-                    cells.play(facts, measure)
+                    facts = {
+                        "data": dataset.name,
+                        "stream": stream,
+                        "rounds": STREAMS[stream][1] * horizon,
+                        "seed": seed,
+                    }
+                    facts |= {
+                        "where": constant.where if constant else "",
+                        "constant": constant.name if constant else "",
+                    }
+                    run = lambda: play(dataset, stream, horizon, seed, constant, value)  # noqa: B023, E731
+                    measure = lambda: {"mean_reward": round(run().mean_reward, 6)}  # noqa: B023, E731
+                    cells.play({**facts, "value": str(value)}, measure)
 
 
 def report(cells: Cells) -> str:
-    """A row a constant and value; what it changes in every stream, in per cent of the mean reward."""
-    streams = list(dict.fromkeys((cell["data"], cell["scenario"]) for cell in cells.cells))
-    rows = []
+    """A row a constant and stream: what each other value changes in every set, in per cent of the mean reward."""
+    rows, sets = [], list(dict.fromkeys(cell["data"] for cell in cells.cells))
     for constant in CONSTANTS:
-        now = getattr(
-            Budgeted()
-            if constant.where == "strategy"
-            else importlib.import_module("treetop.learning.pooled").Mechanisms()
-            if constant.where == "mechanisms"
-            else importlib.import_module(f"treetop.{constant.where}"),
-            constant.name,
-        )
         for value in constant.values:
-            row = [f"`{constant.name}`", str(now), str(value)]
-            for data, scenario in streams:
+            row = [f"`{constant.name}` ({constant.where})", constant.stream, str(constant.now), str(value)]
+            for data in sets:
+                where = {"data": data, "stream": constant.stream}
                 changes = [
                     100 * (cell["mean_reward"] / plain[0]["mean_reward"] - 1)
-                    for cell in cells.found(data=data, scenario=scenario, constant=constant.name, value=str(value))
-                    if (plain := cells.found(data=data, scenario=scenario, constant="", seed=cell["seed"]))
+                    for cell in cells.found(**where, where=constant.where, constant=constant.name, value=str(value))
+                    if (plain := cells.found(**where, constant="", seed=cell["seed"]))
                 ]
                 row.append(f"{statistics.fmean(changes):+.2f} %" if changes else "")
             rows.append(row)
-    names = [data if scenario == "stationary" else f"{data} {scenario}" for data, scenario in streams]
-    return table(["constant", "now", "instead", *names], rows)
+    return table(["constant", "stream", "now", "instead", *sets], rows)
 
 
 def main() -> None:

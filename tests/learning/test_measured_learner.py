@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 from treetop import Feedback, Greedy, LabelSamples, Measure, Model, Policy, Pooled, Tree
 from treetop.arrays import Floats
-from treetop.learning.component_weights import component_weights
+from treetop.learning.component_weights import FIRST, component_weights
 from treetop.learning.measured import SPREAD, fitted_curve
 from treetop.learning.pooled import Mechanisms
 from treetop.model.pooled_state import MEASURED_WEIGHTS
@@ -134,7 +134,7 @@ def test_the_weights_of_three_components_are_ridge_regression() -> None:
     reward = (rng.random((20_000, 1)) < said.sum(axis=2)).astype(np.float32)
     feedback = Feedback(np.ones((20_000, 1)), np.zeros((20_000, 1), int), None, reward, components=said)
     assert component_weights(feedback, MEASURED_WEIGHTS) == pytest.approx((1.0, 1.0, 1.0), abs=0.12)
-    assert component_weights(feedback) == (1.0, 0.75)  # of a model without vectors: it has logged others
+    assert component_weights(feedback) == FIRST  # of a model without vectors: it has logged others
     two = replace(feedback, components=said[:, :, :2])
     assert component_weights(two, MEASURED_WEIGHTS) == MEASURED_WEIGHTS
 

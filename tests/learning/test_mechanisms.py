@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from treetop import LabelSamples, Model, load
+from treetop.learning.component_weights import FIRST, UNLABELLED_FIRST
 from treetop.learning.pooled import Mechanisms, Pooled
 from treetop.records import Feedback
 from treetop.simulation.play import TreeBuilding, begin
@@ -66,7 +67,7 @@ def test_components_that_do_not_count_or_are_not_weighed(start: tuple[Any, Model
         for off in ({}, {"weigh": False}, {"own": False}, {"own": False, "weigh": False})
         if (made := learned(start, feedback, **off)).pooled
     ]
-    assert weights[1] == (1.0, 0.75)
+    assert weights[1] == FIRST
     assert weights[0] not in (weights[1], (1.0, 0.0))
     assert weights[2] == (weights[0][0], 0.0)
     assert weights[3] == (1.0, 0.0)
@@ -78,7 +79,7 @@ def test_without_labels_components_keep_their_first_weights(start: tuple[Any, Mo
     feedback = replace(plain, components=np.tile(np.array([0.5, 0.3], np.float32), (100, 1, 1)))
     cold = Pooled().learn(start[1], feedback).pooled
     assert cold is not None
-    assert cold.weights == (1.0, 0.75)
+    assert cold.weights == UNLABELLED_FIRST != FIRST
 
 
 def test_rounds_count_for_the_pooled_means(start: tuple[Any, Model, LabelSamples]) -> None:

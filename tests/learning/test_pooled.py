@@ -20,7 +20,7 @@ from treetop.cli.main import app
 from treetop.data.datasets import Stream, load
 from treetop.experiments.execute import execute
 from treetop.experiments.settings import Plan, Settings
-from treetop.learning.component_weights import FIRST
+from treetop.learning.component_weights import UNLABELLED_FIRST
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.pooled import Pooled
 from treetop.learning.pooled_means import KNOTS, WIDEST, interpolate, pooled_means
@@ -63,7 +63,7 @@ def test_scores_are_weighted_pooled_means_and_regressors(problem: Problem, poole
     assert pooled.pooled is not None
     means, of_nodes = pooled.pooled.means.astype(float), pooled.pooled.node_mean
     of_mean, of_own = pooled.pooled.weights
-    assert (of_mean, of_own) == FIRST != (1.0, 1.0)  # nothing was logged that could say better
+    assert (of_mean, of_own) == UNLABELLED_FIRST != (1.0, 1.0)  # nothing was logged that could say better
     X = problem.feedback(600).contexts.csr()
     for i in range(20):
         row = as_rows(X[i])

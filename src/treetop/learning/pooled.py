@@ -17,7 +17,7 @@ from treetop.arrays import Bools, Float32s, Int64s, Ints, Rows, check_float, che
 from treetop.effort import Progress
 from treetop.learning.arm_routing import with_arm_routes
 from treetop.learning.arm_totals import ArmTotals
-from treetop.learning.component_weights import FIRST, component_weights
+from treetop.learning.component_weights import FIRST, UNLABELLED_FIRST, component_weights
 from treetop.learning.context_map import with_learned_map
 from treetop.learning.examination import if_examined
 from treetop.learning.label_samples import LabelSamples
@@ -277,10 +277,11 @@ def node_mean(totals: ArmTotals) -> float:
 def state_weights(learner: Pooled, feedback: Feedback, measured: Measured | None) -> tuple[float, ...]:
     """How much each component of a score counts.
 
-    >>> state_weights(Pooled(), Feedback.none(1, 1), None) == FIRST  # without labels they stay
+    >>> state_weights(Pooled(), Feedback.none(1, 1), None) == UNLABELLED_FIRST  # without labels they stay
     True
     """
-    first = FIRST if measured is None else MEASURED_WEIGHTS
+    labelled = learner.label_samples is not None and len(learner.label_samples) > 0
+    first = MEASURED_WEIGHTS if measured is not None else FIRST if labelled else UNLABELLED_FIRST
     if measured is not None and not measured.in_sample:
         feedback = _measured_again(feedback, measured)
     known = learner.label_samples is not None or measured is not None

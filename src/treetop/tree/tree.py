@@ -15,7 +15,9 @@ from treetop.tree.subtrees import TreeSettings, build_spread
 from treetop.tree.vectors import check_metric, dense_vectors, unit_vectors
 
 SPLITS = ("kmeans", "cocluster")
-LEVELS = 3  # of a binary tree that become one, in a tree for the learner of treetop
+# Levels of a binary tree that become one, in a tree for the learner of treetop. With labels an arm's routing function
+# learns against all arms below the parent of its leaf: more levels, more to fit and to keep.
+LEVELS, UNLABELLED_LEVELS = 3, 5
 KMEANS_ROUNDS = 20  # of balanced k-means, at most
 MEASURED_BRANCHING = 128  # children of a node, about, in a tree for a measure: fewer levels lose less
 MEASURED_ROUNDS = 10  # of k-means for it: after that recall no longer rises
@@ -120,14 +122,14 @@ class Tree:
         split: str = "kmeans",
         effort: Effort = Effort(),  # noqa: B008
     ) -> Tree:
-        """The same; a binary tree is flattened, three levels to one. What treetop's learner builds on without labels.
+        """The same; a binary tree is flattened, five levels to one. What treetop's learner builds on without labels.
 
         >>> X = Y = np.eye(16, dtype=np.float32)
         >>> Tree.from_labels_flattened(X, Y, max_leaf=2)
         Tree(16 arms, 9 nodes, depth 1)
         """
         tree = cls.from_labels(X, Y, max_leaf, branching, seed, split=split, effort=effort)
-        return tree.flattened(LEVELS) if branching == 2 else tree
+        return tree.flattened(UNLABELLED_LEVELS) if branching == 2 else tree
 
     @classmethod
     def from_labels_separated(
