@@ -25,12 +25,13 @@ public:
 
     // For several policies; those that search alike stand together. `groups` are D nodes for each arm, one of a cut
     // through the tree each. `beside` is what `note` found of the policy that served, of a model with the same tree;
-    // `noted` if this assessor noted it just now, with a search like that of the first.
+    // `noted` if this assessor noted it just now, with a search like that of the first. `first`: those before it have
+    // been assessed by `note`.
     void operator()(Decider& decider, const Row& x, std::span<const Ask> asks, const Eligible& eligible,
                     std::span<const std::int32_t> arms, std::span<const std::int32_t> groups, std::size_t row,
-                    const Shown* beside, bool noted, std::span<Chances> out) {
+                    const Shown* beside, bool noted, std::size_t first, std::span<Chances> out) {
         const std::vector<Candidate>* all = noted ? found_ : nullptr;
-        for (std::size_t j = 0; j < asks.size(); ++j) {
+        for (std::size_t j = first; j < asks.size(); ++j) {
             if (j == 0 || !alike(asks[j - 1], asks[j])) {
                 if (j > 0 || !noted) {
                     const Reuse reuse = j > 0 || noted ? Reuse::last : Reuse::later;
@@ -46,12 +47,15 @@ public:
         }
     }
 
-    // What one policy may show in each of the given slots.
+    // What one policy may show in each of the given slots; and its own chances, if they are asked for.
     void note(Decider& decider, const Row& x, const Ask& ask, const Eligible& eligible,
-              std::span<const std::int32_t> arms, Shown& out) {
+              std::span<const std::int32_t> arms, std::span<const std::int32_t> groups, std::size_t row, Shown& out,
+              Chances* own) {
         const auto& all = decider.search(x, ask.width, static_cast<std::size_t>(ask.k), eligible, Reuse::later);
         found_ = &all;
         locate(decider, all, eligible, arms);
+        if (own) share_out(all, eligible, arms, groups);
+        same_ = true;
         out.pieces.clear();
         for (std::size_t o = 0; o < all.size(); ++o) out.pieces.push_back({first_[o], last_[o], count_[o]});
         begin(decider, all, ask);
@@ -61,7 +65,8 @@ public:
             distribute(static_cast<std::int64_t>(s));
             double* chance = out.chance.data() + s * (all.size() + 1);
             for (std::size_t o = 0; o < all.size(); ++o) chance[o] = full_[o] / count_[o];
-            if (standing_[s] >= 0 && !taken(standing_[s])) step(standing_[s]);
+            if (own) describe(s, row * arms.size() + s, &out, *own);
+            leave(all, s, row * arms.size() + s, own);
         }
     }
 
@@ -175,8 +180,7 @@ private:
             met.add(0, full_[o] * each_[o], full_[o] * part, mean_[o], served);
         };
         if (certain_ >= 0) {
-            const auto o = static_cast<std::size_t>(spot_[in_play_[certain_]]);
-            same_ ? meet(o, chance[o], 1) : meet(o, chance[piece_[o]], part_[o]);
+            same_ ? meet(sure_, chance[sure_], 1) : meet(sure_, chance[piece_[sure_]], part_[sure_]);
         } else if (same_) {
             const double *p = full_.data(), *each = each_.data(), *mean = mean_.data();
             const std::size_t n = full_.size(), whole = n / 4 * 4;
@@ -207,28 +211,46 @@ private:
                 const Shown* beside, Chances& out) {
         const std::size_t slots = std::min(standing_.size(), static_cast<std::size_t>(slots_));
         for (std::size_t s = 0; s < slots; ++s) {
-            const std::size_t at = row * arms.size() + s;
             distribute(static_cast<std::int64_t>(s));
-            if (beside)
-                compare(s, at, *beside, out);
-            else
-                for (std::size_t o = 0; o < full_.size(); ++o) out.expected[at] += full_[o] * mean_[o];
-            for (std::size_t d = 0; d < D_; ++d) {
-                const Share& share = shares_[s * D_ + d];
-                double grouped = 0;
-                for (std::size_t o = share.first; o < share.last; ++o) grouped += full_[o];
-                out.grouped[at * D_ + d] = grouped * share.part;
-            }
-            const std::int32_t candidate = standing_[s];
-            if (candidate < 0) continue;  // nothing leaves the play
-            const Candidate& shown = all[candidate];
-            out.nodes[at] = shown.node ? shown.id : -1;
-            out.score[at] = mean_[spot_[candidate]];
-            if (taken(candidate)) continue;
-            out.probability[at] = recorded(place_[candidate]);
-            if (shown.node) out.probability[at] /= count_[spot_[candidate]];
-            step(candidate);
+            describe(s, row * arms.size() + s, beside, out);
+            leave(all, s, row * arms.size() + s, &out);
         }
+    }
+
+    // What slot s may show, after distribute().
+    void describe(std::size_t s, std::size_t at, const Shown* beside, Chances& out) const {
+        if (beside)
+            compare(s, at, *beside, out);
+        else if (certain_ >= 0)
+            out.expected[at] = mean_[sure_];
+        else
+            for (std::size_t o = 0; o < full_.size(); ++o) out.expected[at] += full_[o] * mean_[o];
+        for (std::size_t d = 0; d < D_; ++d) {
+            const Share& share = shares_[s * D_ + d];
+            double grouped = 0;
+            if (certain_ >= 0)
+                grouped = share.first <= sure_ && sure_ < share.last ? 1 : 0;
+            else
+                for (std::size_t o = share.first; o < share.last; ++o) grouped += full_[o];
+            out.grouped[at * D_ + d] = grouped * share.part;
+        }
+    }
+
+    // What stands for the arm of slot s leaves the play; its chance is written down, if there is somewhere to.
+    void leave(std::span<const Candidate> all, std::size_t s, std::size_t at, Chances* out) {
+        const std::int32_t candidate = standing_[s];
+        if (candidate < 0) return;  // nothing leaves the play
+        const Candidate& shown = all[candidate];
+        if (out) {
+            out->nodes[at] = shown.node ? shown.id : -1;
+            out->score[at] = mean_[spot_[candidate]];
+        }
+        if (taken(candidate)) return;
+        if (out) {
+            out->probability[at] = recorded(place_[candidate]);
+            if (shown.node) out->probability[at] /= count_[spot_[candidate]];
+        }
+        step(candidate);
     }
 
     void begin(Decider& decider, std::span<const Candidate> all, const Ask& ask) {
@@ -237,6 +259,7 @@ private:
         greedy_ = strategy_.kind == Kind::greedy ? slots_ : std::min(ask.k - ask.explore, slots_);
         rank_again(all);
         chosen_.clear();
+        moved_.clear();
         if (strategy_.kind != Kind::budgeted) return diversify(all, &model_.coverage, ask.diversity);
         const Budget& budget = strategy_.budget = ask.strategy.budget.after(model_.pooled.exploration_net);
         const double trials = budget.new_arms > 0 ? budget.new_arm_trials : 0;
@@ -272,8 +295,17 @@ private:
             distribute_budget(s);
         else if (!p_.empty())
             distribute_drawn(s);
-        full_.assign(order_.size(), 0.0);
-        for (std::size_t i = 0; i < p_.size(); ++i) full_[spot_[in_play_[i]]] = p_[i];
+        if (certain_ >= 0) {
+            sure_ = static_cast<std::size_t>(spot_[in_play_[certain_]]);
+            full_.assign(order_.size(), 0.0);
+            full_[sure_] = 1;
+            return;
+        }
+        full_.resize(order_.size());  // nearly all in play stand where they began
+        for (std::size_t i = 0; i < p_.size(); ++i) full_[spot_[i]] = p_[i];
+        for (const Choice& choice : chosen_) full_[spot_[choice.candidate]] = 0;
+        for (const std::size_t i : moved_)
+            if (i < p_.size()) full_[spot_[in_play_[i]]] = p_[i];
     }
 
     void distribute_drawn(std::int64_t s) {
@@ -320,10 +352,11 @@ private:
         if (s >= greedy_ && ordinary_ > 0) mixture_ = mix_within(spending_, worth()[place_[best_.back()]], budget.most);
         const double both = evaluation_ + ordinary_;
         const double each = evaluation_ * budget.evaluation_floor / static_cast<double>(p_.size()) / both;
-        std::fill(p_.begin(), p_.end(), each);
         if (mixture_.explore > 0) {
             const double rate = ordinary_ * mixture_.explore / mixture_.weights / both;
-            for (std::size_t i = 0; i < p_.size(); ++i) p_[i] += rate * drawable_[i];
+            for (std::size_t i = 0; i < p_.size(); ++i) p_[i] = each + rate * drawable_[i];
+        } else {
+            std::fill(p_.begin(), p_.end(), each);
         }
         if (mixture_.fresh > 0)
             new_.each([&](std::int32_t candidate, double chance) {
@@ -350,6 +383,7 @@ private:
             evaluation_ *= even(place);
             ordinary_ *= chance(place, best_place_, mixture_);
         }
+        moved_.push_back(place);
         take(candidate, 0, false);
     }
 
@@ -374,6 +408,8 @@ private:
     std::vector<double> ranked_score_;
     std::vector<double> p_;
     std::int32_t certain_ = -1;                   // the only place in p_ that is not 0; -1 if there are more
+    std::size_t sure_ = 0;                        // and where it stands in order_
+    std::vector<std::size_t> moved_;              // places in play that another candidate was moved to
     std::vector<std::int32_t> start_, spot_;      // of each candidate: its first position, where it stands in order_
     std::vector<std::int32_t> order_, unmerged_;  // of candidates by position
     std::vector<double> full_;                    // in that order: the chances of a slot, 0 of those that are taken
