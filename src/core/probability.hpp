@@ -13,15 +13,16 @@
 #include "chances.hpp"
 #include "decide.hpp"
 #include "explore.hpp"
+#include "located.hpp"
 #include "search.hpp"
 
 namespace treetop {
 
 // The distributions that Explorer draws from, with given choices instead of draws. Every effective arm that was taken
 // leaves the play as it does there, so that sums are made in the same order and give the same bytes.
-class Assessor : Explorer {
+class Assessor : Explorer, Located {
 public:
-    explicit Assessor(const Model& model) : model_(model) {}
+    explicit Assessor(const Model& model) : Located(model.tree), model_(model) {}
 
     // For several policies; those that search alike stand together. `groups` are D nodes for each arm, one of a cut
     // through the tree each. `beside` is what `note` found of the policy that served, of a model with the same tree;
@@ -37,6 +38,7 @@ public:
                     const Reuse reuse = j > 0 || noted ? Reuse::last : Reuse::later;
                     all = &decider.search(x, asks[j].width, static_cast<std::size_t>(asks[j].k), eligible, reuse);
                     locate(decider, *all, eligible, arms);
+                    ranked_ = false;
                 }
                 share_out(*all, eligible, arms, groups);
                 same_ = j == 0 && noted;
@@ -54,6 +56,7 @@ public:
         const auto& all = decider.search(x, ask.width, static_cast<std::size_t>(ask.k), eligible, Reuse::later);
         found_ = &all;
         locate(decider, all, eligible, arms);
+        ranked_ = false;
         if (own) share_out(all, eligible, arms, groups);
         same_ = true;
         out.pieces.clear();
@@ -75,103 +78,6 @@ public:
     }
 
 private:
-    // Where the effective arms lie, in the order of the tree, and which of them stands for each given arm; -1 for one
-    // that cannot be shown.
-    void locate(const Decider& decider, std::span<const Candidate> all, const Eligible& eligible,
-                std::span<const std::int32_t> arms) {
-        const auto& tree = model_.tree;
-        start_.resize(all.size());
-        for (std::size_t i = 0; i < all.size(); ++i) start_[i] = all[i].node ? tree.begin[all[i].id] : all[i].position;
-        sort_by_position(all);
-        spot_.resize(all.size());
-        first_.resize(all.size());
-        last_.resize(all.size());
-        count_.resize(all.size());
-        each_.resize(all.size());
-        mean_.resize(all.size());
-        for (std::size_t o = 0; o < all.size(); ++o) {
-            const std::int32_t i = order_[o];
-            const Candidate& one = all[i];
-            spot_[i] = static_cast<std::int32_t>(o);
-            first_[o] = start_[i];
-            last_[o] = one.node ? tree.end[one.id] : start_[i] + 1;
-            count_[o] = one.node ? decider.arms_below(one.id, eligible) : 1;
-            each_[o] = 1.0 / count_[o];
-            mean_[o] = expectation(one);
-        }
-        ranked_ = false;
-        standing_.clear();
-        for (const std::int32_t arm : arms) {
-            if (arm < 0) break;
-            const std::int32_t position = tree.position_of[arm];
-            const std::size_t o = from(position);
-            const bool there = o < order_.size() && first_[o] <= position;
-            standing_.push_back(there && eligible.count(position, position + 1) > 0 ? order_[o] : -1);
-        }
-    }
-
-    // Searches find nodes before arms, and arms mostly in their order: merging the two is faster than sorting.
-    void sort_by_position(std::span<const Candidate> all) {
-        const auto ahead = [&](std::int32_t a, std::int32_t b) { return start_[a] < start_[b]; };
-        order_.resize(all.size());
-        unmerged_.resize(all.size());
-        std::iota(unmerged_.begin(), unmerged_.end(), 0);
-        const auto arms = std::find_if(unmerged_.begin(), unmerged_.end(), [&](auto i) { return !all[i].node; });
-        std::sort(unmerged_.begin(), arms, ahead);
-        if (!std::is_sorted(arms, unmerged_.end(), ahead)) std::sort(arms, unmerged_.end(), ahead);
-        std::merge(unmerged_.begin(), arms, arms, unmerged_.end(), order_.begin(), ahead);
-    }
-
-    // The first in order that does not end before a position.
-    std::size_t from(std::int32_t position) const {
-        return static_cast<std::size_t>(std::upper_bound(last_.begin(), last_.end(), position) - last_.begin());
-    }
-
-    // Which effective arms may show any of the group of each given arm, a stretch of their order, and which part of
-    // what they show that is: for slot and grouping. A group that is part of a node meets no other.
-    void share_out(std::span<const Candidate> all, const Eligible& eligible, std::span<const std::int32_t> arms,
-                   std::span<const std::int32_t> groups) {
-        const auto& tree = model_.tree;
-        D_ = groups.size() / tree.arms();
-        shares_.clear();
-        for (std::size_t s = 0; s < standing_.size(); ++s)
-            for (std::size_t d = 0; d < D_; ++d) {
-                const std::int32_t group = groups[d * tree.arms() + static_cast<std::size_t>(arms[s])];
-                const std::int32_t begin = tree.begin[group], end = tree.end[group];
-                const std::size_t o = from(begin);
-                const auto until = static_cast<std::size_t>(
-                    std::lower_bound(first_.begin() + static_cast<std::ptrdiff_t>(o), first_.end(), end) -
-                    first_.begin());
-                const bool whole = o == until || (begin <= first_[o] && last_[o] <= end);
-                shares_.push_back({o, until, whole ? 1.0 : part(all[order_[o]], begin, end, eligible)});
-            }
-    }
-
-    // Of a node's eligible arms, those at some of its positions.
-    double part(const Candidate& node, std::int32_t begin, std::int32_t end, const Eligible& eligible) const {
-        const std::int32_t first = model_.tree.begin[node.id], last = model_.tree.end[node.id];
-        return static_cast<double>(eligible.count(begin, end)) / eligible.below(node.id, first, last);
-    }
-
-    // Which piece of the served policy each effective arm meets, and how much of it: it lies in one, or some lie in it.
-    void match(const Shown& beside) {
-        const auto& pieces = beside.pieces;
-        const auto none = static_cast<std::int32_t>(pieces.size());  // has chance 0
-        piece_.resize(order_.size());
-        part_.resize(order_.size());
-        several_.clear();
-        std::int32_t next = 0;
-        for (std::size_t o = 0; o < order_.size(); ++o) {
-            while (next < none && pieces[next].last <= first_[o]) ++next;
-            std::int32_t end = next;
-            while (end < none && pieces[end].first < last_[o]) ++end;
-            const bool one = end - next == 1;
-            piece_[o] = one ? next : none;
-            part_[o] = one ? std::min(count_[o], pieces[next].count) * each_[o] : 0;
-            if (end - next > 1) several_.push_back({o, next, end});
-        }
-    }
-
     // What a slot of the candidate may show that the served policy may show too.
     void compare(std::size_t s, std::size_t at, const Shown& beside, Chances& out) const {
         const double* chance = beside.slot(s);
@@ -200,10 +106,6 @@ private:
         out.covered[at] = met.covered[0] + met.covered[1] + met.covered[2] + met.covered[3];
         out.expected[at] = met.expected[0] + met.expected[1] + met.expected[2] + met.expected[3];
         out.largest[at] = *std::max_element(met.largest.begin(), met.largest.end());
-    }
-
-    static double expectation(const Candidate& candidate) {
-        return std::clamp(static_cast<double>(candidate.score), 0.0, 1.0);
     }
 
     // The slots of one row, after begin().
@@ -349,7 +251,7 @@ private:
             ordinary_ = 1 - evaluation_;
         }
         mixture_ = {};
-        if (s >= greedy_ && ordinary_ > 0) mixture_ = mix_within(spending_, worth()[place_[best_.back()]], budget.most);
+        if (s >= greedy_ && ordinary_ > 0) mixture_ = mix_within(spending_, budget.most);
         const double both = evaluation_ + ordinary_;
         const double each = evaluation_ * budget.evaluation_floor / static_cast<double>(p_.size()) / both;
         if (mixture_.explore > 0) {
@@ -387,15 +289,6 @@ private:
         take(candidate, 0, false);
     }
 
-    struct Share {
-        std::size_t first, last;  // in the order of the tree
-        double part;
-    };
-    struct Several {
-        std::size_t one;
-        std::int32_t first, last;  // pieces
-    };
-
     const Model& model_;
     Strategy strategy_;
     std::int64_t slots_ = 0, greedy_ = 0;
@@ -407,24 +300,12 @@ private:
     std::vector<std::int32_t> ranked_top_;
     std::vector<double> ranked_score_;
     std::vector<double> p_;
-    std::int32_t certain_ = -1;                   // the only place in p_ that is not 0; -1 if there are more
-    std::size_t sure_ = 0;                        // and where it stands in order_
-    std::vector<std::size_t> moved_;              // places in play that another candidate was moved to
-    std::vector<std::int32_t> start_, spot_;      // of each candidate: its first position, where it stands in order_
-    std::vector<std::int32_t> order_, unmerged_;  // of candidates by position
-    std::vector<double> full_;                    // in that order: the chances of a slot, 0 of those that are taken
-    std::vector<std::int32_t> first_, last_;      // the positions of their arms
-    std::vector<std::int32_t> count_;             // how many of these are eligible, and the part that is one of them
-    std::vector<double> each_;
-    std::vector<double> mean_;            // scores in [0, 1]
-    std::vector<std::int32_t> standing_;  // for each given arm, the candidate
-    bool same_ = false;                   // whether the served policy has the same effective arms; if not, in order:
-    std::vector<std::int32_t> piece_;     // the one piece of the served policy that each meets
-    std::vector<double> part_;            // of its arms, how many that has
-    std::vector<Several> several_;        // those that meet several
+    std::int32_t certain_ = -1;       // the only place in p_ that is not 0; -1 if there are more
+    std::size_t sure_ = 0;            // and where it stands in order_
+    std::vector<std::size_t> moved_;  // places in play that another candidate was moved to
+    std::vector<double> full_;        // in the order of order_: the chances of a slot, 0 of those that are taken
+    bool same_ = false;               // whether the served policy has the same effective arms
     const std::vector<Candidate>* found_ = nullptr;  // by the decider of the last note()
-    std::size_t D_ = 0;
-    std::vector<Share> shares_;  // for slot and grouping
 };
 
 }  // namespace treetop

@@ -24,7 +24,7 @@ from treetop.bandit.caps import NO_ARMS, capped_arms
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import Config
 from treetop.bandit.config_file import CONFIG, read_config
-from treetop.bandit.creation import create_folder
+from treetop.bandit.creation import check_coverage, create_folder
 from treetop.bandit.experiment_changes import ExperimentChanges
 from treetop.bandit.folder import LOG, BanditFolder, model_name
 from treetop.bandit.live_trials import TrialCounter
@@ -87,6 +87,7 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions):
         self._loading, self._trials = threading.Lock(), TrialCounter()
         self._signature, self._state = folder.signature(), folder.state()
         name, model, trouble = folder.load_model(self._state)
+        check_coverage(model, config)
         self._files = folder.model_signature(name)
         self.vocabulary, self.unknown = self._vocabulary(model), UnknownFeatures()
         table = folder.attributes(self._state.attributes)
