@@ -87,8 +87,8 @@ def best_value(scores: Floats, shares: Floats, k: int, weight: float, saturation
 
 @dataclass(frozen=True)
 class CoveringTwin(Twin):
-    """Budgeted exploration with a bonus. What a draw gives up is told from values of whole slates, as greedy slots would
-    complete them: without it, less with it."""
+    """Budgeted exploration with a bonus. What a draw gives up is told from values of whole slates, as greedy slots
+    would complete them: without it, less with it."""
 
     shares: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     weight: float = 0.0

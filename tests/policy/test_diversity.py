@@ -285,7 +285,7 @@ def test_rewards_that_saturate_need_arms_that_are_alike(tmp_path: Path) -> None:
     path = tmp_path / "tea" / "config.toml"
     assert "saturates = false" in path.read_text()
     path.write_text(path.read_text().replace("saturates = false", "saturates = true"))
-    with pytest.raises(ValueError, match="saturates is true .* does not know which arms are alike: it has no categor"):
+    with pytest.raises(ValueError, match=r"saturates is true .* does not know which arms are alike"):
         Bandit.open(tmp_path / "tea")
     with Bandit.create(tmp_path / "jam", Catalogue(["plum", "fig"], categories=["sour", "sweet"])) as jam:
         path = jam.folder.path / "config.toml"

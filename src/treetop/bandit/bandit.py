@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from treetop.arrays import Ints, Matrix, Rows, check_float
+from treetop.arrays import Ints, Matrix, Rows
 from treetop.bandit.arm_changes import ArmChanges
 from treetop.bandit.arm_index import ArmId, ArmIndex
 from treetop.bandit.attributes import AttributeTable
@@ -33,7 +33,7 @@ from treetop.bandit.model_changes import ModelChanges
 from treetop.bandit.outliers import OutlierLimits
 from treetop.bandit.ownership import claim_log, claim_log_if_there
 from treetop.bandit.replica import check_log, shared_folder
-from treetop.bandit.results import ServedDecision, check_stored
+from treetop.bandit.results import ServedDecision
 from treetop.bandit.snapshot import Snapshot
 from treetop.bandit.state import FolderState
 from treetop.bandit.unknown_features import UnknownFeatures
@@ -44,7 +44,6 @@ from treetop.errors import EventConflict, LogError, ModelFileError
 from treetop.log.base import Log
 from treetop.log.keys import Keys, as_keys
 from treetop.log.open import open_log
-from treetop.log.records import Reward
 from treetop.model.model import Model
 from treetop.policy.budgeted import Budgeted
 from treetop.policy.draws import event_name
@@ -408,36 +407,3 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions):
             self.look_up_attributes()
         snapshot = self.snapshot
         return snapshot.explain(snapshot.bounded(self.row(x)), snapshot.arm_filter(eligible, exclude, where))
-
-    def reward(self, event_id: str | int, rewards: Mapping[ArmId, float]) -> None:
-        """Stores rewards for arms of an event: all of them or none. Sending the same again changes nothing.
-
-        They lie in [0, 1], or in [low, high] of the settings. Raises UnknownEvent, UnknownArm, ArmNotShown, or
-        RewardConflict if another reward is stored and the settings do not say `corrections = true`; then it replaces
-        that one, and the log keeps both. A value that was told before changes nothing.
-        """
-        name = event_name(event_id)
-        records = self.reward_records(name, rewards)
-        check_stored(name, records, self.log.reward(records), self.snapshot.arms)
-
-    def reward_records(self, event_id: str, rewards: Mapping[ArmId, float]) -> list[Reward]:
-        """Rewards as the log takes them, checked, with the time of now.
-
-        >>> import tempfile
-        >>> import numpy as np
-        >>> arms = Catalogue(["mint", "rose"], vectors=np.eye(2))
-        >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", arms) as tea:
-        ...     [(record.arm, record.value) for record in tea.reward_records("visit-1", {"rose": 1})]
-        [(1, 1.0)]
-        """
-        if not rewards:
-            raise ValueError("there are no rewards in it")
-        now = time.time()
-        arms = self.snapshot.arms.find(rewards).tolist()
-        limits = self.config.rewards.limits
-        values = [check_float(f"reward of arm {arm!r}", value, *limits) for arm, value in rewards.items()]
-        if len(set(arms)) < len(arms):
-            twice = next(arm for i, arm in enumerate(arms) if arm in arms[:i])
-            raise ValueError(f"arm {self.snapshot.arms.ids[twice]!r} is in it twice")
-        corrects = self.config.rewards.corrections
-        return [Reward(event_id, arm, value, now, corrects) for arm, value in zip(arms, values, strict=True)]

@@ -1,20 +1,24 @@
-"""Decisions that are in the log, whichever process made them: looked up, in the user's ids, and computed again."""
+"""Decisions that are in the log, whichever process made them: looked up, rewarded, and computed again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from treetop.arrays import check_float
 from treetop.bandit.arm_filter import FindSet, LoggedSets
+from treetop.bandit.arm_index import ArmId
 from treetop.bandit.attributes import AttributeTable
+from treetop.bandit.config import Config
 from treetop.bandit.folder import BanditFolder
-from treetop.bandit.results import ServedDecision
+from treetop.bandit.results import ServedDecision, check_stored
 from treetop.bandit.snapshot import Snapshot, logged_variant, replayed_decision
 from treetop.bandit.state import FolderState
 from treetop.errors import FolderInUse, UnknownEvent
 from treetop.log.base import Log
-from treetop.log.records import Event, StoredEvent
+from treetop.log.records import Event, Reward, StoredEvent
 from treetop.model.model import Model
 from treetop.policy.draws import event_name
 from treetop.records import Decision
@@ -27,6 +31,7 @@ class LoggedDecisions:
 
     if TYPE_CHECKING:  # what `Bandit` has
         folder: BanditFolder
+        config: Config
         log: Log
         snapshot: Snapshot
         refresh: Callable[..., bool]
@@ -76,6 +81,41 @@ class LoggedDecisions:
         """A decision, such as one in the log, in the user's ids."""
         found = logged_variant(decision.policy) if isinstance(decision, Event) else None
         return ServedDecision.of(decision, self.snapshot.arms, None if found is None else found[1])
+
+    def reward(self, event_id: str | int, rewards: Mapping[ArmId, float]) -> None:
+        """Stores rewards for arms of an event: all of them or none. Sending the same again changes nothing.
+
+        They lie in [0, 1], or in [low, high] of the settings. Raises UnknownEvent, UnknownArm, ArmNotShown, or
+        RewardConflict if another reward is stored and the settings do not say `corrections = true`; then it replaces
+        that one, and the log keeps both. A value that was told before changes nothing.
+        """
+        name = event_name(event_id)
+        records = self.reward_records(name, rewards)
+        check_stored(name, records, self.log.reward(records), self.snapshot.arms)
+
+    def reward_records(self, event_id: str, rewards: Mapping[ArmId, float]) -> list[Reward]:
+        """Rewards as the log takes them, checked, with the time of now.
+
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from treetop.bandit.bandit import Bandit
+        >>> from treetop.bandit.catalogue import Catalogue
+        >>> arms = Catalogue(["mint", "rose"], vectors=np.eye(2))
+        >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", arms) as tea:
+        ...     [(record.arm, record.value) for record in tea.reward_records("visit-1", {"rose": 1})]
+        [(1, 1.0)]
+        """
+        if not rewards:
+            raise ValueError("there are no rewards in it")
+        now = time.time()
+        arms = self.snapshot.arms.find(rewards).tolist()
+        limits = self.config.rewards.limits
+        values = [check_float(f"reward of arm {arm!r}", value, *limits) for arm, value in rewards.items()]
+        if len(set(arms)) < len(arms):
+            twice = next(arm for i, arm in enumerate(arms) if arm in arms[:i])
+            raise ValueError(f"arm {self.snapshot.arms.ids[twice]!r} is in it twice")
+        corrects = self.config.rewards.corrections
+        return [Reward(event_id, arm, value, now, corrects) for arm, value in zip(arms, values, strict=True)]
 
     def replay(self, event_id: str | int) -> tuple[Event, Decision]:
         """A logged decision, and the same computed again from its model; `same_decision` compares them.

@@ -236,7 +236,7 @@ class _Event:
         """What the slate is worth less if each is shown next and greedy slots complete it then. One that takes nothing
         from those that fit only drives out the last of them."""
         fit = self.slots - len(taken)
-        lost = worth[in_play[fit - 1]] - worth
+        lost: Floats = worth[in_play[fit - 1]] - worth
         if self.bonus is None:
             return lost
         whole, now = float(worth[in_play[:fit]].sum()), self.score + self.bonus(taken)
