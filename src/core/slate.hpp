@@ -96,18 +96,22 @@ protected:  // for Explorer (explore.hpp)
 
     // What the slate is worth less if each in play is shown next and greedy slots complete it then, into lost_, in
     // their order; best_ is who would fill it otherwise. What draws lose adds up so to what the whole decision loses.
-    // One that takes nothing from best_ only drives out the last of it.
+    // One that takes nothing from best_ only drives out the last of it. So do all where too many take something: slates
+    // are completed for EXACT of them at most.
     void charge() {
+        constexpr std::ptrdiff_t EXACT = 64;  // as in policy/budgeted.py
         const double last = worth()[place_[best_.back()]];
         lost_.resize(in_play_.size());
         for (std::size_t i = 0; i < lost_.size(); ++i) lost_[i] = last - worth()[i];
         if (!bonus_.on()) return;
+        const auto takes = [&](std::int32_t i) { return worth_[place_[i]] != score_[place_[i]]; };
+        const auto count = std::ranges::count_if(open_, takes);
+        if (count == 0 || count > EXACT) return;
         double whole = 0;
         for (const std::int32_t i : best_) whole += worth_[place_[i]];
         order_front();
         for (const std::int32_t i : open_)
-            if (const std::int32_t p = place_[i]; worth_[p] != score_[p])
-                lost_[p] = std::max(0.0, whole - completed_with(i, best_.size() - 1));
+            if (takes(i)) lost_[place_[i]] = std::max(0.0, whole - completed_with(i, best_.size() - 1));
     }
 
     // What the slots that are left are worth with a candidate and then so many greedy ones.

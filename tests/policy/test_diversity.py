@@ -20,6 +20,7 @@ from treetop.arrays import Floats
 from treetop.bandit.results import same_decision
 from treetop.learning.saturation import with_saturation
 from treetop.model.coverage import Coverage
+from treetop.policy.budgeted import EXACT
 from treetop.policy.eligibility import EVERY_ARM
 from treetop.policy.search import search
 
@@ -292,3 +293,19 @@ def test_rewards_that_saturate_need_arms_that_are_alike(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("saturates = false", "saturates = true"))
     with Bandit.open(path.parent) as jam:
         assert jam.config.rewards.saturates
+
+
+@pytest.mark.parametrize("saturation", [0.0, 0.7])
+def test_where_many_arms_take_from_the_slate_chances_are_still_exact(saturation: float) -> None:
+    """More than slates are completed for: what is recorded is what the assessor and explain say."""
+    arms = 3 * EXACT
+    model = replace(small_model(1, arms), coverage=Coverage.of_categories((np.arange(arms) % 2).tolist()))
+    model, x = with_saturation(model, saturation), np.random.default_rng(0).random((1, arms)).astype(np.float32)
+    policy = Policy(3, 3, 400, LARGE, diversity=0.3)
+    shown = policy.decide_batch(model, np.repeat(x, 200, 0), seed=3)
+    again = policy.probability_batch(model, np.repeat(x, 200, 0), shown.arms)
+    np.testing.assert_array_equal(again.slots, shown.propensities)
+    view = policy.explain(model, x)
+    first = {int(arm): float(p) for arm, p in zip(view.id, view.probability, strict=True)}
+    stated = [first[arm] for arm in shown.arms[:, 0].tolist()]
+    np.testing.assert_allclose(stated, shown.propensities[:, 0], rtol=1e-4)
