@@ -47,7 +47,7 @@ class LoggedDecisions:
         state, arms = self._state, self.snapshot.arms  # in this order: the snapshot is replaced first
         if event.model.isdecimal() and int(event.model) >= state.next_epoch:
             return False
-        return event.removals <= len(arms.changes) and event.arms.max(initial=-1) < len(arms)
+        return event.removals <= len(arms.changes) and int(event.arms.max(initial=-1)) < len(arms)
 
     def catch_up(self, event: Event) -> None:
         """Loads what another process made a decision with, here or at another replica, if that is not loaded yet.
