@@ -110,6 +110,7 @@ Out2<double> sums_of_nodes(In<std::int32_t> parents, In<std::int32_t> begin, In<
                            In<std::int32_t> arm_at, In<float> vectors, std::int64_t columns, int threads) {
     const std::size_t nodes = parents.size(), arms = arm_at.size();
     within<std::int64_t>("columns", columns, 1, 1 << 20);
+    if (nodes == 0) throw std::invalid_argument("there are 0 nodes; a tree has at least 1");
     const auto d = static_cast<std::size_t>(columns);
     if (begin.size() != nodes || end.size() != nodes || vectors.size() != arms * d)
         throw std::invalid_argument(std::to_string(vectors.size()) + " numbers for " + std::to_string(arms) +

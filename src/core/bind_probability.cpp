@@ -72,6 +72,7 @@ nb::list slot_probabilities(const Engine& engine, In<std::int64_t> start, In<std
             within<std::int64_t>("a group", node, 0, static_cast<std::int64_t>(model.tree.nodes()) - 1);
         const std::size_t workers = worker_count(threads, n);
         const bool noted = beside && served == &engine && Assessor::alike(own, asks[0]);
+        const bool own_first = noted && served_asked[0] == asked[0];
         Crew crew(engine, workers), serving(beside ? *served : engine, beside && !noted ? workers : 0);
         Crew& noting = noted ? crew : serving;
         std::vector<Shown> shown(workers);
@@ -80,10 +81,10 @@ nb::list slot_probabilities(const Engine& engine, In<std::int64_t> start, In<std
             const std::size_t i = order[o];
             const auto mine = given.subspan(i * wide, wide);
             if (beside)
-                noting.assessors[worker].note(*noting.deciders[worker], contexts[i], own, allowed[i], mine,
-                                              shown[worker]);
+                noting.assessors[worker].note(*noting.deciders[worker], contexts[i], own, allowed[i], mine, cuts, i,
+                                              shown[worker], own_first ? &chances[0] : nullptr);
             crew.assessors[worker](*crew.deciders[worker], contexts[i], asks, allowed[i], mine, cuts, i,
-                                   beside ? &shown[worker] : nullptr, noted, chances);
+                                   beside ? &shown[worker] : nullptr, noted, own_first ? 1 : 0, chances);
         });
     }
     nb::list found;

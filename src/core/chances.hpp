@@ -50,7 +50,8 @@ struct Meeting {
     std::array<double, 4> covered{}, expected{}, largest{};
 
     void add(std::size_t j, double one, double mass, double score, double served) {
-        const double both = served > 0 ? mass : 0, ratio = served > 0 ? one / served : 0;
+        const double both = served > 0 ? mass : 0;
+        const double ratio = one / (served > 0 ? served : std::numeric_limits<double>::infinity());
         covered[j] += both;
         expected[j] += both * score;
         largest[j] = std::max(largest[j], ratio);

@@ -10,44 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "coverage.hpp"
 #include "new_draws.hpp"
 #include "rng.hpp"
 #include "search.hpp"
-#include "trial_counts.hpp"
+#include "slate.hpp"
+#include "strategy.hpp"
 
 namespace treetop {
-
-enum class Kind : std::int32_t { greedy = 0, igw = 1, boltzmann = 2, epsilon = 3, budgeted = 4 };
-
-// What budgeted exploration may spend; docs/learner.md has the formulas.
-struct Budget {
-    double share = 0;             // of a decision's expected reward
-    double evaluation_share = 0;  // of the events, in which every slot is drawn
-    double evaluation_floor = 0;  // how much of such a draw is uniform
-    double new_arms = 0;          // of a decision's expected reward, for arms that were added
-    double new_arm_trials = 0;    // showings until an added arm is like any other
-    double paying = 0;            // of a decision's expected reward, at most, where a draw brings more than it costs
-    double most = 0;              // the largest chance of a draw by either budget
-    const TrialCounts* shown = nullptr;  // counts of trials since those of the model
-
-    // With as much of `paying` as can be spent until the next refit, after a fifth more rounds, if nothing is found:
-    // then all draws have cost `share` of all rewards more than what they found has earned. `net` is the latter less
-    // what they cost so far, as a share of all rewards.
-    Budget after(double net) const {
-        constexpr double until_refit = 0.2;
-        Budget now = *this;
-        now.paying = std::min(paying, std::max(0.0, (share + net) / until_refit));
-        return now;
-    }
-};
-
-// The strategy's one parameter (IGW's gamma^2 / A', Boltzmann's beta log N, epsilon), or its budget.
-struct Strategy {
-    Kind kind = Kind::greedy;
-    double rate = 0;
-    Budget budget = {};
-};
 
 struct Choice {
     std::int32_t candidate;  // its place in the list of candidates
@@ -55,7 +24,7 @@ struct Choice {
     bool explored;
 };
 
-class Explorer {
+class Explorer : protected Slate {
 public:
     // The slots of Algorithms 1 and 3, lines 8 to 14: at most k, fewer if there are fewer candidates. With `coverage`
     // and a weight, scores have what each candidate adds to the coverage of the slots before: greedy slots then
@@ -92,107 +61,17 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
         double probability;
     };
 
-    // The best `slots` in order: whatever is taken, the best still in play is among them. A score that is not finite
-    // (too large weights and contexts overflow) has no place in an order and no probability.
     void rank(std::span<const Candidate> all, std::int64_t slots) {
-        in_play_.resize(all.size());
-        place_.resize(all.size());
-        top_.resize(all.size());
-        score_.resize(all.size());
+        Slate::rank(all, slots);
         new_.begin({}, 0);
         weighed_against_ = -1;
-        next_best_ = 0;
-        bonus_.begin(nullptr, 0);
-        for (std::size_t i = 0; i < all.size(); ++i) {
-            if (!std::isfinite(all[i].score))
-                throw std::invalid_argument("the score of " + std::string(all[i].node ? "node " : "arm ") +
-                                            std::to_string(all[i].id) + " is " + std::to_string(all[i].score));
-            in_play_[i] = place_[i] = top_[i] = static_cast<std::int32_t>(i);
-            score_[i] = all[i].score;
-        }
-        std::partial_sort(top_.begin(), top_.begin() + slots, top_.end(),
-                          [&](std::int32_t a, std::int32_t b) { return better(all[a], all[b]); });
     }
-
-    // Scores with what each candidate covers, and what those above leave of it.
-    void diversify(std::span<const Candidate> all, const Coverage* coverage, double weight) {
-        bonus_.begin(coverage, weight);
-        if (!bonus_.on()) return;
-        all_ = all;
-        base_ = score_;
-        add_bonus();
-    }
-
-    void add_bonus() {
-        for (std::size_t i = 0; i < in_play_.size(); ++i)
-            score_[i] = bonus_.worth(row(in_play_[i]), base_[in_play_[i]]);
-    }
-
-    // Of some in play, where the best by scores or worths stands.
-    std::vector<std::int32_t>::iterator first_of(std::vector<std::int32_t>& some, const std::vector<double>& by) const {
-        return std::min_element(some.begin(), some.end(), [&](std::int32_t a, std::int32_t b) {
-            const double mine = by[place_[a]], theirs = by[place_[b]];
-            return mine != theirs ? mine > theirs : better(all_[a], all_[b]);
-        });
-    }
-
-    // The best still in play.
-    std::int32_t leading() {
-        if (bonus_.on()) return *first_of(in_play_, score_);
-        while (taken(top_[next_best_])) ++next_best_;
-        return top_[next_best_];
-    }
-
-    // Who fills so many slots if nothing is drawn, in order, into best_.
-    void fit(std::size_t slots) {
-        if (bonus_.on()) return complete(slots);
-        std::erase_if(best_, [&](std::int32_t i) { return taken(i); });
-        best_.resize(std::min(best_.size(), slots));
-    }
-
-    // The same with a bonus: the best one after the other. With it what each in play is worth to the slots that are
-    // left: those in best_ what they add when they are taken, others what they add to all of best_ but the last, in
-    // whose place they would stand.
-    void complete(std::size_t slots) {
-        best_.clear();
-        open_ = in_play_;
-        worth_ = score_;
-        const std::size_t now = bonus_.mark();
-        for (slots = std::min(slots, open_.size()); slots > 0; --slots) {
-            const auto next = first_of(open_, worth_);
-            best_.push_back(*next);
-            *next = open_.back();
-            open_.pop_back();
-            if (slots == 1) break;
-            bonus_.cover(row(best_.back()), base_[best_.back()]);
-            for (const std::int32_t i : open_) worth_[place_[i]] = bonus_.worth(row(i), base_[i]);
-        }
-        bonus_.rewind(now);
-    }
-
-    // In the order of those in play.
-    const std::vector<double>& worth() const { return bonus_.on() ? worth_ : score_; }
-
-    std::size_t row(std::int32_t candidate) const { return bonus_.row(all_[candidate].node, all_[candidate].id); }
-
-    bool taken(std::int32_t candidate) const { return place_[candidate] < 0; }
 
     void take(std::int32_t candidate, double probability, bool explored) {
-        const std::int32_t hole = place_[candidate], moved = in_play_.back();
-        const auto fill = [&](auto& values) {
-            values[hole] = values.back();
-            values.pop_back();
-        };
-        fill(in_play_);
-        fill(score_);
-        if (weighed_against_ >= 0) fill(weight_);
+        if (weighed_against_ >= 0) fill(weight_, place_[candidate]);
         new_.take(candidate);
-        place_[moved] = hole;
-        place_[candidate] = -1;
         chosen_.push_back({candidate, probability, explored});
-        if (!bonus_.on()) return;
-        bonus_.cover(row(candidate), base_[candidate]);
-        add_bonus();
+        leave_play(candidate);
     }
 
     Drawn draw(std::int32_t best, const Strategy& strategy, Stream& stream) {
@@ -257,7 +136,7 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
         weighed_against_ = 0;
     }
 
-    // Slots within a budget. A slot that shows z costs max(0, worth of the last of the best that fit - worth of z).
+    // Slots within a budget. What a slot that shows z costs: see charge().
     void budgeted(std::int64_t slots, std::int64_t greedy, const Budget& budget, std::uint64_t key) {
         constexpr std::uint64_t whether_to_evaluate = std::uint64_t{1} << 32;  // beyond the numbers of slots
         const bool evaluates = Stream(derive(key, whether_to_evaluate)).uniform() < budget.evaluation_share;
@@ -266,10 +145,10 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
         double evaluation = budget.evaluation_share, ordinary = 1 - evaluation;  // likelihoods of the slots so far
         for (std::int64_t s = 0; s < slots; ++s) {
             fit(static_cast<std::size_t>(slots - s));
-            const std::size_t best = place_[best_.front()], last = place_[best_.back()];
+            const std::size_t best = place_[best_.front()];
             Stream stream(derive(key, static_cast<std::uint64_t>(s)));
             Mixture mixture;
-            if (s >= greedy && ordinary > 0) mixture = mix_within(spending, worth()[last], budget.most);
+            if (s >= greedy && ordinary > 0) mixture = mix_within(spending, budget.most);
             const double floor = budget.evaluation_floor;
             const std::size_t pick = evaluates ? pick_evenly(best, floor, stream) : pick_from(best, mixture, stream);
             const double even = (pick == best ? 1 - floor : 0) + floor / static_cast<double>(in_play_.size());
@@ -306,15 +185,15 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
     // The chances with which a slot's draws cost what may be spent, on average, and `most` at most. A draw brings
     // `gain` later, on average: where that is more than it costs, more may be spent, where it is less, less.
     // Who fits into the slots that are left is shown anyway, and not drawn.
-    Mixture mix_within(const Spending& spending, double last, double most) {
+    Mixture mix_within(const Spending& spending, double most) {
         Mixture mixture;
-        const std::vector<double>& worth = this->worth();
         double cost = 0, gain = 0;
+        charge();
         drawable_ = weight_;
         for (const std::int32_t i : best_) drawable_[place_[i]] = 0;
         for (std::size_t i = 0; i < drawable_.size(); ++i) {
             mixture.weights += drawable_[i];
-            cost += drawable_[i] * (last - worth[i]);
+            cost += drawable_[i] * lost_[i];
             gain += drawable_[i] * drawable_[i];
         }
         if (mixture.weights == 0) return mixture;
@@ -323,7 +202,7 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
                            : gain < cost ? spending.explore * gain / cost
                                          : std::max(spending.explore, spending.paying * (1 - cost / gain));
         mixture.explore = chance_of(may, cost / mixture.weights);
-        new_.weigh(best_, spending.near, [&](std::int32_t candidate) { return last - worth[place_[candidate]]; });
+        new_.weigh(best_, spending.near, [&](std::int32_t candidate) { return lost_[place_[candidate]]; });
         if (new_.any()) mixture.fresh = (1 - mixture.explore) * chance_of(spending.fresh, new_.mean_charge());
         new_.spend(mixture.fresh);
         return mixture;
@@ -373,23 +252,12 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
         return {in_play_[pick], weight_[pick] / total};
     }
 
-    std::vector<std::int32_t> in_play_;  // unordered; place_ says where each candidate stands, -1 once taken
-    std::vector<std::int32_t> place_;
-    std::vector<std::int32_t> top_;
-    std::vector<double> score_;     // of the candidates in play, in their order
     std::vector<double> weight_;    // likewise; kept from draw to draw, see weighed_against_
     std::vector<double> drawable_;  // the same of one slot's draws
     bool valued_ = false;           // whether any candidate has an exploration value
     NewDraws new_;
-    std::vector<std::int32_t> best_;  // who fills the slots that are left if nothing is drawn, in order
     // For which best the weights were made: a candidate (Boltzmann), 0 if they hold for any (budgeted), -1 for none.
     std::int32_t weighed_against_ = -1;
-    std::int64_t next_best_ = 0;  // in top_: those before it are taken
-    Bonus bonus_;
-    std::span<const Candidate> all_;  // and their scores without bonus, where there is one
-    std::vector<double> base_;
-    std::vector<std::int32_t> open_;  // of complete(): who is not among the slots so far, and what each is worth
-    std::vector<double> worth_;
     std::vector<Choice> chosen_;
 };
 

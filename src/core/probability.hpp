@@ -13,29 +13,32 @@
 #include "chances.hpp"
 #include "decide.hpp"
 #include "explore.hpp"
+#include "located.hpp"
 #include "search.hpp"
 
 namespace treetop {
 
 // The distributions that Explorer draws from, with given choices instead of draws. Every effective arm that was taken
 // leaves the play as it does there, so that sums are made in the same order and give the same bytes.
-class Assessor : Explorer {
+class Assessor : Explorer, Located {
 public:
-    explicit Assessor(const Model& model) : model_(model) {}
+    explicit Assessor(const Model& model) : Located(model.tree), model_(model) {}
 
     // For several policies; those that search alike stand together. `groups` are D nodes for each arm, one of a cut
     // through the tree each. `beside` is what `note` found of the policy that served, of a model with the same tree;
-    // `noted` if this assessor noted it just now, with a search like that of the first.
+    // `noted` if this assessor noted it just now, with a search like that of the first. `first`: those before it have
+    // been assessed by `note`.
     void operator()(Decider& decider, const Row& x, std::span<const Ask> asks, const Eligible& eligible,
                     std::span<const std::int32_t> arms, std::span<const std::int32_t> groups, std::size_t row,
-                    const Shown* beside, bool noted, std::span<Chances> out) {
+                    const Shown* beside, bool noted, std::size_t first, std::span<Chances> out) {
         const std::vector<Candidate>* all = noted ? found_ : nullptr;
-        for (std::size_t j = 0; j < asks.size(); ++j) {
+        for (std::size_t j = first; j < asks.size(); ++j) {
             if (j == 0 || !alike(asks[j - 1], asks[j])) {
                 if (j > 0 || !noted) {
                     const Reuse reuse = j > 0 || noted ? Reuse::last : Reuse::later;
                     all = &decider.search(x, asks[j].width, static_cast<std::size_t>(asks[j].k), eligible, reuse);
                     locate(decider, *all, eligible, arms);
+                    ranked_ = false;
                 }
                 share_out(*all, eligible, arms, groups);
                 same_ = j == 0 && noted;
@@ -46,12 +49,16 @@ public:
         }
     }
 
-    // What one policy may show in each of the given slots.
+    // What one policy may show in each of the given slots; and its own chances, if they are asked for.
     void note(Decider& decider, const Row& x, const Ask& ask, const Eligible& eligible,
-              std::span<const std::int32_t> arms, Shown& out) {
+              std::span<const std::int32_t> arms, std::span<const std::int32_t> groups, std::size_t row, Shown& out,
+              Chances* own) {
         const auto& all = decider.search(x, ask.width, static_cast<std::size_t>(ask.k), eligible, Reuse::later);
         found_ = &all;
         locate(decider, all, eligible, arms);
+        ranked_ = false;
+        if (own) share_out(all, eligible, arms, groups);
+        same_ = true;
         out.pieces.clear();
         for (std::size_t o = 0; o < all.size(); ++o) out.pieces.push_back({first_[o], last_[o], count_[o]});
         begin(decider, all, ask);
@@ -61,7 +68,8 @@ public:
             distribute(static_cast<std::int64_t>(s));
             double* chance = out.chance.data() + s * (all.size() + 1);
             for (std::size_t o = 0; o < all.size(); ++o) chance[o] = full_[o] / count_[o];
-            if (standing_[s] >= 0 && !taken(standing_[s])) step(standing_[s]);
+            if (own) describe(s, row * arms.size() + s, &out, *own);
+            leave(all, s, row * arms.size() + s, own);
         }
     }
 
@@ -70,103 +78,6 @@ public:
     }
 
 private:
-    // Where the effective arms lie, in the order of the tree, and which of them stands for each given arm; -1 for one
-    // that cannot be shown.
-    void locate(const Decider& decider, std::span<const Candidate> all, const Eligible& eligible,
-                std::span<const std::int32_t> arms) {
-        const auto& tree = model_.tree;
-        start_.resize(all.size());
-        for (std::size_t i = 0; i < all.size(); ++i) start_[i] = all[i].node ? tree.begin[all[i].id] : all[i].position;
-        sort_by_position(all);
-        spot_.resize(all.size());
-        first_.resize(all.size());
-        last_.resize(all.size());
-        count_.resize(all.size());
-        each_.resize(all.size());
-        mean_.resize(all.size());
-        for (std::size_t o = 0; o < all.size(); ++o) {
-            const std::int32_t i = order_[o];
-            const Candidate& one = all[i];
-            spot_[i] = static_cast<std::int32_t>(o);
-            first_[o] = start_[i];
-            last_[o] = one.node ? tree.end[one.id] : start_[i] + 1;
-            count_[o] = one.node ? decider.arms_below(one.id, eligible) : 1;
-            each_[o] = 1.0 / count_[o];
-            mean_[o] = expectation(one);
-        }
-        ranked_ = false;
-        standing_.clear();
-        for (const std::int32_t arm : arms) {
-            if (arm < 0) break;
-            const std::int32_t position = tree.position_of[arm];
-            const std::size_t o = from(position);
-            const bool there = o < order_.size() && first_[o] <= position;
-            standing_.push_back(there && eligible.count(position, position + 1) > 0 ? order_[o] : -1);
-        }
-    }
-
-    // Searches find nodes before arms, and arms mostly in their order: merging the two is faster than sorting.
-    void sort_by_position(std::span<const Candidate> all) {
-        const auto ahead = [&](std::int32_t a, std::int32_t b) { return start_[a] < start_[b]; };
-        order_.resize(all.size());
-        unmerged_.resize(all.size());
-        std::iota(unmerged_.begin(), unmerged_.end(), 0);
-        const auto arms = std::find_if(unmerged_.begin(), unmerged_.end(), [&](auto i) { return !all[i].node; });
-        std::sort(unmerged_.begin(), arms, ahead);
-        if (!std::is_sorted(arms, unmerged_.end(), ahead)) std::sort(arms, unmerged_.end(), ahead);
-        std::merge(unmerged_.begin(), arms, arms, unmerged_.end(), order_.begin(), ahead);
-    }
-
-    // The first in order that does not end before a position.
-    std::size_t from(std::int32_t position) const {
-        return static_cast<std::size_t>(std::upper_bound(last_.begin(), last_.end(), position) - last_.begin());
-    }
-
-    // Which effective arms may show any of the group of each given arm, a stretch of their order, and which part of
-    // what they show that is: for slot and grouping. A group that is part of a node meets no other.
-    void share_out(std::span<const Candidate> all, const Eligible& eligible, std::span<const std::int32_t> arms,
-                   std::span<const std::int32_t> groups) {
-        const auto& tree = model_.tree;
-        D_ = groups.size() / tree.arms();
-        shares_.clear();
-        for (std::size_t s = 0; s < standing_.size(); ++s)
-            for (std::size_t d = 0; d < D_; ++d) {
-                const std::int32_t group = groups[d * tree.arms() + static_cast<std::size_t>(arms[s])];
-                const std::int32_t begin = tree.begin[group], end = tree.end[group];
-                const std::size_t o = from(begin);
-                const auto until = static_cast<std::size_t>(
-                    std::lower_bound(first_.begin() + static_cast<std::ptrdiff_t>(o), first_.end(), end) -
-                    first_.begin());
-                const bool whole = o == until || (begin <= first_[o] && last_[o] <= end);
-                shares_.push_back({o, until, whole ? 1.0 : part(all[order_[o]], begin, end, eligible)});
-            }
-    }
-
-    // Of a node's eligible arms, those at some of its positions.
-    double part(const Candidate& node, std::int32_t begin, std::int32_t end, const Eligible& eligible) const {
-        const std::int32_t first = model_.tree.begin[node.id], last = model_.tree.end[node.id];
-        return static_cast<double>(eligible.count(begin, end)) / eligible.below(node.id, first, last);
-    }
-
-    // Which piece of the served policy each effective arm meets, and how much of it: it lies in one, or some lie in it.
-    void match(const Shown& beside) {
-        const auto& pieces = beside.pieces;
-        const auto none = static_cast<std::int32_t>(pieces.size());  // has chance 0
-        piece_.resize(order_.size());
-        part_.resize(order_.size());
-        several_.clear();
-        std::int32_t next = 0;
-        for (std::size_t o = 0; o < order_.size(); ++o) {
-            while (next < none && pieces[next].last <= first_[o]) ++next;
-            std::int32_t end = next;
-            while (end < none && pieces[end].first < last_[o]) ++end;
-            const bool one = end - next == 1;
-            piece_[o] = one ? next : none;
-            part_[o] = one ? std::min(count_[o], pieces[next].count) * each_[o] : 0;
-            if (end - next > 1) several_.push_back({o, next, end});
-        }
-    }
-
     // What a slot of the candidate may show that the served policy may show too.
     void compare(std::size_t s, std::size_t at, const Shown& beside, Chances& out) const {
         const double* chance = beside.slot(s);
@@ -175,8 +86,7 @@ private:
             met.add(0, full_[o] * each_[o], full_[o] * part, mean_[o], served);
         };
         if (certain_ >= 0) {
-            const auto o = static_cast<std::size_t>(spot_[in_play_[certain_]]);
-            same_ ? meet(o, chance[o], 1) : meet(o, chance[piece_[o]], part_[o]);
+            same_ ? meet(sure_, chance[sure_], 1) : meet(sure_, chance[piece_[sure_]], part_[sure_]);
         } else if (same_) {
             const double *p = full_.data(), *each = each_.data(), *mean = mean_.data();
             const std::size_t n = full_.size(), whole = n / 4 * 4;
@@ -198,37 +108,51 @@ private:
         out.largest[at] = *std::max_element(met.largest.begin(), met.largest.end());
     }
 
-    static double expectation(const Candidate& candidate) {
-        return std::clamp(static_cast<double>(candidate.score), 0.0, 1.0);
-    }
-
     // The slots of one row, after begin().
     void assess(std::span<const Candidate> all, std::span<const std::int32_t> arms, std::size_t row,
                 const Shown* beside, Chances& out) {
         const std::size_t slots = std::min(standing_.size(), static_cast<std::size_t>(slots_));
         for (std::size_t s = 0; s < slots; ++s) {
-            const std::size_t at = row * arms.size() + s;
             distribute(static_cast<std::int64_t>(s));
-            if (beside)
-                compare(s, at, *beside, out);
-            else
-                for (std::size_t o = 0; o < full_.size(); ++o) out.expected[at] += full_[o] * mean_[o];
-            for (std::size_t d = 0; d < D_; ++d) {
-                const Share& share = shares_[s * D_ + d];
-                double grouped = 0;
-                for (std::size_t o = share.first; o < share.last; ++o) grouped += full_[o];
-                out.grouped[at * D_ + d] = grouped * share.part;
-            }
-            const std::int32_t candidate = standing_[s];
-            if (candidate < 0) continue;  // nothing leaves the play
-            const Candidate& shown = all[candidate];
-            out.nodes[at] = shown.node ? shown.id : -1;
-            out.score[at] = mean_[spot_[candidate]];
-            if (taken(candidate)) continue;
-            out.probability[at] = recorded(place_[candidate]);
-            if (shown.node) out.probability[at] /= count_[spot_[candidate]];
-            step(candidate);
+            describe(s, row * arms.size() + s, beside, out);
+            leave(all, s, row * arms.size() + s, &out);
         }
+    }
+
+    // What slot s may show, after distribute().
+    void describe(std::size_t s, std::size_t at, const Shown* beside, Chances& out) const {
+        if (beside)
+            compare(s, at, *beside, out);
+        else if (certain_ >= 0)
+            out.expected[at] = mean_[sure_];
+        else
+            for (std::size_t o = 0; o < full_.size(); ++o) out.expected[at] += full_[o] * mean_[o];
+        for (std::size_t d = 0; d < D_; ++d) {
+            const Share& share = shares_[s * D_ + d];
+            double grouped = 0;
+            if (certain_ >= 0)
+                grouped = share.first <= sure_ && sure_ < share.last ? 1 : 0;
+            else
+                for (std::size_t o = share.first; o < share.last; ++o) grouped += full_[o];
+            out.grouped[at * D_ + d] = grouped * share.part;
+        }
+    }
+
+    // What stands for the arm of slot s leaves the play; its chance is written down, if there is somewhere to.
+    void leave(std::span<const Candidate> all, std::size_t s, std::size_t at, Chances* out) {
+        const std::int32_t candidate = standing_[s];
+        if (candidate < 0) return;  // nothing leaves the play
+        const Candidate& shown = all[candidate];
+        if (out) {
+            out->nodes[at] = shown.node ? shown.id : -1;
+            out->score[at] = mean_[spot_[candidate]];
+        }
+        if (taken(candidate)) return;
+        if (out) {
+            out->probability[at] = recorded(place_[candidate]);
+            if (shown.node) out->probability[at] /= count_[spot_[candidate]];
+        }
+        step(candidate);
     }
 
     void begin(Decider& decider, std::span<const Candidate> all, const Ask& ask) {
@@ -237,6 +161,7 @@ private:
         greedy_ = strategy_.kind == Kind::greedy ? slots_ : std::min(ask.k - ask.explore, slots_);
         rank_again(all);
         chosen_.clear();
+        moved_.clear();
         if (strategy_.kind != Kind::budgeted) return diversify(all, &model_.coverage, ask.diversity);
         const Budget& budget = strategy_.budget = ask.strategy.budget.after(model_.pooled.exploration_net);
         const double trials = budget.new_arms > 0 ? budget.new_arm_trials : 0;
@@ -272,8 +197,17 @@ private:
             distribute_budget(s);
         else if (!p_.empty())
             distribute_drawn(s);
-        full_.assign(order_.size(), 0.0);
-        for (std::size_t i = 0; i < p_.size(); ++i) full_[spot_[in_play_[i]]] = p_[i];
+        if (certain_ >= 0) {
+            sure_ = static_cast<std::size_t>(spot_[in_play_[certain_]]);
+            full_.assign(order_.size(), 0.0);
+            full_[sure_] = 1;
+            return;
+        }
+        full_.resize(order_.size());  // nearly all in play stand where they began
+        for (std::size_t i = 0; i < p_.size(); ++i) full_[spot_[i]] = p_[i];
+        for (const Choice& choice : chosen_) full_[spot_[choice.candidate]] = 0;
+        for (const std::size_t i : moved_)
+            if (i < p_.size()) full_[spot_[in_play_[i]]] = p_[i];
     }
 
     void distribute_drawn(std::int64_t s) {
@@ -317,13 +251,14 @@ private:
             ordinary_ = 1 - evaluation_;
         }
         mixture_ = {};
-        if (s >= greedy_ && ordinary_ > 0) mixture_ = mix_within(spending_, worth()[place_[best_.back()]], budget.most);
+        if (s >= greedy_ && ordinary_ > 0) mixture_ = mix_within(spending_, budget.most);
         const double both = evaluation_ + ordinary_;
         const double each = evaluation_ * budget.evaluation_floor / static_cast<double>(p_.size()) / both;
-        std::fill(p_.begin(), p_.end(), each);
         if (mixture_.explore > 0) {
             const double rate = ordinary_ * mixture_.explore / mixture_.weights / both;
-            for (std::size_t i = 0; i < p_.size(); ++i) p_[i] += rate * drawable_[i];
+            for (std::size_t i = 0; i < p_.size(); ++i) p_[i] = each + rate * drawable_[i];
+        } else {
+            std::fill(p_.begin(), p_.end(), each);
         }
         if (mixture_.fresh > 0)
             new_.each([&](std::int32_t candidate, double chance) {
@@ -350,17 +285,9 @@ private:
             evaluation_ *= even(place);
             ordinary_ *= chance(place, best_place_, mixture_);
         }
+        moved_.push_back(place);
         take(candidate, 0, false);
     }
-
-    struct Share {
-        std::size_t first, last;  // in the order of the tree
-        double part;
-    };
-    struct Several {
-        std::size_t one;
-        std::int32_t first, last;  // pieces
-    };
 
     const Model& model_;
     Strategy strategy_;
@@ -373,22 +300,12 @@ private:
     std::vector<std::int32_t> ranked_top_;
     std::vector<double> ranked_score_;
     std::vector<double> p_;
-    std::int32_t certain_ = -1;                   // the only place in p_ that is not 0; -1 if there are more
-    std::vector<std::int32_t> start_, spot_;      // of each candidate: its first position, where it stands in order_
-    std::vector<std::int32_t> order_, unmerged_;  // of candidates by position
-    std::vector<double> full_;                    // in that order: the chances of a slot, 0 of those that are taken
-    std::vector<std::int32_t> first_, last_;      // the positions of their arms
-    std::vector<std::int32_t> count_;             // how many of these are eligible, and the part that is one of them
-    std::vector<double> each_;
-    std::vector<double> mean_;            // scores in [0, 1]
-    std::vector<std::int32_t> standing_;  // for each given arm, the candidate
-    bool same_ = false;                   // whether the served policy has the same effective arms; if not, in order:
-    std::vector<std::int32_t> piece_;     // the one piece of the served policy that each meets
-    std::vector<double> part_;            // of its arms, how many that has
-    std::vector<Several> several_;        // those that meet several
+    std::int32_t certain_ = -1;       // the only place in p_ that is not 0; -1 if there are more
+    std::size_t sure_ = 0;            // and where it stands in order_
+    std::vector<std::size_t> moved_;  // places in play that another candidate was moved to
+    std::vector<double> full_;        // in the order of order_: the chances of a slot, 0 of those that are taken
+    bool same_ = false;               // whether the served policy has the same effective arms
     const std::vector<Candidate>* found_ = nullptr;  // by the decider of the last note()
-    std::size_t D_ = 0;
-    std::vector<Share> shares_;  // for slot and grouping
 };
 
 }  // namespace treetop

@@ -83,8 +83,8 @@ class Twin:
         little = 0.005 * self.expected() / self.slots
         near = [1.0 if cost == 0 else np.exp(-cost / little) if little > 0 else 0.0 for cost in gaps]
         weight = np.array([share**3 * part for share, part in zip(self.new_share, near, strict=True)])
-        last = self.worth(taken)[self.ranked(taken)[self.slots - len(taken) - 1]]
-        lost = [min(gap, float(last - worth)) for gap, worth in zip(gaps, self.worth(taken), strict=True)]
+        drawn = self.others(taken)
+        lost = [min(gap, self.lost(taken, i)) if i in drawn else 0.0 for i, gap in enumerate(gaps)]
         self._add(p, taken, weight, lambda cost: self.new_arms_budget * self.expected(), left, lost)
         return p
 

@@ -87,8 +87,8 @@ def best_value(scores: Floats, shares: Floats, k: int, weight: float, saturation
 
 @dataclass(frozen=True)
 class CoveringTwin(Twin):
-    """Budgeted exploration with a bonus. What a draw gives up is told from values of whole slates: that of the slots
-    that greedy ones would complete, less that with the drawn candidate in the place of the last of them."""
+    """Budgeted exploration with a bonus. What a draw gives up is told from values of whole slates, as greedy slots
+    would complete them: without it, less with it."""
 
     shares: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     weight: float = 0.0
@@ -118,5 +118,5 @@ class CoveringTwin(Twin):
         return found
 
     def lost(self, taken: Sequence, i: int) -> float:
-        rest = self.completed(taken)
-        return self.slate_worth((*taken, *rest)) - self.slate_worth((*taken, *rest[:-1], i))
+        without, drawn = ((*slots, *self.completed(slots)) for slots in (tuple(taken), (*taken, i)))
+        return max(0.0, self.slate_worth(without) - self.slate_worth(drawn))

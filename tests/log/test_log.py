@@ -1,10 +1,13 @@
 """One battery for every kind of log: what is acknowledged is there, once, and marks hold still."""
 
+import contextlib
 import math
+import sqlite3
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -450,3 +453,24 @@ def test_closing_finishes_what_was_submitted(place: str) -> None:
         log.counts()
     with open_log(place) as again:
         assert again.counts().decisions == 50
+
+
+def test_a_log_without_the_index_of_settings_gets_it_when_it_is_opened(tmp_path: Path) -> None:
+    """Development versions made it while they deleted; now deletions change no table's shape."""
+    path = tmp_path / "log.sqlite"
+
+    def indices() -> set[str]:
+        with contextlib.closing(sqlite3.connect(path)) as raw:
+            return {name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
+
+    open_log(path).close()
+    assert "treetop_decisions_settings" in indices()
+    with contextlib.closing(sqlite3.connect(path)) as raw:
+        raw.execute("DROP INDEX treetop_decisions_settings")
+    with open_log(path) as log:
+        assert "treetop_decisions_settings" in indices()
+        log.append([event("visit-1", time=1.0)])
+        with contextlib.closing(sqlite3.connect(path)) as raw:
+            raw.execute("DROP INDEX treetop_decisions_settings")
+        assert log.forget(2.0) == 1
+        assert "treetop_decisions_settings" not in indices()

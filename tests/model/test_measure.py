@@ -207,6 +207,9 @@ def test_sums_of_nodes_are_those_of_their_arms() -> None:
         _core.node_sums(*shape, vectors.reshape(-1)[1:], 7, 1)
     with pytest.raises(ValueError, match="position 3000 is outside"):
         _core.node_sums(*shape[:3], tree.arm_at + 1, vectors.reshape(-1), 7, 1)
+    nothing = np.zeros(0, np.int32)
+    with pytest.raises(ValueError, match="there are 0 nodes; a tree has at least 1"):
+        _core.node_sums(nothing, nothing, nothing, tree.arm_at, vectors.reshape(-1), 7, 1)
     for wrong, name in enumerate(("parent", "begin", "end")):
         damaged: Any = [*(a - 5000 * (i == wrong) for i, a in enumerate(shape)), vectors.reshape(-1), 7, 1]
         with pytest.raises(ValueError, match=name):

@@ -20,6 +20,7 @@ from treetop.arrays import Floats
 from treetop.bandit.results import same_decision
 from treetop.learning.saturation import with_saturation
 from treetop.model.coverage import Coverage
+from treetop.policy.budgeted import EXACT
 from treetop.policy.eligibility import EVERY_ARM
 from treetop.policy.search import search
 
@@ -142,16 +143,18 @@ def test_every_sequence_within_a_budget_has_the_chance_of_the_twin(
 
 
 @few
-@given(seeds, st.integers(0, 3), weights)
-def test_what_is_spent_of_scores_and_bonus_is_within_the_budget(seed: int, explore: int, weight: float) -> None:
-    """Against the slate that greedy slots would make, which is not the best of all: a draw may even gain. Where rewards
-    saturate this does not hold: what one draw leaves of the scores of others is not what it was charged."""
+@given(seeds, st.integers(0, 3), weights, saturations)
+def test_what_is_spent_of_scores_and_bonus_is_within_the_budget(
+    seed: int, explore: int, weight: float, saturation: float
+) -> None:
+    """Against the slate that greedy slots would make, which is not the best of all: a draw may even gain. What draws
+    are charged adds up to what the decision loses, wherever they stand and whatever they take from others."""
     model, x = small_model(seed), np.random.default_rng(seed).random((1, 7)).astype(np.float32)
-    strategy = Budgeted(budget=0.1, evaluation_share=0.05)
-    for beam in (1, 4):
+    for beam, evaluation in ((1, 0.0), (4, 0.0), (4, 0.05)):
+        strategy = Budgeted(budget=0.1, evaluation_share=evaluation)
         found = search(model, treetop.arrays.as_rows(x), beam, None, 3, EVERY_ARM)
         shares = effective(model, x, beam, 3)[1]
-        twin = covering_twin(strategy, found, shares, (3, explore), weight, 0.0)
+        twin = covering_twin(strategy, found, shares, (3, explore), weight, saturation)
         assert twin.cost(twin.decisions()) <= 0.1 * twin.expected() + 1e-9
 
 
@@ -275,3 +278,34 @@ def test_new_arms_of_several_leaves_cover_what_their_leaves_do() -> None:
     grown = Coverage.of_categories(["tea", "cup", "cup", "cup", None]).grown(tree).shares()
     leaves = [1, 3], [0, 2], [4], [0, 2]
     np.testing.assert_allclose(grown[5:], [grown[arms].mean(axis=0) for arms in leaves])
+
+
+def test_rewards_that_saturate_need_arms_that_are_alike(tmp_path: Path) -> None:
+    """Set in config.toml of a bandit that has neither categories nor directions: a refit could learn nothing of it."""
+    Bandit.create(tmp_path / "tea", ["mint", "rose"]).close()
+    path = tmp_path / "tea" / "config.toml"
+    assert "saturates = false" in path.read_text()
+    path.write_text(path.read_text().replace("saturates = false", "saturates = true"))
+    with pytest.raises(ValueError, match=r"saturates is true .* does not know which arms are alike"):
+        Bandit.open(tmp_path / "tea")
+    with Bandit.create(tmp_path / "jam", Catalogue(["plum", "fig"], categories=["sour", "sweet"])) as jam:
+        path = jam.folder.path / "config.toml"
+    path.write_text(path.read_text().replace("saturates = false", "saturates = true"))
+    with Bandit.open(path.parent) as jam:
+        assert jam.config.rewards.saturates
+
+
+@pytest.mark.parametrize("saturation", [0.0, 0.7])
+def test_where_many_arms_take_from_the_slate_chances_are_still_exact(saturation: float) -> None:
+    """More than slates are completed for: what is recorded is what the assessor and explain say."""
+    arms = 3 * EXACT
+    model = replace(small_model(1, arms), coverage=Coverage.of_categories((np.arange(arms) % 2).tolist()))
+    model, x = with_saturation(model, saturation), np.random.default_rng(0).random((1, arms)).astype(np.float32)
+    policy = Policy(3, 3, 400, LARGE, diversity=0.3)
+    shown = policy.decide_batch(model, np.repeat(x, 200, 0), seed=3)
+    again = policy.probability_batch(model, np.repeat(x, 200, 0), shown.arms)
+    np.testing.assert_array_equal(again.slots, shown.propensities)
+    view = policy.explain(model, x)
+    first = {int(arm): float(p) for arm, p in zip(view.id, view.probability, strict=True)}
+    stated = [first[arm] for arm in shown.arms[:, 0].tolist()]
+    np.testing.assert_allclose(stated, shown.propensities[:, 0], rtol=1e-4)

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers.problems import topics
 from helpers.running import Running, running, settings, small_bandit
@@ -16,6 +17,7 @@ from helpers.running import Running, running, settings, small_bandit
 from treetop.bandit import config
 from treetop.bandit.bandit import Bandit
 from treetop.errors import Problem
+from treetop.log.records import Event
 from treetop.model.model import Model
 from treetop.service import explanations
 from treetop.service.explanations import WAITING, Explanations
@@ -65,11 +67,18 @@ def test_only_arms_that_could_be_shown_are_counted_below_a_node(shop: Running) -
     assert counted(event_id="even") == 30
 
 
+def decided_by(model: str) -> Event:
+    none: Any = np.zeros(0, np.int32)
+    slots = dict.fromkeys(("arms", "propensities", "scores", "explored", "nodes", "index", "value"), none)
+    return Event("any", int(model), **slots, time=0.0, request=b"", model=model, tree="", policy="{}")
+
+
 def asked(thread: Explanations, *names: str) -> list[str]:
     """The names of the snapshots of models that are asked for at once."""
 
     async def ask() -> list[str]:
-        found = await asyncio.gather(*(thread.run(partial(thread.snapshot_of, name)) for name in names))
+        events = [decided_by(name) for name in names]
+        found = await asyncio.gather(*(thread.run(partial(thread.snapshot_of, event)) for event in events))
         return [snapshot.name for snapshot in found]
 
     return asyncio.run(ask())

@@ -40,12 +40,16 @@ class Loop:
     def run(self, work: Coroutine[Any, Any, A]) -> A:
         return asyncio.run(work)
 
-    def rank(self, name: str, ids: str = "abc", **more: Any) -> str:
-        """The action to show."""
+    def answer(self, name: str, ids: str = "abc", **more: Any) -> shapes.RankAnswer:
         body = {"eventId": name, "actions": [{"id": each} for each in ids], "deferActivation": True, **more}
         request = msgspec.convert(body, shapes.RankRequest)
-        answer: Any = self.run(self.handlers.personalizer_rank(self.service, request)).content
-        return str(answer.reward_action_id)
+        found: Any = self.run(self.handlers.personalizer_rank(self.service, request)).content
+        assert isinstance(found, shapes.RankAnswer)
+        return found
+
+    def rank(self, name: str, ids: str = "abc", **more: Any) -> str:
+        """The action to show."""
+        return str(self.answer(name, ids, **more).reward_action_id)
 
     def multislot(self, name: str, ids: str = "abc", **more: Any) -> list[str]:
         body = {"eventId": name, "actions": [{"id": each} for each in ids], "slots": SLOTS, **more}
@@ -266,3 +270,16 @@ def test_events_that_nobody_activates_are_forgotten_after_a_day_and_a_restart(
             loop.rank(f"new-{i}")
         left = [name for name, _ in bandit.log.kept_after("deferred ", "", 100)]
         assert left == [f"deferred new-{i}" for i in range(10)]
+
+
+@pytest.mark.parametrize("defer", [False, True], ids=["logged", "waiting"])
+def test_an_event_sent_again_to_a_worker_that_has_not_seen_the_newest_arms(loop: Loop, defer: bool) -> None:
+    """It was decided by a model with more arms than the catalogue that this worker has loaded, and without one that
+    was removed."""
+    with Bandit.open(loop.bandit.folder.path) as other:
+        other.add_arms([f"meal-{i}" for i in range(300)])
+        other.remove_arms(["c"])
+        found = Loop(other).answer("visit", deferActivation=defer)
+    assert len(loop.bandit.snapshot.arms) == 3
+    assert loop.answer("visit", deferActivation=defer) == found
+    assert [action.probability for action in found.ranking if action.id == "c"] == [0.0]

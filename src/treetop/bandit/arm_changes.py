@@ -28,6 +28,7 @@ from treetop.bandit.folder import BanditFolder, model_name
 from treetop.bandit.growth import grow, grown_to, vector_columns, vector_rows
 from treetop.bandit.ownership import claim_log_if_there
 from treetop.bandit.snapshot import Snapshot
+from treetop.bandit.state import FolderState
 from treetop.log.base import Log
 from treetop.model.model import Model
 from treetop.tree.categories import category_path
@@ -44,7 +45,7 @@ class ArmChanges:
         config: Config
         log: Log
         snapshot: Snapshot
-        _known_arms: Callable[[], tuple[int, ArmIndex]]
+        _loaded: Callable[[], tuple[FolderState, Snapshot]]
         refresh: Callable[..., bool]
 
     def add_arms(
@@ -65,7 +66,8 @@ class ArmChanges:
         with self.folder.model_lock(ADD_LOCK_TIMEOUT):
             self.refresh()
             claim_log_if_there(self.folder, self.log)  # before arms are added to a copy that is not the log's
-            known, state = self.snapshot.arms, self.folder.state()
+            state, snapshot = self._loaded()
+            known = snapshot.arms
             new, back = known.split(listed)
             if not new and not back:
                 return
@@ -73,7 +75,7 @@ class ArmChanges:
             records = self._records(grown, listed, categories, attributes)
             lines = line_changed(grown.changes[len(known.changes) :])
             if new:
-                base = with_all_arms(self.folder, self.snapshot, self.config.tree.max_leaf)
+                base = with_all_arms(self.folder, snapshot, self.config.tree.max_leaf)
                 is_new = np.isin(grown.find(listed), np.arange(len(known), len(grown)))
                 rows = None
                 if vectors is not None:
@@ -83,14 +85,14 @@ class ArmChanges:
                 beside = None
                 if categories is not None:
                     fresh = [categories[i] for i in np.flatnonzero(is_new).tolist()]
-                    beside = neighbours(fresh, self.snapshot.attributes, base.n_arms)
+                    beside = neighbours(fresh, snapshot.attributes, base.n_arms)
                 model = grow(base, len(new), self.config.tree.max_leaf, rows, beside, grown.is_removed)
                 model = replace(model, epoch=state.next_epoch)
                 lines = line_added(grown.ids[len(known) :], model.epoch) + lines
                 made = self.folder.publish(model, state, self.config.refit, None, lines, records)
                 self.folder.note("arms added", model=model_name(model.epoch), base=state.model, count=len(new))
             else:
-                self.folder.extend_attributes(records, self.snapshot.attributes, lines)
+                self.folder.extend_attributes(records, snapshot.attributes, lines)
             if back:
                 self.folder.note("arms returned", model=self.folder.state().model, count=len(back))
         self.refresh(made)
@@ -106,7 +108,8 @@ class ArmChanges:
             return line_changed(removed) if removed else b""
 
         claim_log_if_there(self.folder, self.log)
-        self.folder.extend_catalogue(lines, self._known_arms())
+        state, snapshot = self._loaded()
+        self.folder.extend_catalogue(lines, (state.catalogue, snapshot.arms))
         if removed:
             self.folder.note("arms removed", model=self.snapshot.name, count=len(removed))
         self.refresh()

@@ -16,45 +16,42 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from treetop.arrays import Ints, Matrix, Rows, check_float
+from treetop.arrays import Ints, Matrix, Rows
 from treetop.bandit.arm_changes import ArmChanges
-from treetop.bandit.arm_filter import FindSet, LoggedSets
 from treetop.bandit.arm_index import ArmId, ArmIndex
 from treetop.bandit.attributes import AttributeTable
 from treetop.bandit.caps import NO_ARMS, capped_arms
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import Config
 from treetop.bandit.config_file import CONFIG, read_config
-from treetop.bandit.creation import create_folder
+from treetop.bandit.creation import check_coverage, create_folder
 from treetop.bandit.experiment_changes import ExperimentChanges
 from treetop.bandit.folder import LOG, BanditFolder, model_name
 from treetop.bandit.live_trials import TrialCounter
+from treetop.bandit.logged_decisions import LoggedDecisions
 from treetop.bandit.model_changes import ModelChanges
 from treetop.bandit.outliers import OutlierLimits
 from treetop.bandit.ownership import claim_log, claim_log_if_there
 from treetop.bandit.replica import check_log, shared_folder
-from treetop.bandit.results import ServedDecision, check_stored
-from treetop.bandit.snapshot import Snapshot, logged_variant, replayed_decision
+from treetop.bandit.results import ServedDecision
+from treetop.bandit.snapshot import Snapshot
 from treetop.bandit.state import FolderState
 from treetop.bandit.unknown_features import UnknownFeatures
 from treetop.bandit.variants import with_variants
 from treetop.bandit.vocabulary import Parts, Vocabulary
 from treetop.bandit.where import Where
-from treetop.errors import EventConflict, LogError, UnknownEvent
+from treetop.errors import EventConflict, LogError, ModelFileError
 from treetop.log.base import Log
 from treetop.log.keys import Keys, as_keys
 from treetop.log.open import open_log
-from treetop.log.records import Event, Reward, StoredEvent
 from treetop.model.model import Model
 from treetop.policy.budgeted import Budgeted
 from treetop.policy.draws import event_name
 from treetop.policy.policy import one_row
-from treetop.records import Decision, Explanation
-
-TABLES_KEPT = 8  # attributes of past moments, for logged decisions
+from treetop.records import Explanation
 
 
-class Bandit(ArmChanges, ModelChanges, ExperimentChanges):
+class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions):
     """Decides, stores rewards and refits, in a folder that outlives the process. All methods are thread-safe.
 
     >>> import tempfile
@@ -89,6 +86,7 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges):
         self._loading, self._trials = threading.Lock(), TrialCounter()
         self._signature, self._state = folder.signature(), folder.state()
         name, model, trouble = folder.load_model(self._state)
+        check_coverage(model, config)
         self._files = folder.model_signature(name)
         self.vocabulary, self.unknown = self._vocabulary(model), UnknownFeatures()
         table = folder.attributes(self._state.attributes)
@@ -198,24 +196,38 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges):
         """Loads what another process made current; returns whether anything changed. Decisions go on meanwhile. `made`
         is a model that was just read, which is not read again if it is the current one."""
         with self._loading:
-            signature, damaged = self.folder.signature(), self._damaged()
-            if signature == self._signature and not self.snapshot.trouble and not damaged:
+            damaged, old = self._damaged(), self.snapshot
+            if self.folder.signature() == self._signature and not old.trouble and not damaged:
                 return False
-            state, old = self.folder.state(), self.snapshot
-            if state.catalogue != self._state.catalogue:
-                claim_log_if_there(self.folder, self.log)
-            if state.settings != self._state.settings:
-                self.config = replace(self.config, policy=read_config(self.folder.path / CONFIG).policy)
-            new = self._with_variants(self._load(state, damaged, made), state)
+            signature, state, new = self._read_current(damaged, made)
             self.snapshot = new  # one assignment: a decision uses the old one or the new one
             self._signature, self._state, self._files = signature, state, self.folder.model_signature(new.name)
             self._looked = signature
             return new.name != old.name or new.arms is not old.arms
 
-    def _known_arms(self) -> tuple[int, ArmIndex]:
-        """How many bytes of catalogue.jsonl are known here, and the arms that they say."""
+    def _read_current(self, damaged: bool, made: Model | None) -> tuple[tuple[int, ...], FolderState, Snapshot]:
+        """What `current` says and the snapshot of it, with the signature of the file. Models that it lists may be
+        deleted while they are read, if others become current: then it is read again."""
+        while True:
+            signature, state = self.folder.signature(), self.folder.state()
+            if state.catalogue != self._state.catalogue:
+                claim_log_if_there(self.folder, self.log)
+            if state.settings != self._state.settings:
+                self.config = replace(self.config, policy=read_config(self.folder.path / CONFIG).policy)
+            try:
+                found = self._with_variants(self._load(state, damaged, made), state)
+            except ModelFileError:
+                if self.folder.signature() == signature:
+                    raise
+                continue
+            if not found.trouble or self.folder.signature() == signature:
+                return signature, state, found
+
+    def _loaded(self) -> tuple[FolderState, Snapshot]:
+        """The snapshot, and what `current` said when it was loaded. Whoever makes a model takes both from here: what
+        `current` says by now may have another model and more arms."""
         with self._loading:
-            return self._state.catalogue, self.snapshot.arms
+            return self._state, self.snapshot
 
     def _load(self, state: FolderState, damaged: bool, made: Model | None) -> Snapshot:
         """The snapshot of a state; reads only the parts that have changed."""
@@ -280,28 +292,6 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges):
                 self.snapshot = now.with_attributes(self.folder.attributes(size, now.attributes))
             self._looked = signature
 
-    def logged_sets(self) -> FindSet:
-        """The arms of logged filters by name: of lists, and of conditions by the attributes of their time.
-
-        >>> import tempfile
-        >>> arms = Catalogue(["mint", "rose"], attributes={"price": [4.5, 6]})
-        >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", arms) as tea:
-        ...     _ = tea.decide({}, "visit-1", where={"price": {">": 5}})
-        ...     tea.set_attributes(["rose"], {"price": [1]})
-        ...     tea.logged_sets()(tea.event("visit-1").event.eligible)
-        array([1], dtype=int32)
-        """
-        return LoggedSets(self.log.eligible_set, self._attributes_at, len(self.snapshot.arms))
-
-    def _attributes_at(self, size: int) -> AttributeTable:
-        tables = self._tables
-        if size not in tables:
-            before = tables.get(max((known for known in tables if known < size), default=-1))
-            found = self.folder.attributes(size, before)
-            self._tables = {**dict(sorted(tables.items())[-TABLES_KEPT:]), size: found}
-            return found
-        return tables[size]
-
     def row(self, x: Mapping[str, Any] | Matrix) -> Rows:
         """The row of a context, which is given by the names of its parts or as numbers.
 
@@ -351,6 +341,8 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges):
         answer = self.log.append([event], arm_filter.sets())[0]
         if isinstance(answer, EventConflict):
             raise answer
+        if answer is not event:
+            self.catch_up(answer)
         if self._trials.due():
             self.look_up_trials()
         return self.served(answer)
@@ -395,11 +387,6 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges):
             return NO_ARMS
         return capped_arms(self.log, self.config.caps, visitor, time.time(), event_id or "", also)
 
-    def served(self, decision: Decision) -> ServedDecision:
-        """A decision, such as one in the log, in the user's ids."""
-        found = logged_variant(decision.policy) if isinstance(decision, Event) else None
-        return ServedDecision.of(decision, self.snapshot.arms, None if found is None else found[1])
-
     def explain(
         self,
         x: Mapping[str, Any] | Matrix,
@@ -420,57 +407,3 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges):
             self.look_up_attributes()
         snapshot = self.snapshot
         return snapshot.explain(snapshot.bounded(self.row(x)), snapshot.arm_filter(eligible, exclude, where))
-
-    def reward(self, event_id: str | int, rewards: Mapping[ArmId, float]) -> None:
-        """Stores rewards for arms of an event: all of them or none. Sending the same again changes nothing.
-
-        They lie in [0, 1], or in [low, high] of the settings. Raises UnknownEvent, UnknownArm, ArmNotShown, or
-        RewardConflict if another reward is stored and the settings do not say `corrections = true`; then it replaces
-        that one, and the log keeps both. A value that was told before changes nothing.
-        """
-        name = event_name(event_id)
-        records = self.reward_records(name, rewards)
-        check_stored(name, records, self.log.reward(records), self.snapshot.arms)
-
-    def reward_records(self, event_id: str, rewards: Mapping[ArmId, float]) -> list[Reward]:
-        """Rewards as the log takes them, checked, with the time of now.
-
-        >>> import tempfile
-        >>> import numpy as np
-        >>> arms = Catalogue(["mint", "rose"], vectors=np.eye(2))
-        >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", arms) as tea:
-        ...     [(record.arm, record.value) for record in tea.reward_records("visit-1", {"rose": 1})]
-        [(1, 1.0)]
-        """
-        if not rewards:
-            raise ValueError("there are no rewards in it")
-        now = time.time()
-        arms = self.snapshot.arms.find(rewards).tolist()
-        limits = self.config.rewards.limits
-        values = [check_float(f"reward of arm {arm!r}", value, *limits) for arm, value in rewards.items()]
-        if len(set(arms)) < len(arms):
-            twice = next(arm for i, arm in enumerate(arms) if arm in arms[:i])
-            raise ValueError(f"arm {self.snapshot.arms.ids[twice]!r} is in it twice")
-        corrects = self.config.rewards.corrections
-        return [Reward(event_id, arm, value, now, corrects) for arm, value in zip(arms, values, strict=True)]
-
-    def event(self, event_id: str | int) -> StoredEvent:
-        """An event as it is in the log, with its rewards so far. Raises UnknownEvent."""
-        found = self.log.event(event_name(event_id))
-        if found is None:
-            raise UnknownEvent(f"there is no event {event_id!r} in the log")
-        return found
-
-    def replay(self, event_id: str | int) -> tuple[Event, Decision]:
-        """A logged decision, and the same computed again from its model; `same_decision` compares them.
-
-        Raises ValueError if the model is not kept any more.
-        """
-        event = self.event(event_id).event
-        if not event.model:
-            raise ValueError(f"event {event.event_id!r} was imported: another system decided it")
-        if event.model not in self.folder.models():
-            kept = ", ".join(self.folder.models())
-            raise ValueError(f"event {event.event_id!r} was decided by model {event.model}; kept are {kept}")
-        model = Model.load(self.folder.model_path(event.model))
-        return event, replayed_decision(event, model, self.snapshot.arms, self.logged_sets())

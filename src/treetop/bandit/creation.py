@@ -106,6 +106,18 @@ def _coverage(catalogue: Catalogue, config: Config) -> Coverage | None:
     return Coverage.of_vectors(catalogue.vectors)
 
 
+def check_coverage(model: Model, config: Config) -> None:
+    """Raises ValueError if rewards are said to saturate where nothing says which arms are alike.
+
+    >>> check_coverage(Model.from_vectors(Tree.from_vectors(np.eye(4)), np.eye(4)), Config())
+    """
+    if config.rewards.saturates and model.coverage is None:
+        raise ValueError(
+            "saturates is true in [rewards], and the bandit does not know which arms are alike: it has no categories, "
+            "and was created without saturates. Set it to false, or create the bandit anew"
+        )
+
+
 def _widened(X: Matrix, columns: int) -> Matrix:
     """Contexts with so many more columns, which are empty."""
     rows = as_rows(X)

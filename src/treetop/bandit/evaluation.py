@@ -140,6 +140,7 @@ def judge_log(
     since, until = stretch
     served, begin, end = Tally(), -math.inf if since is None else since, math.inf if until is None else until
     summary = log.log.summary()
+    log.refresh()  # so that all arms of the rounds up to now are known
     total, done = summary.counts.decisions - summary.counts.forgotten, 0
     with _tallies(log, len(wanted), weight_bound, effort) as tallies:
         reading = _Reading(log, wanted, overdue, tallies, effort)

@@ -57,6 +57,7 @@ class ModelChanges:
         vocabulary: Vocabulary
         unknown: UnknownFeatures
         refresh: Callable[[], bool]
+        _loaded: Callable[[], tuple[FolderState, Snapshot]]
         logged_sets: Callable[[], FindSet]
         _vocabulary: Callable[[Model], Vocabulary]
 
@@ -83,12 +84,12 @@ class ModelChanges:
             self.folder.follow()
             self.refresh()
             claim_log(self.folder, self.log)
-            start, state = time.perf_counter(), self.folder.state()
+            start, (state, snapshot) = time.perf_counter(), self._loaded()
             state.check_not_pinned()
             if counted_from is not None and state.schedule.time != counted_from:
                 raise ModelSuperseded(f"model {state.model} became current since the refit was due")
-            arms, config = self.snapshot.arms, self.config
-            base = with_all_arms(self.folder, self.snapshot, config.tree.max_leaf)
+            arms, config = snapshot.arms, self.config
+            base = with_all_arms(self.folder, snapshot, config.tree.max_leaf)
             if rebuild:
                 check_rebuildable(base, config)
             seal_before_refit(self.folder, self.log, config.segments, base.tree)

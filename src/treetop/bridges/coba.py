@@ -231,7 +231,9 @@ class CobaLog:
 
     def read(self) -> Iterator[dict[str, Any]]:
         """The rounds of the log so far, oldest first."""
-        for chunk in self.bandit.log.entries(self.bandit.log.summary()):
+        summary = self.bandit.log.summary()
+        self.bandit.refresh()  # so that all arms of the rounds up to now are known
+        for chunk in self.bandit.log.entries(summary):
             for entry in chunk:
                 yield from self._rounds(entry.stored)
 

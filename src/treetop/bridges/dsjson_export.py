@@ -57,13 +57,15 @@ def export_dsjson(
     check_float("share", share, 0.0, 1.0)
     if share == 0:
         raise ValueError("a share of 0 would write nothing")
+    summary = bandit.log.summary()
+    bandit.refresh()  # so that all arms of the rounds up to now are known
     writer = _Writer(bandit, problem, check_int("actions", actions, 1), share)
     target = Path(path)
     part = target.with_name(target.name + ".part")
     done = written = 0
     try:
         with part.open("wb") as file:
-            for chunk in bandit.log.entries(bandit.log.summary()):
+            for chunk in bandit.log.entries(summary):
                 for entry in chunk:
                     if len(entry.stored.event) and lot(entry.stored.event.event_id) < share:
                         file.write(b"".join(msgspec.json.encode(line) + b"\n" for line in writer.lines(entry)))

@@ -33,12 +33,13 @@ def log_frame(bandit: Bandit, since: float | None = None, until: float | None = 
     pandas = load_pandas()
     first = -math.inf if since is None else check_float("since", since, -1e15, 1e15)
     end = math.inf if until is None else check_float("until", until, -1e15, 1e15)
-    ids = bandit.snapshot.arms.ids
     rows: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     index: list[Any] = []
     value: list[Any] = []
     lengths: list[int] = []
-    for chunk in bandit.log.entries(bandit.log.summary()):
+    summary = bandit.log.summary()
+    bandit.refresh()  # so that all arms of the rounds up to now are known
+    for chunk in bandit.log.entries(summary):
         for stored in (entry.stored for entry in chunk if first <= entry.stored.event.time < end):
             event, k = stored.event, len(stored.event)
             for name, fact in (("event_id", event.event_id), ("time", event.time), ("epoch", event.model_epoch)):
@@ -53,6 +54,7 @@ def log_frame(bandit: Bandit, since: float | None = None, until: float | None = 
                 index += [event.index] * k
                 value += [event.value] * k
                 lengths += [len(event.index)] * k
+    ids = bandit.snapshot.arms.ids
     rows["arm"] = [ids[arm] for arm in rows["arm"]]
     frame = pandas.DataFrame(rows, columns=COLUMNS)
     for name in ("time", "reward_time"):

@@ -61,7 +61,9 @@ def log_to_bandit_feedback(bandit: Bandit, action_context: Any = None) -> dict[s
 
     arms, slots, rewards, chances, slates, values, indices, lengths = ([] for _ in range(8))
     number = 0
-    for chunk in bandit.log.entries(bandit.log.summary()):
+    summary = bandit.log.summary()
+    bandit.refresh()  # so that all arms of the rounds up to now are known
+    for chunk in bandit.log.entries(summary):
         for stored in (entry.stored for entry in chunk):
             for slot in np.flatnonzero(~np.isnan(stored.rewards)).tolist():
                 arms.append(int(stored.event.arms[slot]))

@@ -40,6 +40,9 @@ class Connection(ABC):
     def has_table(self, name: str) -> bool: ...
 
     @abstractmethod
+    def has_index(self, name: str) -> bool: ...
+
+    @abstractmethod
     def begin(self, write: bool) -> None:
         """Starts a transaction; one that only reads sees the log as it was at its first query."""
 

@@ -136,6 +136,9 @@ class _Connection(Connection):
         # Not to_regclass: it may cache a name as unknown while another process creates the table.
         return bool(self.rows("SELECT 1 FROM pg_tables WHERE tablename = ? AND schemaname = current_schema()", name))
 
+    def has_index(self, name: str) -> bool:
+        return bool(self.rows("SELECT 1 FROM pg_indexes WHERE indexname = ? AND schemaname = current_schema()", name))
+
     def begin(self, write: bool) -> None:
         self._unsent = "BEGIN" if write else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 

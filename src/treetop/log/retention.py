@@ -59,7 +59,6 @@ def _delete(connection: Connection, state: State, found: list[tuple[Any, ...]]) 
 
 def _delete_settings(connection: Connection, numbers: set[int]) -> None:
     """Deletes those of some settings that no decision has. The highest number stays: none is given twice."""
-    connection.run("CREATE INDEX IF NOT EXISTS treetop_decisions_settings ON treetop_decisions (settings)")
     connection.run(
         f"DELETE FROM treetop_settings WHERE id {connection.among} AND NOT EXISTS "
         "(SELECT 1 FROM treetop_decisions d WHERE d.settings = treetop_settings.id) "

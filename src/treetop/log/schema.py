@@ -8,6 +8,7 @@ from treetop.log.connection import Connection
 VERSION = 7  # 1 to 6 were of development versions
 # One counter gives positions to decisions, rewards and marks, in the order of their commits. It is in the one row of
 # treetop_state: writers of PostgreSQL take turns by locking that row, writers of SQLite by its own lock.
+SETTINGS = "treetop_decisions_settings"  # the index by which settings that no decision has any more are found
 TABLES = """
 CREATE TABLE treetop_state (
     position {int} NOT NULL, decisions {int} NOT NULL, slots {int} NOT NULL, rewards {int} NOT NULL,
@@ -26,6 +27,7 @@ CREATE TABLE treetop_decisions (
     slots {bytes} NOT NULL, components {bytes} NOT NULL);
 CREATE INDEX treetop_decisions_time ON treetop_decisions (time);
 CREATE INDEX treetop_decisions_eligible ON treetop_decisions (eligible) WHERE eligible <> '';
+CREATE INDEX treetop_decisions_settings ON treetop_decisions (settings);
 CREATE TABLE treetop_rewards (
     decision {int} NOT NULL, slot {int} NOT NULL, value {real} NOT NULL, time {real} NOT NULL,
     position {int} NOT NULL, PRIMARY KEY (decision, slot, position)) {clustered};
@@ -42,6 +44,9 @@ CREATE TABLE treetop_kept (name TEXT PRIMARY KEY, data {bytes} NOT NULL);
 def make_tables(connection: Connection) -> None:
     """Creates the tables in one transaction, if there are none. Raises LogError for tables of another version."""
     if _exist(connection):
+        if not connection.has_index(SETTINGS):  # of a development version
+            with connection.writing():
+                connection.run(f"CREATE INDEX IF NOT EXISTS {SETTINGS} ON treetop_decisions (settings)")
         return
     with connection.writing():
         connection.alone()

@@ -131,6 +131,9 @@ class _Connection(Connection):
     def has_table(self, name: str) -> bool:
         return bool(self.rows("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name))
 
+    def has_index(self, name: str) -> bool:
+        return bool(self.rows("SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?", name))
+
     def begin(self, write: bool) -> None:
         if not write:
             self.run("BEGIN")

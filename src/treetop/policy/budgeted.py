@@ -20,6 +20,7 @@ BUDGETED = 4  # as the core numbers it
 LIVE = ("new_arms_factor", "trial_counts")  # parameters that a running bandit sets, not its owner
 UNTIL_REFIT = 0.2  # rounds until the next refit, as a share of those before it
 LITTLE = 0.005  # of the mean of the best scores: what a slot for a new arm costs that is near
+EXACT = 64  # candidates that take from others for which slates are completed, to tell what they cost
 ALIKE = 1e-9  # the least weight of a candidate: where none has any, all are alike
 Bonus: TypeAlias = Callable[[Sequence[int]], Floats]  # what each candidate adds to a slate of some of them
 
@@ -218,8 +219,7 @@ class _Event:
         if len(taken) < self.greedy or self.strategy.evaluation_share == 1:
             return p
         fit = self.slots - len(taken)  # the best of those in play are shown anyway, and not drawn
-        others, last = in_play[fit:], worth[in_play[fit - 1]]
-        cost = last - worth
+        others, cost = in_play[fit:], self._lost(taken, in_play, worth)
         explore, paying, fresh, little = self._spending()
         weight = self.weight[others]
         costs, brings = float(weight @ cost[others]), float(weight @ weight)
@@ -232,6 +232,20 @@ class _Event:
         draws += (1 - draws.sum()) * self._draws(others, self._new_weight(gap, little), np.minimum(gap, cost), fresh)
         p[in_play[0]] -= draws.sum()
         return p + draws
+
+    def _lost(self, taken: Sequence[int], in_play: Int64s, worth: Floats) -> Floats:
+        """What the slate is worth less if each is shown next and greedy slots complete it then. One that takes nothing
+        from those that fit only drives out the last of them; so do all where more than EXACT take something."""
+        fit = self.slots - len(taken)
+        lost: Floats = worth[in_play[fit - 1]] - worth
+        if self.bonus is None:
+            return lost
+        whole, now = float(worth[in_play[:fit]].sum()), self.score + self.bonus(taken)
+        takes = [z for z in in_play[fit:].tolist() if worth[z] != now[z]]
+        for z in takes if len(takes) <= EXACT else ():
+            order, then = self._ranked([*taken, z])
+            lost[z] = max(0.0, whole - now[z] - float(then[order[: fit - 1]].sum()))
+        return lost
 
     def _new_weight(self, gap: Floats, little: float) -> Floats:
         """By the cube of the share of trials that are missing, where an arm is little below the others: by what is

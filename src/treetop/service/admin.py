@@ -22,7 +22,6 @@ from treetop.service.decide import (
     check_arm_count,
     context_row,
     event_text,
-    has_new_arms,
     load_arms_of,
     look_up_attributes,
     with_new_arms,
@@ -91,9 +90,7 @@ def _explain(service: Service, request: schema.ExplainRequest) -> schema.Explain
         return _explanation(snapshot, view, arm_filter, request.top)
     assert request.event_id is not None
     event = bandit.event(event_text(request.event_id)).event
-    if has_new_arms(service, event):
-        bandit.refresh()
-    snapshot = service.explanations.snapshot_of(event.model)
+    snapshot = service.explanations.snapshot_of(event)
     arm_filter = logged_filter(event, snapshot.model.tree, snapshot.arms, bandit.logged_sets())
     return _explanation(snapshot, snapshot.explain_logged(event, arm_filter), arm_filter, request.top)
 

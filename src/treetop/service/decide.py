@@ -218,14 +218,9 @@ async def _served(service: Service, event: Event) -> ServedDecision:
     return service.bandit.served(event)
 
 
-def has_new_arms(service: Service, event: Event) -> bool:
-    """Whether an event, decided by another worker, shows arms that this worker does not know yet."""
-    return len(event.arms) > 0 and int(event.arms.max()) >= len(service.bandit.snapshot.arms)
-
-
 async def load_arms_of(service: Service, event: Event) -> None:
-    """Loads the arms of an event that this worker does not know yet."""
-    if has_new_arms(service, event):
+    """Loads what another worker decided an event with and this one does not know yet."""
+    if not service.bandit.knows(event):
         await service.refresh()
 
 

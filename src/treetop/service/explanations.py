@@ -15,6 +15,7 @@ from typing import TypeVar
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.snapshot import Snapshot
 from treetop.errors import ModelFileError, Problem
+from treetop.log.records import Event
 from treetop.model.model import Model
 from treetop.service.problems import later
 
@@ -53,12 +54,14 @@ class Explanations:
         finally:
             self._rested = time.monotonic() + REST * (time.thread_time() - began)
 
-    def snapshot_of(self, name: str) -> Snapshot:
-        """The snapshot of a model, to explain what it decided. To be called in the thread only.
+    def snapshot_of(self, event: Event) -> Snapshot:
+        """The snapshot of the model that decided an event, to explain it. To be called in the thread only.
 
-        Raises a Problem if the model is not kept any more.
+        Another worker may have decided it with arms that are not loaded here: then they are. Raises a Problem if the
+        model is not kept any more.
         """
-        now = self._bandit.snapshot
+        self._bandit.catch_up(event)
+        name, now = event.model, self._bandit.snapshot
         if name == now.name:
             return now
         self._used = time.monotonic()

@@ -248,15 +248,16 @@ class Personalizer:
 
     def _chances(self, made: Made, ids: Sequence[str]) -> list[float]:
         """The chance of each action to be the one that is shown. Of a model that is not kept: that of the one shown."""
-        event, logged = made.event, self.service.bandit.logged_sets()
+        event = made.event
         if not made.is_earlier:
             return first_chances(event, made.prepared.snapshot, made.prepared.arm_filter, ids)
         try:
-            snapshot = self.service.explanations.snapshot_of(event.model)
+            snapshot = self.service.explanations.snapshot_of(event)
         except Problem:
             shown = self._ids(event)[0]
             rest = (1 - float(event.propensities[0])) / max(1, len(ids) - 1)
             return [float(event.propensities[0]) if each == shown else rest for each in ids]
+        logged = self.service.bandit.logged_sets()
         sets = made.prepared.arm_filter.sets()  # those of a waiting event are not in the log
         arm_filter = logged_filter(
             event, snapshot.model.tree, snapshot.arms, lambda name: sets[name] if name in sets else logged(name)
