@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from treetop.arrays import Fitted, Int64s, Rows
-from treetop.learning.arm_routing import TOLERANCES, RoutingDigest, fold_of, rounds_for_routing
+from treetop.learning.arm_routing import NO_ROUNDS, TOLERANCES, RoutingDigest, fold_of, rounds_for_routing
 from treetop.learning.array_folder import ArrayFolder, joined, sliced
 from treetop.learning.history import History, Part, gathered, stacked
 from treetop.learning.label_samples import LabelSamples
@@ -68,8 +68,15 @@ def with_streamed_routes(
 
 
 def _digest(tree: Tree, labels: LabelSamples, history: History, rounds: int) -> int:
-    digest = RoutingDigest(tree, labels)
+    past: tuple[int, ...] = NO_ROUNDS
+    more: tuple[int, ...] = ()
+    if history.past is not None:
+        summed = history.past.totals.rounds
+        past, more = history.past.checksums, (rounds,) if rounds < summed else ()  # of which they say nothing then
+    digest = RoutingDigest(tree, labels, past, more)
     for part, some in _first(history, rounds):
+        if part.summed:
+            continue
         arrays, contexts = part.arrays, part.contexts.head(some)
         within = np.flatnonzero(arrays["place"] < some * part.slots)
         within = within[np.argsort(arrays["place"][within])]
