@@ -23,7 +23,7 @@ from treetop.learning.pooled import ANCHORS, Pooled, anchors, node_mean, state_w
 from treetop.learning.pooled_means import KNOTS, MeanSums, interpolate, pooled_rounds, slack
 from treetop.learning.routes import RouteCache, fold_routes, routed_samples
 from treetop.learning.samples import by_group, context_norms, latest, reached_step, scaled_down
-from treetop.learning.shards import Resources, Shard, ranks, renumbered, split
+from treetop.learning.shards import Resources, Shard, ranks, release_freed, renumbered, split
 from treetop.learning.streamed_routing import with_streamed_routes
 from treetop.learning.trials import Trials
 from treetop.model.model import Model
@@ -224,6 +224,7 @@ def _labels_of(stage: ArrayFolder, low: int, high: int) -> tuple[Int64s, Any, An
 
 def _solve_shard(shard: Shard) -> str:
     """Solves the regressors of a shard's arms; gives the folder that it wrote."""
+    release_freed()
     stage = shard.stage
     facts = stage.facts()
     columns, nodes = facts["columns"], facts["nodes"]

@@ -16,7 +16,7 @@ from treetop.learning.array_folder import ArrayFolder, joined, sliced
 from treetop.learning.history import History, Part, gathered, stacked
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.routing_samples import WINDOW, LabelledRows, RoutingFit, nodes_above, thresholds, unknown_rows
-from treetop.learning.shards import SHARED_BYTES, Resources, Shard, ranks, renumbered, split
+from treetop.learning.shards import SHARED_BYTES, Resources, Shard, ranks, release_freed, renumbered, split
 from treetop.model.learned_routing import FOLDS, LearnedRouting
 from treetop.model.model import Model
 from treetop.tree.tree import Tree
@@ -125,6 +125,7 @@ def _put_labels(stage: ArrayFolder, tree: Tree, labels: LabelSamples) -> Int64s:
 
 def _fit_shard(shard: Shard) -> str:
     """Fits the functions of a shard's nodes, or of its arms; gives the folder that it wrote."""
+    release_freed()
     stage, low, high = shard.stage, shard.low, shard.high
     facts = stage.facts()
     columns = facts["columns"]
