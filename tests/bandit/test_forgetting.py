@@ -2,6 +2,7 @@
 byte for byte. The windows are tiny here, so that they bite."""
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -247,6 +248,56 @@ def test_a_crash_while_summing_up_leaves_all_as_it_was(shop: Path, monkeypatch: 
         now = manifest(bandit)
         assert now.sums is not None
         assert {p.name for p in segment_folder(bandit.folder).path.iterdir() if p.is_dir()} == now.names()
+
+
+class Crash(BaseException):
+    """Nothing catches it, as nothing catches the end of a process."""
+
+
+def crashes(bandit: Bandit, before: float, n: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Sums up, and crashes at the n-th sync of a file or folder, if there are so many; whether it did."""
+    left, sync, now = [n], os.fsync, bandit.snapshot
+
+    def crash(handle: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Crash
+        sync(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", crash)
+        try:
+            sum_up_before(bandit.folder, bandit.log, bandit.config, now.model, now.arms, before, 4e9)
+        except Crash:
+            return True
+    return False
+
+
+def test_a_crash_at_any_sync_leaves_the_manifest_as_before_or_after(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Bandit.open(shop) as bandit:
+        bandit.refit()
+        before, first = bandit.event("visit-330").event.time, manifest(bandit)
+    found = set()
+    for n in range(0, 1000, 7):
+        folder = Path(shutil.copytree(shop, tmp_path / f"crashed-{n}"))
+        with Bandit.open(folder) as bandit:
+            crashed = crashes(bandit, before, n, monkeypatch)
+            now = manifest(bandit)
+            same = now.segments == first.segments and now.sums == first.sums
+            assert same or (now.sums is not None and now.sums.before == before)
+            found.add(same)
+            assert forget(bandit, before) == 330
+            result = bandit.refit()
+            assert (result.rounds, result.warnings) == (600, ())
+            assert {p.name for p in segment_folder(bandit.folder).path.iterdir() if p.is_dir()} == manifest(
+                bandit
+            ).names()
+        if not crashed:
+            break
+    assert not crashed
+    assert found == {True, False}
 
 
 def test_erased_events_leave_the_sums_while_the_log_has_the_others(shop: Path, tmp_path: Path) -> None:

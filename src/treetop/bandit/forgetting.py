@@ -113,13 +113,17 @@ class _SumUp:
         self._finds: Int64s = np.zeros(model.n_arms, np.int64)
         self._windows: Windows | None = None
 
-    def begin(self, past: Sums | None, folder: Path) -> None:
+    def begin(self, past: Sums | None, folder: Path) -> bool:
         if past is None:
-            return
-        found = SummedRounds.read(*read_sums(folder, past))
-        late = late_arms(self._since, found.first_epoch, self._model.n_arms)
+            return True
+        arrays, numbers = read_sums(folder, past)
+        found, arms = SummedRounds.read(arrays, numbers), self._model.n_arms
+        if numbers["settings"] != sum_settings(self._config) or len(found.totals.late) > arms:
+            return False  # of other rewards, or of more arms than the model that is current again knows
         assert self._model.feature_scale is not None
+        late = late_arms(self._since, found.first_epoch, arms)
         self._summed = found.continued(late, self._model.feature_scale)
+        return True
 
     def see(self, block: Block, new: bool) -> bool:
         rewards, arms = self._rewards(block), len(self._samples)

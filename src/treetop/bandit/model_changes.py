@@ -107,7 +107,7 @@ class ModelChanges:
                 self._grow_vocabulary()
                 model = self._publish(model, state, ScheduleStart.of(counts, mark.time), aside)
                 if isinstance(learned, History) and not aside:
-                    forget_old_samples(self.folder, self.log, config, model, arms, learned, mark)
+                    forget_old_samples(self.folder, self.log, config, fit[0], arms, learned, mark)
             rewards = int(learned.totals.shown.sum() if isinstance(learned, History) else learned.observed.sum())
             seconds = time.perf_counter() - start
             result = RefitResult(model_name(model.epoch), len(learned), rewards, seconds, caught, aside)

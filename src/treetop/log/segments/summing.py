@@ -28,8 +28,8 @@ PAYS = 4  # a segment is written again if one in so many of its samples goes
 class Summing(Protocol):
     """What is done with rounds that are summed up."""
 
-    def begin(self, past: Sums | None, folder: Path) -> None:
-        """Goes on from these sums."""
+    def begin(self, past: Sums | None, folder: Path) -> bool:
+        """Goes on from these sums; False if it cannot."""
 
     def see(self, block: Block, new: bool) -> bool:
         """The rounds of a segment, which are `new` or were summed up before; False if they cannot be summed up."""
@@ -58,10 +58,11 @@ def sum_up(folder: SegmentFolder, log: Log, until: int, before: float, summing: 
         manifest = replace(merged_delta(folder, found, late) if len(late) else found, rewards=counts.position)
         old = [segment for segment in manifest.segments if segment.first <= until]
         rewards = read_deltas(folder.path, manifest.deltas)
-        summing.begin(found.sums, folder.path)
+        can = summing.begin(found.sums, folder.path)
         for segment, block in _blocks(folder, old, rewards, until):
-            if not summing.see(block, new=segment.first > found.summed):
-                return False
+            can = can and summing.see(block, new=segment.first > found.summed)
+        if not can:
+            return False
         manifest = _rewritten(folder, manifest, (old, rewards, until, before), summing)
         name, manifest = manifest.named("sums")
         size = write_sums(folder.path, name, *summing.sums())
