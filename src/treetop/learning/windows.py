@@ -27,7 +27,7 @@ def samples_read(learner: Pooled, summed: Int64s, now: ArmTotals) -> Int64s:
     >>> now = ArmTotals.none(np.zeros(2, bool))
     >>> now.shown[:] = 1_000_000, 10
     >>> samples_read(Pooled(), now.shown, now).tolist()
-    [82117, 65536]
+    [95033, 65536]
     """
     step = reached_step(now.shown, learner.mechanisms.growth)
     return np.asarray(np.maximum(WINDOW, learner.window + summed - step))
