@@ -225,7 +225,11 @@ def test_a_refit_while_retention_deletes_is_one_after_it(shop: Path, tmp_path: P
     during = Path(shutil.copytree(shop, tmp_path / "during"))
     with Bandit.open(shop) as bandit:
         before = bandit.event("visit-120").event.time
-        assert forget(bandit, before) == 120
+        assert forget(bandit, bandit.event("visit-70").event.time) == 70
+        assert forget(bandit, before) == 50
+        sums = manifest(bandit).sums
+        assert sums is not None
+        assert len(sums.steps) == 1  # nothing is left of rounds of the first
     with Bandit.open(during) as bandit:
         now = bandit.snapshot
         assert sum_up_before(bandit.folder, bandit.log, bandit.config, now.model, now.arms, before, 4e9)

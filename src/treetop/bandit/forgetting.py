@@ -107,7 +107,7 @@ class _SumUp:
         self, config: Config, model: Model, arms: ArmIndex, now: float, history: History | None = None
     ) -> None:
         self._config, self._model, self._since, self._now = config, model, arms.epochs(), now
-        self._history = history
+        self._history, self.selects = history, history is not None
         self._summed: SummedRounds | None = None
         self._samples: Int64s = np.zeros(model.n_arms, np.int64)
         self._finds: Int64s = np.zeros(model.n_arms, np.int64)
@@ -147,11 +147,11 @@ class _SumUp:
         return True
 
     def kept(self, block: Block) -> Bools:
-        if self._history is None or self._summed is None:
-            return np.ones(len(block.arms), np.bool_)
         if self._windows is None:
             learner = self._config.learner.make_learner()
             assert isinstance(learner, Pooled)
+            assert self._history is not None
+            assert self._summed is not None
             read = samples_read(learner, self._summed.totals.shown, self._history.totals)
             self._windows = Windows(self._samples, self._finds, read)
         observed = self._rewards(block)

@@ -26,7 +26,9 @@ PAYS = 4  # a segment is written again if one in so many of its samples goes
 
 
 class Summing(Protocol):
-    """What is done with rounds that are summed up."""
+    """What is done with rounds that are summed up; `selects` says whether any of their samples may be read no more."""
+
+    selects: bool
 
     def begin(self, past: Sums | None, folder: Path) -> bool:
         """Goes on from these sums; False if it cannot."""
@@ -35,7 +37,7 @@ class Summing(Protocol):
         """The rounds of a segment, which are `new` or were summed up before; False if they cannot be summed up."""
 
     def kept(self, block: Block) -> Bools:
-        """Which slots of a segment are still read; asked after all were seen, in the same order."""
+        """Which slots of a segment are still read, if it selects; asked after all were seen, in the same order."""
 
     def sums(self) -> tuple[Mapping[str, NDArray[Any]], Mapping[str, Any]]:
         """Arrays and numbers to store."""
@@ -51,15 +53,17 @@ def sum_up(folder: SegmentFolder, log: Log, until: int, before: float, summing: 
         if found is None or not binding.agrees(log, found):
             return False
         until = max(until, found.summed, _last_before(folder, found, before))
-        if until == 0 or (until == found.summed and before <= 0):
+        old = [segment for segment in found.segments if segment.first <= until]
+        if until == found.summed and not any(segment.oldest < before for segment in old):
             return False
         counts = log.counts()
         late = binding.newer_rewards(log, found, counts.position)
         manifest = replace(merged_delta(folder, found, late) if len(late) else found, rewards=counts.position)
-        old = [segment for segment in manifest.segments if segment.first <= until]
+        old = list(manifest.segments[: len(old)])  # late rewards may have gone into some
         rewards = read_deltas(folder.path, manifest.deltas)
         can = summing.begin(found.sums, folder.path)
-        for segment, block in _blocks(folder, old, rewards, until):
+        asked = [segment for segment in old if summing.selects or segment.first > found.summed]
+        for segment, block in _blocks(folder, asked, rewards, until):
             can = can and summing.see(block, new=segment.first > found.summed)
         if not can:
             return False
@@ -67,8 +71,10 @@ def sum_up(folder: SegmentFolder, log: Log, until: int, before: float, summing: 
         name, manifest = manifest.named("sums")
         size = write_sums(folder.path, name, *summing.sums())
         past = found.sums or Sums("", (), 0.0, 0, 0)
-        steps = (*past.steps, *([(until, counts.position)] if until > found.summed else []))
-        binding.store(folder, log, replace(manifest, sums=Sums(name, steps, max(before, past.before), *size)))
+        steps = [*past.steps, *([(until, counts.position)] if until > found.summed else [])]
+        first = manifest.segments[0].first if manifest.segments else until  # nothing is left of rounds before
+        steps = [step for step in steps[:-1] if step[0] >= first] + steps[-1:]
+        binding.store(folder, log, replace(manifest, sums=Sums(name, tuple(steps), max(before, past.before), *size)))
         return True
 
 
@@ -113,11 +119,17 @@ def _rewritten(
             segments.append(write_segment(folder.path, name, join(waiting), shards))
             waiting.clear()
 
-    for segment, block in _blocks(folder, old, rewards, until):
-        kept = summing.kept(block)
+    for segment in old:
+        whole = segment.last <= until and segment.oldest >= before
+        if whole and not summing.selects:
+            write()
+            segments.append(segment)
+            continue
+        block = next(_blocks(folder, [segment], rewards, until))[1]
+        kept = summing.kept(block) if summing.selects else np.ones(len(block.arms), np.bool_)
         stay = block.times >= before
-        pays = PAYS * int((~kept).sum()) >= len(kept)
-        if segment.last <= until and stay.all() and not pays:
+        pays = PAYS * int((~kept).sum()) >= max(1, len(kept))
+        if whole and not pays:
             write()
             segments.append(segment)
             continue
