@@ -135,7 +135,9 @@ def test_a_chain_of_refits_is_one_refit_from_the_first_model(twins: tuple[Path, 
     assert chain == anew
 
 
-def test_summing_up_again_and_again_is_as_once(twins: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_summing_up_again_and_again_is_as_once_though_arms_are_added(
+    twins: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole, shop = twins
     with monkeypatch.context() as patch:
         unforgetting(patch)
@@ -143,6 +145,7 @@ def test_summing_up_again_and_again_is_as_once(twins: tuple[Path, Path], monkeyp
     refitted(shop)
     for folder in (whole, shop):
         with Bandit.open(folder) as bandit:
+            bandit.add_arms(["new", "newer"])
             visits(bandit, 750, 200)
     with Bandit.open(shop) as bandit:
         found = manifest(bandit).sums
