@@ -59,9 +59,7 @@ def forget_old_samples(
         until = 0 if manifest is None else _last_of(manifest, limit)
         summing = _SumUp(config, model, arms, mark.time, history)
         return until > 0 and sum_up(segments, log, until, 0.0, summing)
-    except LogError:
-        raise
-    except UNUSABLE as error:
+    except UNUSABLE as error:  # the log may be gone, too; the model is there
         note_unused(folder, error)
         return False
 
