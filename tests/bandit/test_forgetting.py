@@ -128,6 +128,26 @@ def test_samples_that_no_window_has_leave_the_segments_and_no_model_changes(
     assert refitted(shop) == wanted
 
 
+@pytest.mark.parametrize("rewards", [RewardConfig(0, 0.0), RewardConfig(low=-1.0, high=2.0)], ids=["default", "losses"])
+def test_rewards_of_any_kind_are_summed_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rewards: RewardConfig
+) -> None:
+    """Slots without a reward that have one by default, and rewards that are no finds."""
+    found = []
+    for name in ("whole", "shop"):
+        with Bandit.create(tmp_path / name, X=X, Y=Y, config=replace(CONFIG, rewards=rewards)) as bandit:
+            with monkeypatch.context() as patch:
+                if name == "whole":
+                    unforgetting(patch)
+                for first in (0, 300):
+                    visits(bandit, first, 300)
+                    bandit.refit()
+                assert (manifest(bandit).sums is None) == (name == "whole")
+            visits(bandit, 600, 100)
+            found.append(files(bandit, bandit.refit().model))
+    assert found[0] == found[1]
+
+
 def test_a_chain_of_refits_is_one_refit_from_the_first_model(twins: tuple[Path, Path], tmp_path: Path) -> None:
     _, shop = twins
     copy = Path(shutil.copytree(shop, tmp_path / "copy"))
