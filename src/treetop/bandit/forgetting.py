@@ -43,6 +43,16 @@ def forget_old_samples(
 
     Returns whether it did. Rounds that weights of components are learned from stay, and those that routing has not
     been fitted from. What keeps it from that is noted; nothing is lost by it.
+
+    >>> import tempfile
+    >>> from treetop.bandit.bandit import Bandit
+    >>> from treetop.learning.history import HistoryWriter
+    >>> from treetop.records import Feedback
+    >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
+    ...     nothing = HistoryWriter(Path(place, "history"), 4, np.zeros(4, bool)).done(Feedback.none(4, 1))
+    ...     now, mark = tea.snapshot, tea.log.seal("today")
+    ...     forget_old_samples(tea.folder, tea.log, tea.config, now.model, now.arms, nothing, mark)
+    False
     """
     learner, routing = config.learner.make_learner(), model.learned_routing
     if not (_summable(config, model) and isinstance(learner, Pooled)) or routing is None or history.examined:
@@ -71,6 +81,20 @@ def sum_up_before(
     segments. Returns whether there was any.
 
     What was deleted from the log before, by erasure, leaves the segments first: it is not summed up.
+
+    >>> import tempfile
+    >>> from treetop.bandit.bandit import Bandit
+    >>> from treetop.bandit.config import SegmentConfig
+    >>> from treetop.bandit.sealing import seal_folder
+    >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
+    ...     for _ in range(3):
+    ...         _ = tea.decide(np.ones(4))
+    ...     now, at_once = tea.snapshot, SegmentConfig(wait_seconds=0)
+    ...     _ = seal_folder(tea.folder, tea.log, at_once, now.model.tree, rest=True)
+    ...     sum_up_before(tea.folder, tea.log, tea.config, now.model, now.arms, before=3e9, now=4e9)
+    ...     segment_folder(tea.folder).manifest().rounds
+    True
+    0
     """
     if not _summable(config, model):
         return False

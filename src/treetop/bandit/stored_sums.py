@@ -47,7 +47,18 @@ def can_sum(config: Config) -> bool:
 
 
 def stored_sums(sealed: SealedLog, config: Config) -> SummedRounds | None:
-    """What is summed up; None if nothing is. Raises SegmentError if the settings are not those of the sums."""
+    """What is summed up; None if nothing is. Raises SegmentError if the settings are not those of the sums.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from treetop.log.open import open_log
+    >>> from treetop.log.segments.manifest import SegmentFolder
+    >>> from treetop.log.segments.reading import sealed_log
+    >>> with tempfile.TemporaryDirectory() as place, open_log(f"{place}/log.sqlite") as log:
+    ...     with sealed_log(SegmentFolder(Path(place, "segments")), log, until=0) as sealed:
+    ...         stored_sums(sealed, Config()) is None
+    True
+    """
     if (found := sealed.read_sums()) is None:
         return None
     arrays, numbers = found
