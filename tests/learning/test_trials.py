@@ -173,3 +173,13 @@ def test_an_arm_is_fitted_again_when_it_has_a_tenth_more_samples() -> None:
 
     assert weights(10) != weights(11)
     assert weights(11) == weights(12) != weights(13)
+
+
+def test_an_arm_that_was_found_and_lost_is_worth_a_trial_again() -> None:
+    """All rounds that say where it earns were deleted; sums of them are left."""
+    X, labelled = np.ones((5, 1), np.float32), np.array([True, True, False])
+    found = Feedback(X, arms=[[0], [0], [1], [1], [2]], nodes=None, rewards=[[1], [1], [1], [0], [1]])
+    totals = ArmTotals.of(found, arms=3)
+    assert Trials.of_totals(totals, labelled).value[2] == 0
+    assert Trials.of_totals(totals, labelled, lost=np.array([False, False, True])).value.tolist()[:2] == [0, 0]
+    assert Trials.of_totals(totals, labelled, lost=np.array([False, False, True])).value[2] > 0

@@ -8,18 +8,21 @@ from dataclasses import dataclass
 
 from treetop.bandit.folder import BanditFolder
 from treetop.bandit.logged_history import clear_work
-from treetop.bandit.sealing import follow_deletions
-from treetop.errors import FolderInUse
+from treetop.bandit.sealing import follow_deletions, segment_folder
+from treetop.errors import FolderInUse, SegmentError
 from treetop.log.base import Log
 from treetop.log.keys import check_keys
+from treetop.log.segments.storage import read_sums
 
 
 @dataclass(frozen=True)
 class Erased:
-    """How many events were erased, and how many segments and deltas were written again or deleted for it."""
+    """How many events were erased, how many segments and deltas were written again or deleted for it, and of how many
+    events sums are left: what windows and retention have forgotten was added up, and cannot be told apart."""
 
     events: int
     files: int
+    summed: int = 0
 
 
 def erase_events(
@@ -46,14 +49,39 @@ def erase_events(
     events = 0
     for key in keys:
         check_keys((key,))
+    sums = _Summed(folder, log)
     for key in keys:
         while count := log.erase(key):
             events += count
             progress(events)
-    files = follow_erasure(folder, log)
+    left, deleted = sums.after_erasure()
+    files = deleted + follow_erasure(folder, log)
     log.scrub()
     folder.note("events erased", count=events)
-    return Erased(events, files)
+    return Erased(events, files, left)
+
+
+class _Summed:
+    """Whether erased events were summed up, and can be taken out of the sums: all of these are then made again."""
+
+    def __init__(self, folder: BanditFolder, log: Log) -> None:
+        self._segments, self._log = segment_folder(folder), log
+        self._until, self._rounds = 0, 0  # the position up to which rounds are summed up, and how many
+        with suppress(SegmentError), self._segments.reading() as manifest:
+            if manifest is not None and manifest.sums is not None:
+                self._until = manifest.summed
+                self._rounds = read_sums(self._segments.path, manifest.sums)[1]["rounds"]
+        self._there = log.count_between(1, self._until)
+
+    def after_erasure(self) -> tuple[int, int]:
+        """Of how many erased events sums are left, and how many folders of segments were deleted.
+
+        While the log has all that is summed up, segments are deleted: the next sealing makes them again from it.
+        """
+        erased = self._there - self._log.count_between(1, self._until)
+        if erased == 0 or self._there != self._rounds:
+            return erased, 0
+        return 0, self._segments.delete()
 
 
 def follow_erasure(folder: BanditFolder, log: Log) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -18,21 +18,23 @@ from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.config import Config
 from treetop.bandit.folder import BanditFolder
 from treetop.bandit.sealing import UNUSABLE, note_unused, segment_folder
+from treetop.bandit.stored_sums import late_arms, stored_sums
 from treetop.errors import LogError, NothingToLearn, SegmentError
 from treetop.learning.component_weights import RECENT
 from treetop.learning.examination import LATEST, corrected, if_examined
 from treetop.learning.history import History, HistoryWriter
 from treetop.learning.saturation import learned_saturation, unsaturated
+from treetop.learning.summed_rounds import SummedRounds
 from treetop.log.base import Log
 from treetop.log.records import PAST_COMPONENTS, Mark
 from treetop.log.rounds import LoggedRounds, gather
-from treetop.log.segments.reading import sealed_rounds
+from treetop.log.segments.manifest import SegmentFolder
+from treetop.log.segments.reading import SealedLog, SealedRounds, sealed_log
 from treetop.model.model import Model
 from treetop.records import Feedback
 
 WORK = "refit-work"
 OF_ROUNDS = [field.name for field in fields(LoggedRounds) if field.name not in ("start", "index", "value", "replaced")]
-Chunks = Generator[tuple[LoggedRounds, Path | None], None, None]
 
 
 @contextmanager
@@ -83,36 +85,52 @@ def logged_history(
     ...         len(logged_history(tea.log, mark, now.model, now.arms, tea.config, tea.folder, work))
     1
     """
-    if config.segments.seal:
+    segments, path = segment_folder(folder), work / "history"
+
+    def written(alone: bool) -> History | None:
         try:
-            return _written(log, until, base, arms, config, work / "history", folder)
+            with _usable_log(segments, log, until.position, alone) as sealed:
+                return _written(sealed, until, base, arms, config, path)
         except SegmentError as error:
             note_unused(folder, error)
-            shutil.rmtree(work / "history", ignore_errors=True)
-    return _written(log, until, base, arms, config, work / "history", None)
+            shutil.rmtree(path, ignore_errors=True)
+            return None
+
+    for alone in (False, True) if config.segments.seal else ():  # what is summed up counts, whatever else is damaged
+        if (found := written(alone)) is not None:
+            return found
+    return _written(SealedLog(segments, log, None, None, alone=True), until, base, arms, config, path)
 
 
-def _written(
-    log: Log, until: Mark, base: Model, arms: ArmIndex, config: Config, path: Path, folder: BanditFolder | None
-) -> History:
-    rewards = config.rewards
+def _written(sealed: SealedLog, until: Mark, base: Model, arms: ArmIndex, config: Config, path: Path) -> History:
+    rewards, past = config.rewards, stored_sums(sealed, config)
 
-    def read() -> Chunks:
-        wait, default = rewards.reward_wait, rewards.default_reward
-        if folder is not None:
-            return _usable(sealed_rounds(segment_folder(folder), log, until, wait=wait, default=default))
-        return ((chunk, None) for chunk in log.samples(until, wait=wait, default=default))
+    def read() -> SealedRounds:
+        return _usable(sealed.rounds(until, rewards.reward_wait, rewards.default_reward))
 
     examined = _examined(read, base, config) if rewards.positions else None
-    history = _written_by(read, base, arms, config, path, examined)
+    history = _written_by(read, base, arms, config, path, examined, past)
     if history is None:
         shutil.rmtree(path)
-        history = _written_by(read, base, arms, config, path, _examined(read, base, config))
+        history = _written_by(read, base, arms, config, path, _examined(read, base, config), past)
     assert history is not None
     return history
 
 
-def _usable(chunks: Chunks) -> Chunks:
+@contextmanager
+def _usable_log(folder: SegmentFolder, log: Log, until: int, alone: bool) -> Iterator[SealedLog]:
+    """What is sealed; whatever keeps it from being opened is a SegmentError."""
+    with ExitStack() as stack:
+        try:
+            found = stack.enter_context(sealed_log(folder, log, until, alone))
+        except LogError:
+            raise
+        except UNUSABLE as error:
+            raise SegmentError(str(error)) from error
+        yield found
+
+
+def _usable(chunks: SealedRounds) -> SealedRounds:
     """The chunks; whatever keeps segments from being read is a SegmentError. What a reader runs into is not."""
     try:
         yield from chunks
@@ -123,12 +141,13 @@ def _usable(chunks: Chunks) -> Chunks:
 
 
 def _written_by(
-    read: Callable[[], Chunks],
+    read: Callable[[], SealedRounds],
     base: Model,
     arms: ArmIndex,
     config: Config,
     path: Path,
     examined: tuple[float, ...] | None,
+    past: SummedRounds | None,
 ) -> History | None:
     """The history with rewards corrected for positions; None if there are some and nobody has looked at them yet. And
     for what stands above, by what the model before has learned of that: how much it is now is told from the result."""
@@ -137,16 +156,17 @@ def _written_by(
     recent: deque[LoggedRounds] = deque()
     freed = partial(unsaturated, base) if rewards.saturates else _as_is
     with closing(read()) as chunks:  # whatever happens, nobody waits for the segments
-        for chunk, segment in chunks:
+        for chunk, segment, summed in chunks:
             if writer is None:
-                late = np.zeros(base.n_arms, np.bool_)
-                late[: len(since)] = (since > 0) & (since > chunk.epochs[0])
-                writer = HistoryWriter(path, columns, late)
+                first = int(chunk.epochs[0]) if past is None else past.first_epoch
+                writer = HistoryWriter(path, columns, late_arms(since, first, base.n_arms), past)
             files = () if segment is None else [segment / f"context_{name}.npy" for name in ("start", "index", "value")]
             rounds = gather([chunk], columns, None, rewards.limits, rewards.positions)
             if examined is None and rounds.positions is not None:
                 return None
-            writer.add(freed(corrected(rounds, examined or ())), files)
+            writer.add(freed(corrected(rounds, examined or ())), files, summed)
+            if summed:
+                continue
             recent.append(_slots(chunk))
             while sum(map(len, recent)) - len(recent[0]) >= RECENT:
                 recent.popleft()
@@ -161,7 +181,7 @@ def _as_is(feedback: Feedback) -> Feedback:
     return feedback
 
 
-def _examined(read: Callable[[], Chunks], base: Model, config: Config) -> tuple[float, ...]:
+def _examined(read: Callable[[], SealedRounds], base: Model, config: Config) -> tuple[float, ...]:
     """How often positions are looked at, as `if_examined` finds it of all rounds: the latest slots say it.
 
     Of every chunk only rounds with a slot that counts are kept, and the newest decision of a model, which says how many
@@ -170,7 +190,7 @@ def _examined(read: Callable[[], Chunks], base: Model, config: Config) -> tuple[
     rewards, latest, count = config.rewards, deque[tuple[int, LoggedRounds]](), 0
     newest: tuple[LoggedRounds, ...] = ()
     with closing(read()) as chunks:
-        for chunk, _ in chunks:
+        for chunk, _, _ in chunks:
             rounds = gather([_slots(chunk)], base.n_features, None, rewards.limits, rewards.positions)
             if len(models := np.flatnonzero(chunk.component_counts > PAST_COMPONENTS)):
                 last = _slots(chunk, models[-1:])

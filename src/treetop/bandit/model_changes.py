@@ -14,6 +14,7 @@ from treetop.bandit.arm_filter import FindSet
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.config import Config
 from treetop.bandit.folder import BanditFolder, model_name
+from treetop.bandit.forgetting import forget_old_samples
 from treetop.bandit.gate import judge_refit, newest_stretch
 from treetop.bandit.growth import grow
 from treetop.bandit.live_trials import trials_until
@@ -106,6 +107,8 @@ class ModelChanges:
                 validate(model, base, learned, config.policy.make_policy())
                 self._grow_vocabulary()
                 model = self._publish(model, state, ScheduleStart.of(counts, mark.time), aside)
+                if isinstance(learned, History) and not aside:
+                    forget_old_samples(self.folder, self.log, config, fit[0], arms, learned, mark)
             rewards = int(learned.totals.shown.sum() if isinstance(learned, History) else learned.observed.sum())
             seconds = time.perf_counter() - start
             result = RefitResult(model_name(model.epoch), len(learned), rewards, seconds, caught, aside)

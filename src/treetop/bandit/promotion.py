@@ -125,7 +125,8 @@ def streamed_fit(
         warnings.simplefilter("always")
         warn_of_forgotten(base, len(history))
         model = learn_streamed(learner, base, history, work, resources)
-    scale = raised_scale(base.feature_scale, history.contexts)
+    past = None if history.past is None else history.past.values
+    scale = raised_scale(base.feature_scale, history.new_contexts, past)
     model = replace(model, epoch=epoch, feature_scale=scale, pooled=_counted(model, trials)).backed_by(work)
     return model, tuple(str(warning.message) for warning in caught)
 
@@ -156,7 +157,7 @@ def validate(model: Model, base: Model, feedback: Feedback | History, policy: Po
     shown = policy.decide_batch(model, some, seed=0)
     filled = shown.arms >= 0
     propensities: Floats = shown.propensities[filled]
-    if filled.sum() != len(rows) * min(policy.k, model.n_arms):
-        raise InvalidModel(f"the new model fills {int(filled.sum())} slots of {len(rows)} decisions")
+    if filled.sum() != len(some) * min(policy.k, model.n_arms):
+        raise InvalidModel(f"the new model fills {int(filled.sum())} slots of {len(some)} decisions")
     if not (np.isfinite(shown.scores[filled]).all() and (propensities > 0).all() and (propensities <= 1).all()):
         raise InvalidModel("the new model gives scores that are not finite or propensities outside (0, 1]")

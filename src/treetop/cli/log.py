@@ -15,6 +15,7 @@ from treetop.arrays import check_float
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.config_file import CONFIG, read_config
 from treetop.bandit.folder import CURRENT, LOG, BanditFolder
+from treetop.bandit.forgetting import sum_up_before
 from treetop.bandit.ownership import check_owner, claim_log
 from treetop.bandit.past_log import import_past
 from treetop.bandit.retention import DAY, RetentionState
@@ -165,6 +166,9 @@ def forget(
         counts, older, newest = opened.counts(), opened.count_before(until), opened.newest_time()
         refused, deleted = RetentionState.read(opened).refused, 0
         if yes:
+            with Bandit.open(folder, log) as bandit:  # what is deleted counts on as sums
+                now = bandit.snapshot
+                sum_up_before(owner, bandit.log, bandit.config, now.model, now.arms, until, time.time())
             with shown_progress(as_json, "deleted") as progress:
                 for count, pause in forget_in_steps(opened, until):
                     deleted += count

@@ -86,6 +86,9 @@ def erase(
         return
     words = f"erased {found.events:,} events; {found.files:,} segments and deltas were written again or deleted"
     console.print(words, highlight=False, soft_wrap=True)
+    if found.summed:
+        words = f"{found.summed:,} of them are still in sums without contexts, which cannot be taken apart"
+        console.print(f"{words} (docs/segments.md)", highlight=False, soft_wrap=True)
 
 
 def _name_and_value(key: str) -> tuple[str, str]:

@@ -31,6 +31,7 @@ GROWTH = 1.2  # routing is fitted again when labelled rows and rounds together a
 # Of the fits that serve, and of those that only judge contexts that the others were fitted on.
 TOLERANCE, HELD_OUT_TOLERANCE = 0.1, 0.3
 TOLERANCES = TOLERANCE, HELD_OUT_TOLERANCE
+NO_ROUNDS = (0,) * 6  # what `rounds_checksums` begins with
 
 
 def with_arm_routes(
@@ -93,24 +94,42 @@ def fold_of(contexts: Rows) -> Int64s:
 
 
 class RoutingDigest:
-    """64 bits that tell what routing is fitted from, out of a history in pieces. Where arms moved follows from it."""
+    """64 bits that tell what routing is fitted from, out of a history in pieces. Where arms moved follows from it.
 
-    def __init__(self, tree: Tree, labels: LabelSamples) -> None:
+    `before` are the checksums of rounds before these, and `more` what else there is to tell apart.
+    """
+
+    def __init__(
+        self, tree: Tree, labels: LabelSamples, before: tuple[int, ...] = NO_ROUNDS, more: tuple[int, ...] = ()
+    ) -> None:
         right, x = labels.reward > 0, labels.contexts
         labelled = x.start, x.index, x.value, labels.row[right], labels.arm[right]
-        known = np.int64(SOLVER), tree.parents, np.int64(tree.n_arms), *labelled
+        known = np.int64(SOLVER), tree.parents, np.int64(tree.n_arms), *labelled, *map(np.int64, more)
         self._known = tuple(_crc(np.asarray(array), 0) for array in known)
-        self._rounds: tuple[int, ...] = (0,) * 6
+        self._rounds = before
 
     def add(self, contexts: Rows, row: Any, arm: Any, reward: Any) -> None:
         """Later rounds, with the rewards that were observed in them: of which context, of which arm, and how much."""
-        told = np.bincount(row, minlength=len(contexts)), arm.astype(np.int32), reward.astype(np.float32)
-        parts = np.diff(contexts.start), contexts.index, contexts.value, *told
-        self._rounds = tuple(_crc(part, crc) for part, crc in zip(parts, self._rounds, strict=True))
+        self._rounds = rounds_checksums(self._rounds, contexts, row, arm, reward)
 
     def value(self) -> int:
         every = np.array([*self._known, *self._rounds], np.uint32).tobytes()
         return int.from_bytes(hashlib.blake2b(every, digest_size=8).digest(), "little") >> 1
+
+
+def rounds_checksums(before: tuple[int, ...], contexts: Rows, row: Any, arm: Any, reward: Any) -> tuple[int, ...]:
+    """Checksums of rounds, continued: of contexts, and of the rewards observed in them.
+
+    >>> from treetop.arrays import as_rows
+    >>> x, one = as_rows([[1.0], [2.0]]), np.ones(1)
+    >>> first = rounds_checksums(NO_ROUNDS, x.slice(0, 1), np.zeros(1, int), one, one)
+    >>> second = rounds_checksums(first, x.slice(1, 2), np.zeros(1, int), one, one)
+    >>> second == rounds_checksums(NO_ROUNDS, x, np.arange(2), np.ones(2), np.ones(2))
+    True
+    """
+    told = np.bincount(row, minlength=len(contexts)), arm.astype(np.int32), reward.astype(np.float32)
+    parts = np.diff(contexts.start), contexts.index, contexts.value, *told
+    return tuple(_crc(part, crc) for part, crc in zip(parts, before, strict=True))
 
 
 def _digest(tree: Tree, labels: LabelSamples, feedback: Feedback) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 from treetop.arrays import Bools, Floats, Int64s
 from treetop.records import Feedback
 
+OF_ARMS = ("shown", "drawn", "finds", "reward", "gain", "drawn_reward", "found", "first_found")
 SMALLEST = 0.1  # propensity of the best arm in play, where draws have their largest chance
 
 
@@ -60,6 +61,12 @@ class ArmTotals:
         totals = cls.none(feedback.appeared_late(arms))
         totals.add(feedback)
         return totals
+
+    def continued(self, late: Bools) -> ArmTotals:
+        """A copy to add later rounds to, in which more arms may be."""
+        more = len(late) - len(self.late)
+        each = {name: np.append(getattr(self, name), np.zeros(more, getattr(self, name).dtype)) for name in OF_ARMS}
+        return ArmTotals(late=late, rounds=self.rounds, draws=self.draws, last=self.last.copy(), **each)
 
     def add(self, later: Feedback) -> None:
         """Adds later rounds."""

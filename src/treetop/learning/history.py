@@ -17,6 +17,7 @@ from treetop.learning.arm_routing import fold_of
 from treetop.learning.arm_totals import ArmTotals
 from treetop.learning.array_folder import ArrayFolder
 from treetop.learning.samples import context_norms
+from treetop.learning.summed_rounds import SummedRounds
 from treetop.model.storage import link
 from treetop.records import Feedback
 
@@ -28,7 +29,8 @@ class Part:
     """Rounds `first` to `first + rounds`, with `slots` slots each.
 
     Its folder has the contexts; `fold` and `norm` of each; `arm`, `place` and `reward` of every observed reward, sorted
-    by arm and then by place, which is round * slots + slot.
+    by arm and then by place, which is round * slots + slot. Of rounds that are `summed` up only the samples that are
+    still read are here: they are numbered as if they were all, which keeps them before the others.
     """
 
     path: str
@@ -36,6 +38,7 @@ class Part:
     rounds: int
     slots: int
     columns: int
+    summed: bool = False
 
     @property
     def arrays(self) -> ArrayFolder:
@@ -85,7 +88,8 @@ class Each(Generic[T]):
 @dataclass(frozen=True, eq=False)
 class History:
     """`totals` is what the rounds add up to, `recent` the last of them, without contexts. Rewards are divided by how
-    often positions are `examined`, where positions are known, and how much arms of one group take from each other."""
+    often positions are `examined`, where positions are known, and how much arms of one group take from each other.
+    `past` is what the first rounds add up to, of which `parts` have only what is still read; `totals` has them too."""
 
     parts: tuple[Part, ...]
     columns: int
@@ -93,22 +97,28 @@ class History:
     recent: Feedback
     examined: tuple[float, ...] = ()
     saturation: float = 0.0
+    past: SummedRounds | None = None
 
     def __len__(self) -> int:
         return self.totals.rounds
 
     @property
-    def contexts(self) -> Each[Rows]:
-        return Each(self.parts, lambda part: part.contexts)
+    def new_parts(self) -> tuple[Part, ...]:
+        """Those of rounds that are not summed up."""
+        return tuple(part for part in self.parts if not part.summed)
+
+    @property
+    def new_contexts(self) -> Each[Rows]:
+        return Each(self.new_parts, lambda part: part.contexts)
 
     @property
     def context_bytes(self) -> float:
         """Of a round, on average."""
         entries = sum(int(part.arrays["context_start"][-1]) for part in self.parts)
-        return 8 + 8 * entries / max(1, len(self))
+        return 8 + 8 * entries / max(1, sum(part.rounds for part in self.parts))
 
     def rows(self, rounds: Int64s) -> Rows:
-        """The contexts of some rounds, which rise."""
+        """The contexts of some rounds, which rise; of those that are still there."""
         return stacked(
             [gathered(p.contexts, mine - p.first) for p, mine in self._of(rounds) if len(mine)], self.columns
         )
@@ -120,7 +130,7 @@ class History:
 
 
 class HistoryWriter:
-    """Writes a history, part after part, into a new folder.
+    """Writes a history, part after part, into a new folder. `past` is what rounds before add up to.
 
     >>> from tempfile import TemporaryDirectory
     >>> monday = Feedback([[1.0, 0.0]], arms=[[3, 4]], nodes=None, rewards=[[1.0, float("nan")]])
@@ -132,13 +142,16 @@ class HistoryWriter:
     (1, [3])
     """
 
-    def __init__(self, path: Path, columns: int, late: Any) -> None:
+    def __init__(self, path: Path, columns: int, late: Any, past: SummedRounds | None = None) -> None:
         path.mkdir(mode=0o700)
-        self._path, self._columns, self._totals = path, columns, ArmTotals.none(late)
+        self._path, self._columns, self._past = path, columns, past
+        self._totals = ArmTotals.none(late) if past is None else past.totals.continued(late)
         self._parts: list[Part] = []
+        self._summed = 0  # rounds that are there of those that are summed up
 
-    def add(self, rounds: Feedback, context_files: Sequence[Path] = ()) -> None:
-        """Later rounds; `context_files` have their contexts already: start, index, value."""
+    def add(self, rounds: Feedback, context_files: Sequence[Path] = (), summed: bool = False) -> None:
+        """Later rounds; `context_files` have their contexts already: start, index, value. First come those that are
+        `summed` up already."""
         arms, rewards = rounds.arms, rounds.rewards
         if arms.max(initial=-1) >= len(self._totals.late):
             raise ValueError(f"feedback on arm {arms.max()}, outside [0, {len(self._totals.late)})")
@@ -154,12 +167,15 @@ class HistoryWriter:
             folder.put_rows("context", contexts)
         folder.put(arm=arm[order], place=place[order], reward=rewards.reshape(-1)[place][order])
         folder.put(fold=fold_of(contexts).astype(np.uint8), norm=context_norms(contexts))
-        part = Part(str(folder.path), self._totals.rounds, len(arms), max(1, arms.shape[1]), self._columns)
-        self._totals.add(rounds)
-        self._parts.append(part)
+        first = self._summed if summed else self._totals.rounds
+        self._parts.append(Part(str(folder.path), first, len(arms), max(1, arms.shape[1]), self._columns, summed))
+        if summed:
+            self._summed += len(arms)
+        else:
+            self._totals.add(rounds)
 
     def done(self, recent: Feedback, examined: tuple[float, ...] = (), saturation: float = 0.0) -> History:
-        return History(tuple(self._parts), self._columns, self._totals, recent, examined, saturation)
+        return History(tuple(self._parts), self._columns, self._totals, recent, examined, saturation, self._past)
 
 
 def gathered(rows: Rows, chosen: Any) -> Rows:

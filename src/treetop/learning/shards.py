@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -14,6 +15,17 @@ import numpy as np
 from treetop.arrays import Floats, Int64s
 from treetop.learning.array_folder import ArrayFolder
 from treetop.parallel import Machines, map_shards
+
+
+def release_freed() -> None:
+    """Gives memory back to the system that was freed, where the C library can: glibc keeps much of it, a share for each
+    thread that allocated it, so that what threads have used one after the other adds up.
+
+    >>> release_freed()
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def split(sizes: Floats, limit: float) -> list[tuple[int, int]]:
@@ -78,18 +90,30 @@ class Resources:
         """Of the contexts of a shard: they are there twice, and what is solved beside them; so many at a time."""
         return self.memory / 8 / (1 if self.machines.ray else self.machines.width)
 
-    def sizes(self, rounds: Any, labels: Any, context: float, labelled: int, of_a_label: int = SAMPLE_BYTES) -> Floats:
+    def sizes(
+        self, rounds: Any, labels: Any, context: float, labelled: int, of_a_label: int = SAMPLE_BYTES, family: Any = 1
+    ) -> Floats:
         """Bytes of the samples of each function, of rounds and of labels, with contexts of so many bytes.
 
-        Labelled rows are shared by many samples: they are counted once if all of them fit into a shard with ease.
+        Labelled rows are shared by many samples: they are counted once if all of them fit into a shard with ease, else
+        once for all functions of a `family`, which have the same rows; it says how many these are.
+
+        >>> Resources(memory=8e9).sizes(0, np.array([10, 10]), 100.0, 5, 24).tolist()  # five rows fit with ease
+        [240.0, 240.0]
+        >>> Resources(memory=8e3).sizes(0, np.array([10, 10]), 100.0, 5, 24, np.array([1, 2])).tolist()
+        [1240.0, 740.0]
         """
         shared = labelled * context < self.shard_bytes / 4
-        return np.asarray(rounds * (context + SAMPLE_BYTES) + labels * (of_a_label + (0 if shared else context)))
+        of_labels = labels * (of_a_label + (0.0 if shared else context / family))
+        return np.asarray(rounds * (context + SAMPLE_BYTES) + of_labels)
 
     def map(self, task: Callable[[Shard], str], folder: Path, ends: Sequence[tuple[int, int]]) -> list[Path]:
         """What a task made of each shard, in their order."""
         shards = [Shard(str(folder), low, high, self.machines.threads) for low, high in ends]
-        return [Path(found) for found in map_shards(task, shards, self.machines)]
+        release_freed()
+        found = [Path(found) for found in map_shards(task, shards, self.machines)]
+        release_freed()
+        return found
 
 
 def ranks(group: Any, seen: Int64s) -> Int64s:

@@ -23,7 +23,7 @@ from treetop.learning.pooled import ANCHORS, Pooled, anchors, node_mean, state_w
 from treetop.learning.pooled_means import KNOTS, MeanSums, interpolate, pooled_rounds, slack
 from treetop.learning.routes import RouteCache, fold_routes, routed_samples
 from treetop.learning.samples import by_group, context_norms, latest, reached_step, scaled_down
-from treetop.learning.shards import Resources, Shard, ranks, renumbered, split
+from treetop.learning.shards import Resources, Shard, ranks, release_freed, renumbered, split
 from treetop.learning.streamed_routing import with_streamed_routes
 from treetop.learning.trials import Trials
 from treetop.model.model import Model
@@ -60,10 +60,10 @@ def learn_streamed(learner: Pooled, model: Model, history: History, work: Path, 
     """
     totals = history.totals
     labels, labelled = learner.label_samples, learner.labelled(model.n_arms)
-    trials = Trials.of_totals(totals, labelled)
+    votes = _votes(learner, model, history, labelled) if labels is not None else Votes(model, labelled)
+    trials = Trials.of_totals(totals, labelled, _lost(history, votes, labelled))
     initial_leaf = model.pooled.initial_leaf if model.pooled else None
     if labels is not None:
-        votes = _votes(learner, model, history, labelled)
         initial, tree = initial_tree(model).leaf_of, placed_by(votes, model, labelled, trials.value)
         model = model if tree is model.tree else replace(model, tree=tree, pooled=None)
         initial_leaf = None if np.array_equal(initial, tree.leaf_of) else initial
@@ -106,6 +106,15 @@ def _votes(learner: Pooled, model: Model, history: History, labelled: Bools) -> 
     return votes
 
 
+def _lost(history: History, votes: Votes, labelled: Bools) -> Bools | None:
+    """Arms without labels all of whose rewarded rounds were deleted; None if none can be."""
+    if history.past is None:
+        return None
+    lost = (history.totals.finds > 0) & ~labelled
+    lost[list(votes.leaves())] = False
+    return lost
+
+
 def _routed(learner: Pooled, model: Model, history: History, work: Path) -> tuple[LabelSamples | None, Floats]:
     """The label samples with their routes, and the pooled means; writes the route of each reward beside the history."""
     cache, sums = RouteCache(folder=work / "routers"), MeanSums()
@@ -141,12 +150,13 @@ def _regressors(
 ) -> Fitted:
     """The arms' regressors of what the means leave over, shard by shard."""
     stage, totals, nodes = ArrayFolder.new(work / "rewards"), history.totals, model.tree.n_nodes
-    norms = Each(history.parts, lambda part: part.arrays["norm"])
+    past = () if history.past is None else (history.past.norms,)
+    norms = Each(history.new_parts, lambda part: part.arrays["norm"], past)
     kept = reached_step(totals.shown, learner.mechanisms.growth)
     taken, label_count, rows = np.minimum(kept, learner.window), np.zeros(model.n_arms, np.int64), 0
     if labels is not None:
         of_labels = context_norms(labels.contexts)
-        norms = replace(norms, before=(of_labels,))
+        norms = replace(norms, before=(of_labels, *past))
         shown = labels.weight > 0  # a label that no search finds is not shown either
         start, order = by_group(labels.arm[shown], model.n_arms)
         residual = (labels.reward - interpolate(means, slack(labels.log_route))).astype(np.float32)
@@ -157,6 +167,7 @@ def _regressors(
         label_count, rows = np.diff(start) + anchored, len(labels.contexts)
     solver = learner.solver()
     stage.put(kept=kept, means=means, negligible=learner.negligible_weights())
+    stage.put(gone=totals.shown - _there(history, model.n_arms))
     stage.put_rows("before", model.reward_rows)
     stage.put_facts(
         parts=[asdict(part) for part in history.parts],
@@ -170,6 +181,16 @@ def _regressors(
     ends = [(nodes + low, nodes + high) for low, high in split(sizes, resources.shard_bytes)]
     pieces = resources.map(_solve_shard, stage.path, [(0, nodes), *ends])
     return joined(pieces, "solved", stage, history.columns + 1)
+
+
+def _there(history: History, arms: int) -> Int64s:
+    """(arms,): samples of each arm that are there; those that are gone were older."""
+    if history.past is None:
+        return history.totals.shown
+    counts: Int64s = np.zeros(arms, np.int64)
+    for part in history.parts:
+        counts += np.bincount(part.arrays["arm"], minlength=arms)
+    return counts
 
 
 def _put_anchors(stage: ArrayFolder, labels: LabelSamples, model: Model, found: Bools) -> Int64s:
@@ -203,6 +224,7 @@ def _labels_of(stage: ArrayFolder, low: int, high: int) -> tuple[Int64s, Any, An
 
 def _solve_shard(shard: Shard) -> str:
     """Solves the regressors of a shard's arms; gives the folder that it wrote."""
+    release_freed()
     stage = shard.stage
     facts = stage.facts()
     columns, nodes = facts["columns"], facts["nodes"]
@@ -231,7 +253,7 @@ def _round_samples(stage: ArrayFolder, facts: Any, low: int, high: int) -> tuple
     Of an arm with more samples than its step says the later ones wait; of the others the latest `window` count.
     """
     kept = np.array(stage["kept"][low:high])
-    means, seen = np.asarray(stage["means"]), np.zeros(high - low, np.int64)
+    means, seen = np.asarray(stage["means"]), np.array(stage["gone"][low:high])
     found: list[tuple[Any, ...]] = []
     contexts, norms, count = [], [], 0
     for part in (Part(**part) for part in facts["parts"]):

@@ -11,12 +11,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from treetop.arrays import Fitted, Int64s, Rows
-from treetop.learning.arm_routing import TOLERANCES, RoutingDigest, fold_of, rounds_for_routing
+from treetop.learning.arm_routing import NO_ROUNDS, TOLERANCES, RoutingDigest, fold_of, rounds_for_routing
 from treetop.learning.array_folder import ArrayFolder, joined, sliced
 from treetop.learning.history import History, Part, gathered, stacked
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.routing_samples import WINDOW, LabelledRows, RoutingFit, nodes_above, thresholds, unknown_rows
-from treetop.learning.shards import SHARED_BYTES, Resources, Shard, ranks, renumbered, split
+from treetop.learning.shards import SHARED_BYTES, Resources, Shard, ranks, release_freed, renumbered, split
 from treetop.model.learned_routing import FOLDS, LearnedRouting
 from treetop.model.model import Model
 from treetop.tree.tree import Tree
@@ -51,7 +51,7 @@ def with_streamed_routes(
     stage = ArrayFolder.new(work / "routing")
     tree = place(rounds)
     counts = _counts(history, tree, rounds, stage)
-    labelled = _put_labels(stage, tree, labels)
+    labelled, family = _put_labels(stage, tree, labels)
     stage.put_rows("unknown", unknown_rows(base, tree.n_arms))
     for i, rows in enumerate(before):
         stage.put_rows(f"before_{i}", rows)
@@ -59,7 +59,7 @@ def with_streamed_routes(
     facts = {"nodes": nodes, "members": nodes + tree.n_arms, "rounds": rounds, "columns": columns}
     stage.put_facts(parts=[asdict(part) for part in history.parts], before=len(before), **facts)
     taken = np.minimum(counts, WINDOW)
-    sizes = resources.sizes(taken, labelled, history.context_bytes, len(labels.contexts), SHARED_BYTES)
+    sizes = resources.sizes(taken, labelled, history.context_bytes, len(labels.contexts), SHARED_BYTES, family)
     of_nodes, of_arms = (split(part, resources.shard_bytes) for part in (sizes[:nodes], sizes[nodes:]))
     pieces = resources.map(_fit_shard, stage.path, of_nodes + [(nodes + low, nodes + high) for low, high in of_arms])
     *held_out, routing = (joined(pieces, f"fitted_{i}", stage, columns + 1) for i in range(FOLDS + 1))
@@ -68,8 +68,15 @@ def with_streamed_routes(
 
 
 def _digest(tree: Tree, labels: LabelSamples, history: History, rounds: int) -> int:
-    digest = RoutingDigest(tree, labels)
+    past: tuple[int, ...] = NO_ROUNDS
+    more: tuple[int, ...] = ()
+    if history.past is not None:
+        summed = history.past.totals.rounds
+        past, more = history.past.checksums, (rounds,) if rounds < summed else ()  # of which they say nothing then
+    digest = RoutingDigest(tree, labels, past, more)
     for part, some in _first(history, rounds):
+        if part.summed:
+            continue
         arrays, contexts = part.arrays, part.contexts.head(some)
         within = np.flatnonzero(arrays["place"] < some * part.slots)
         within = within[np.argsort(arrays["place"][within])]
@@ -103,8 +110,9 @@ def _counts(history: History, tree: Tree, rounds: int, stage: ArrayFolder) -> In
     return counts
 
 
-def _put_labels(stage: ArrayFolder, tree: Tree, labels: LabelSamples) -> Int64s:
-    """Writes what the labelled rows say, by node and arm; how many samples of them each function has."""
+def _put_labels(stage: ArrayFolder, tree: Tree, labels: LabelSamples) -> tuple[Int64s, Int64s]:
+    """Writes what the labelled rows say, by node and arm; how many samples of them each function has, and how many
+    functions have the same ones."""
     right, arms = labels.reward > 0, tree.n_arms
     ones = np.ones(int(right.sum()), np.float32)
     Y = sp.csr_matrix((ones, (labels.row[right], labels.arm[right])), shape=(len(labels.contexts), arms))
@@ -113,11 +121,14 @@ def _put_labels(stage: ArrayFolder, tree: Tree, labels: LabelSamples) -> Int64s:
     stage.put(label_fold=fold_of(labels.contexts).astype(np.uint8))
     stage.put(thresholds=thresholds(labels.contexts))
     stage.put_rows("labelled", labels.contexts)
-    return np.where((np.diff(known.right_start) > 0) | stage["right"], known.counts(), 0)
+    taught = ((np.diff(known.right_start) > 0) | stage["right"]) & (known.above >= 0)
+    family = np.bincount(known.above[taught], minlength=tree.n_nodes)[np.maximum(known.above, 0)]
+    return np.where(taught, known.counts(), 0), np.maximum(1, family)
 
 
 def _fit_shard(shard: Shard) -> str:
     """Fits the functions of a shard's nodes, or of its arms; gives the folder that it wrote."""
+    release_freed()
     stage, low, high = shard.stage, shard.low, shard.high
     facts = stage.facts()
     columns = facts["columns"]

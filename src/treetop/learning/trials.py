@@ -43,15 +43,16 @@ class Trials:
         return cls.of_totals(ArmTotals.of(feedback, len(labelled)), labelled)
 
     @classmethod
-    def of_totals(cls, totals: ArmTotals, labelled: Bools) -> Trials:
-        """The same from what the rounds add up to."""
+    def of_totals(cls, totals: ArmTotals, labelled: Bools, lost: Bools | None = None) -> Trials:
+        """The same from what the rounds add up to. Arms are `lost` of which nobody knows any more where they earn: what
+        was found of them is to be found again."""
         late, rate = totals.late, totals.gain / max(1, totals.rounds)
         value, new_value = np.zeros(len(labelled)), 0.0
         for unknown, known in ((~labelled & ~late, labelled & ~late), (late, ~late)):
             likely = _Rates.of(rate[known]).scaled(totals, unknown)
             value[unknown] = likely.value(totals.shown[unknown])
             new_value = float(likely.value(np.zeros(1, np.int64))[0])
-        value[rate > 0] = 0  # nothing is left to be found
+        value[(rate > 0) if lost is None else (rate > 0) & ~lost] = 0  # nothing is left to be found
         total = float(totals.reward.sum())
         earned = float(totals.gain[totals.first_found & (~labelled | late)].sum())  # whose first reward a draw brought
         net = (earned - totals.draw_cost()) / total if total > 0 else 0.0

@@ -120,6 +120,13 @@ class Block:
         start = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
         return replace(self, **kept, start=start, components=self.components[of_components])
 
+    def with_slots(self, kept: Bools) -> Block:
+        """Some of the slots, and the rounds that have any of them; slots count on as if there were no others."""
+        left = np.bincount(self.rows[kept], minlength=len(self)).astype(np.int32)
+        of_components = np.repeat(kept, np.repeat(self.component_counts, self.slots))
+        some = {name: getattr(self, name)[kept] for name in SLOTS}
+        return replace(self, **some, slots=left, components=self.components[of_components]).take(left > 0)
+
     def head(self, n: int) -> Block:
         """The first n rounds."""
         return self if n >= len(self) else self.take(np.arange(len(self)) < n)

@@ -7,6 +7,7 @@ created from, and is raised by what many later rows have reached. It never falls
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,10 +36,33 @@ def feature_scale(rows: Rows) -> Float32s | None:
     return np.where(often & (largest > 0), largest, overall)
 
 
-def raised_scale(scale: Float32s | None, parts: Iterable[Rows]) -> Float32s | None:
+@dataclass(frozen=True, eq=False)
+class PastValues:
+    """What rows that are not at hand any more say about scales: how many they were, how often they had each feature,
+    and the values above `scale`, which is theirs and does not fall again."""
+
+    scale: Float32s
+    rows: int
+    counts: Int64s
+    feature: Ints
+    size: Float32s
+
+    @classmethod
+    def none(cls, scale: Float32s) -> PastValues:
+        nothing = np.zeros(0, np.int32), np.zeros(0, np.float32)
+        return cls(scale, 0, np.zeros(len(scale), np.int64), *nothing)
+
+    def after(self, scale: Float32s, parts: Iterable[Rows]) -> PastValues:
+        """With more rows, after which the scale is this one."""
+        scale = np.maximum(scale, self.scale)
+        rows = self.rows + sum(map(len, parts))
+        return PastValues(scale, rows, *_values_above(scale, parts, int(_needed(rows)), self))
+
+
+def raised_scale(scale: Float32s | None, parts: Iterable[Rows], past: PastValues | None = None) -> Float32s | None:
     """The scale after more rows: a feature's rises to the value that 10 of them reach, and 1 in 1000 that have it.
 
-    The rows are in parts, which are read more than once.
+    The rows are in parts, which are read more than once; `past` is what is known of rows before them.
 
     Without a scale before, all features begin with the value that as many rows reach in any feature.
 
@@ -48,23 +72,32 @@ def raised_scale(scale: Float32s | None, parts: Iterable[Rows]) -> Float32s | No
     >>> raised_scale(np.ones(1, np.float32), [as_rows([[1000.0]] * 9)])
     array([1.], dtype=float32)
     """
+    if past is not None:
+        scale = past.scale if scale is None else np.maximum(scale, past.scale)
     if scale is None and (scale := _first_scale(parts)) is None:
         return None
-    most = int(_needed(sum(map(len, parts))))  # values of a feature that can matter
-    counts, feature, size = np.zeros(len(scale), np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32)
-    for rows in parts:
-        counts += np.bincount(rows.index, minlength=len(scale))
-        above = np.flatnonzero(np.abs(rows.value) > scale[rows.index])
-        feature, size = np.concatenate([feature, rows.index[above]]), np.concatenate([size, np.abs(rows.value[above])])
-        if len(feature) > MANY:
-            feature, size = _largest(feature, size, most)
-    feature, size = _largest(feature, size, most)
+    past = past or PastValues.none(scale)
+    most = int(_needed(past.rows + sum(map(len, parts))))  # values of a feature that can matter
+    counts, feature, size = _values_above(scale, parts, most, past)
     needed, count = _needed(counts), np.bincount(feature, minlength=len(scale))
     raised = np.flatnonzero(count >= needed)
     first = np.cumsum(count) - count
     out = scale.copy()
     out[raised] = size[first[raised] + needed[raised] - 1]
     return out
+
+
+def _values_above(scale: Float32s, parts: Iterable[Rows], most: int, past: PastValues) -> tuple[Int64s, Ints, Float32s]:
+    """How often each feature occurs in the parts and before, and its largest values above the scale, falling."""
+    counts, still = past.counts.copy(), past.size > scale[past.feature]
+    feature, size = past.feature[still], past.size[still]
+    for rows in parts:
+        counts += np.bincount(rows.index, minlength=len(scale))
+        above = np.flatnonzero(np.abs(rows.value) > scale[rows.index])
+        feature, size = np.concatenate([feature, rows.index[above]]), np.concatenate([size, np.abs(rows.value[above])])
+        if len(feature) > MANY:
+            feature, size = _largest(feature, size, most)
+    return counts, *_largest(feature, size, most)
 
 
 def _first_scale(parts: Iterable[Rows]) -> Float32s | None:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 
 from treetop.bandit.bandit import Bandit
+from treetop.bandit.forgetting import sum_up_before
 from treetop.bandit.retention import DAY, RetentionState
 from treetop.bandit.sealing import follow_deletions
 from treetop.log.retention import forget_in_steps
@@ -60,6 +61,7 @@ class Retention:
         before = self._wall() - self.days * DAY
         if await asyncio.to_thread(self._refused, before):
             return False
+        await asyncio.to_thread(self._sum_up, before)
         steps, count = forget_in_steps(self.bandit.log, before), 0
         while step := await asyncio.to_thread(next, steps, None):
             count += step[0]
@@ -69,6 +71,11 @@ class Retention:
             logs.log_event("forgot old decisions", count=count, days=self.days)
         self._started = None
         return True
+
+    def _sum_up(self, before: float) -> None:
+        """What is deleted next counts on as sums."""
+        bandit, now = self.bandit, self.bandit.snapshot
+        sum_up_before(bandit.folder, bandit.log, bandit.config, now.model, now.arms, before, self._wall())
 
     def _refused(self, before: float) -> bool:
         log = self.bandit.log

@@ -12,6 +12,7 @@ import os
 from dataclasses import replace
 
 from treetop.log.base import Log
+from treetop.log.blocks import RewardRows
 from treetop.log.records import Counts
 from treetop.log.segments.manifest import Manifest, SegmentFolder
 
@@ -48,6 +49,12 @@ def store(folder: SegmentFolder, log: Log, manifest: Manifest) -> Manifest:
 
     generation = _generations(log.keep_changed(NAME, change))[manifest.id]
     return folder.store(replace(manifest, generation=generation))
+
+
+def newer_rewards(log: Log, manifest: Manifest, until: int) -> RewardRows:
+    """Rewards up to a position that neither segments nor deltas have; for rounds that are summed up none counts."""
+    found = log.late_rewards(manifest.rewards, max(until, manifest.rewards), manifest.decisions)
+    return found.take(found.decisions > manifest.summed)
 
 
 def _generations(kept: bytes | None) -> dict[str, int]:

@@ -65,10 +65,12 @@ def follow_log(folder: SegmentFolder, log: Log, manifest: Manifest, forgotten: i
             block = read_segment(folder.path, segment)
             name, manifest = manifest.named("segment")
             left = block.take(np.isin(block.positions, there))
-            if len(left):
+            if len(left) == len(block):  # what else lay there is summed up
+                kept.append(segment)
+            elif len(left):
                 kept.append(write_segment(folder.path, name, left, (shard_of, manifest.shards)))
     if gone.any():
-        manifest = _only_delta(folder, manifest, late.take(~gone))
+        manifest = only_delta(folder, manifest, late.take(~gone))
     return binding.store(folder, log, replace(manifest, segments=tuple(kept), forgotten=forgotten))
 
 
@@ -78,7 +80,7 @@ def merged_delta(folder: SegmentFolder, manifest: Manifest, late: RewardRows) ->
         name, manifest = manifest.named("delta")
         return replace(manifest, deltas=(*manifest.deltas, write_delta(folder.path, name, late)))
     rewards = RewardRows.join([read_deltas(folder.path, manifest.deltas), late])
-    return _only_delta(folder, *_folded(folder, manifest, rewards))
+    return only_delta(folder, *_folded(folder, manifest, rewards))
 
 
 def _folded(folder: SegmentFolder, manifest: Manifest, rewards: RewardRows) -> tuple[Manifest, RewardRows]:
@@ -96,7 +98,7 @@ def _folded(folder: SegmentFolder, manifest: Manifest, rewards: RewardRows) -> t
     return replace(manifest, segments=tuple(segments)), rewards.take(left)
 
 
-def _only_delta(folder: SegmentFolder, manifest: Manifest, rewards: RewardRows) -> Manifest:
+def only_delta(folder: SegmentFolder, manifest: Manifest, rewards: RewardRows) -> Manifest:
     if not len(rewards):
         return replace(manifest, deltas=())
     name, manifest = manifest.named("delta")
@@ -111,7 +113,7 @@ def merge_small(folder: SegmentFolder, log: Log, manifest: Manifest, rounds: int
     """
     segments = list(manifest.segments)
     shard_of = None
-    while len(segments) > 1 and _mergeable(segments[-2], segments[-1], rounds):
+    while len(segments) > 1 and segments[-2].first > manifest.summed and _mergeable(segments[-2], segments[-1], rounds):
         if shard_of is None:
             shard_of = read_shards(folder.path, manifest.shard_pieces)
         block = join([read_segment(folder.path, segment) for segment in segments[-2:]])

@@ -57,6 +57,22 @@ class ShardPiece:
 
 
 @dataclass(frozen=True)
+class Sums:
+    """What the first rounds add up to: a folder's name, and for each time that some were summed up the position of the
+    last of them and the position up to which their rewards count; later ones do not.
+
+    Those of them that are older than `before` are deleted, or will be. Their segments have only the samples that are
+    still read.
+    """
+
+    name: str
+    steps: tuple[tuple[int, int], ...]
+    before: float
+    bytes: int
+    crc32: int
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What is sealed of a log.
 
@@ -76,6 +92,12 @@ class Manifest:
     shard_pieces: tuple[ShardPiece, ...] = ()
     segments: tuple[Segment, ...] = ()
     deltas: tuple[Delta, ...] = ()
+    sums: Sums | None = None
+
+    @property
+    def summed(self) -> int:
+        """The position up to which rounds are summed up; 0 if none is."""
+        return 0 if self.sums is None else self.sums.steps[-1][0]
 
     @property
     def rounds(self) -> int:
@@ -84,7 +106,7 @@ class Manifest:
     def names(self) -> set[str]:
         """The folders that count."""
         listed = [*(p.name for p in self.shard_pieces), *(s.name for s in self.segments)]
-        return {*listed, *(d.name for d in self.deltas)}
+        return {*listed, *(d.name for d in self.deltas), *([] if self.sums is None else [self.sums.name])}
 
     def named(self, kind: str) -> tuple[str, Manifest]:
         """A name for a new folder, and the manifest that does not give it again."""
@@ -109,6 +131,8 @@ class Manifest:
             raise SegmentError(f"{path} does not have its own checksum; it is corrupt")
         for name, made in (("shard_pieces", ShardPiece), ("segments", Segment), ("deltas", Delta)):
             facts[name] = tuple(made(**part) for part in facts[name])
+        if (sums := facts["sums"]) is not None:
+            facts["sums"] = Sums(**{**sums, "steps": tuple((last, rewards) for last, rewards in sums["steps"])})
         return cls(**facts)
 
 

@@ -77,7 +77,7 @@ def seal_rounds(
             block = next_block(log, manifest.decisions, counts.position, how)
             if block is None and not how.rest:
                 break
-            late = log.late_rewards(manifest.rewards, counts.position, manifest.decisions)
+            late = binding.newer_rewards(log, manifest, counts.position)
             if block is None and not len(late):
                 break
             manifest = _add(folder, log, manifest, (block, late, counts.position), assign)

@@ -15,7 +15,7 @@ from treetop.arrays import Int64s, Ints
 from treetop.errors import ModelFileError, SegmentError
 from treetop.files import sync_folder
 from treetop.log.blocks import Block, RewardRows, places
-from treetop.log.segments.manifest import Delta, Segment, ShardPiece
+from treetop.log.segments.manifest import Delta, Segment, ShardPiece, Sums
 from treetop.log.segments.schema import DELTA, MANIFEST, SEGMENT
 from treetop.model.storage import read_array, write_array, write_synced
 
@@ -34,17 +34,23 @@ def _write(folder: Path, arrays: Arrays, kinds: Mapping[str, str], about: Mappin
 
 def _read(folder: Path, crc32: int, kinds: Mapping[str, str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The arrays of a folder, mapped, after sizes and checksums were compared; and what its manifest says."""
+    about = _about(folder, crc32)
+    try:
+        return {name: read_array(folder / f"{name}.npy", about["files"][name], kinds[name]) for name in kinds}, about
+    except ModelFileError as error:
+        raise SegmentError(str(error)) from None
+
+
+def _about(folder: Path, crc32: int) -> dict[str, Any]:
+    """What the manifest of a folder says."""
     try:
         text = (folder / MANIFEST).read_bytes()
     except OSError as error:
         raise SegmentError(f"{folder / MANIFEST} cannot be read: {error.strerror}") from None
     if zlib.crc32(text) != crc32:
         raise SegmentError(f"{folder / MANIFEST}: checksum differs from the one in {folder.parent / MANIFEST}")
-    about = json.loads(text)
-    try:
-        return {name: read_array(folder / f"{name}.npy", about["files"][name], kinds[name]) for name in kinds}, about
-    except ModelFileError as error:
-        raise SegmentError(str(error)) from None
+    about: dict[str, Any] = json.loads(text)
+    return about
 
 
 def write_segment(folder: Path, name: str, block: Block, shards: tuple[Ints, int]) -> Segment:
@@ -145,6 +151,19 @@ def read_deltas(folder: Path, deltas: tuple[Delta, ...]) -> RewardRows:
     """The rewards of deltas, in the order in which they were committed."""
     parts = [_read(folder / delta.name, delta.crc32, DELTA)[0] for delta in deltas]
     return RewardRows.join([RewardRows(*(found[name] for name in DELTA)) for found in parts])
+
+
+def write_sums(folder: Path, name: str, arrays: Arrays, numbers: Mapping[str, Any]) -> tuple[int, int]:
+    """Writes what rounds add up to; its bytes, and the checksum of the folder's manifest."""
+    kinds = {name: str(array.dtype) for name, array in arrays.items()}
+    return _write(folder / name, arrays, kinds, {"kinds": kinds, "numbers": dict(numbers)})
+
+
+def read_sums(folder: Path, sums: Sums) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """What rounds add up to, as it was written."""
+    kinds = _about(folder / sums.name, sums.crc32)["kinds"]
+    found, about = _read(folder / sums.name, sums.crc32, kinds)
+    return found, about["numbers"]
 
 
 def write_shards(folder: Path, name: str, shards: Ints) -> ShardPiece:

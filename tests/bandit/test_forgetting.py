@@ -1,0 +1,378 @@
+"""What windows have forgotten leaves the segments, and what retention deletes is summed up: models stay what they were,
+byte for byte. The windows are tiny here, so that they bite."""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from treetop.bandit import config as config_module
+from treetop.bandit import forgetting, logged_history
+from treetop.bandit.bandit import Bandit
+from treetop.bandit.config import Config, PolicyConfig, RewardConfig, SegmentConfig, TreeConfig
+from treetop.bandit.config_file import config_text
+from treetop.bandit.erasure import erase_events
+from treetop.bandit.forgetting import sum_up_before
+from treetop.bandit.sealing import follow_deletions, segment_folder
+from treetop.learning import component_weights, routing_samples, streamed_routing, windows
+from treetop.learning.learners import make_learner
+from treetop.learning.pooled import Pooled
+from treetop.log.segments import summing
+from treetop.log.segments.manifest import Manifest
+
+FEATURES, ARMS, WINDOW = 8, 12, 6
+X = np.abs(np.random.default_rng(0).normal(size=(40, FEATURES))).astype(np.float32)
+Y = np.eye(ARMS, dtype=np.float32)[np.arange(40) % 10]  # nobody knows the last two arms
+CONFIG = Config(
+    policy=PolicyConfig(k=4, explore=2),
+    tree=TreeConfig(max_leaf=4),
+    segments=SegmentConfig(wait_seconds=0.0, rounds=50, shard_arms=8),
+)
+
+
+@pytest.fixture(autouse=True)
+def tiny_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six samples of an arm, twelve of a routing function, and weights of components from 60 rounds."""
+
+    def tiny(*args: Any, **named: Any) -> Any:
+        made = make_learner(*args, **named)
+        return replace(made, window=WINDOW) if isinstance(made, Pooled) else made
+
+    monkeypatch.setattr(config_module, "make_learner", tiny)
+    for module in (routing_samples, streamed_routing, windows):
+        monkeypatch.setattr(module, "WINDOW", 2 * WINDOW)
+    for module in (component_weights, logged_history, forgetting):
+        monkeypatch.setattr(module, "RECENT", 60)
+
+
+def visits(bandit: Bandit, first: int, n: int) -> None:
+    """Decisions with rewards of some slots, one of them late; some slots show arms that nobody knows."""
+    for i in range(first, first + n):
+        key = {"visitor": i % 25}
+        served = bandit.decide(X[i * 7 % 40] * np.float32(1 + i % 3), f"visit-{i}", k=2 + i % 3, keys=key)
+        bandit.reward(f"visit-{i}", {arm: float((i + j) % 4 == 0) for j, arm in enumerate(served.arms[:-1])})
+        if i % 10 == 9 and i - 8 >= first:
+            bandit.reward(
+                f"visit-{i - 8}", {bandit.snapshot.arms.ids[int(bandit.event(f"visit-{i - 8}").event.arms[-1])]: 0.5}
+            )
+
+
+def unforgetting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treetop.bandit.model_changes.forget_old_samples", lambda *_: False)
+
+
+def manifest(bandit: Bandit) -> Manifest:
+    found = segment_folder(bandit.folder).manifest()
+    assert found is not None
+    return found
+
+
+def files(bandit: Bandit, model: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in bandit.folder.model_path(model).iterdir()}
+
+
+def refitted(folder: Path, back_to: str | None = None) -> dict[str, bytes]:
+    """The files of the next model, from the current one or from another."""
+    with Bandit.open(folder) as bandit:
+        if back_to is not None:
+            bandit.roll_back(back_to)
+        model = bandit.refit().model
+        assert not [entry for entry in bandit.folder.history() if entry["kind"] == "segments not used"]
+        return files(bandit, model)
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A bandit with 250 rounds that have been learned and 350 that have not; all samples are in its segments."""
+    with Bandit.create(tmp_path / "shop", X=X, Y=Y, config=CONFIG) as bandit:
+        visits(bandit, 0, 250)
+        with monkeypatch.context() as patch:
+            unforgetting(patch)
+            bandit.refit()
+        visits(bandit, 250, 350)
+    return tmp_path / "shop"
+
+
+@pytest.fixture
+def twins(shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """The same bandit after a refit, with all samples in its segments and with those alone that are still read."""
+    whole = Path(shutil.copytree(shop, tmp_path / "whole"))
+    with Bandit.open(shop) as bandit:
+        bandit.refit()
+        assert manifest(bandit).sums is not None
+        visits(bandit, 600, 150)
+    with monkeypatch.context() as patch:
+        unforgetting(patch)
+        with Bandit.open(whole) as bandit:
+            bandit.refit()
+            visits(bandit, 600, 150)
+            assert manifest(bandit).sums is None
+    return whole, shop
+
+
+def test_samples_that_no_window_has_leave_the_segments_and_no_model_changes(
+    twins: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, shop = twins
+    with Bandit.open(shop) as bandit, Bandit.open(whole) as other:
+        compact, full = manifest(bandit), manifest(other)
+        assert compact.summed == full.segments[9].last  # 500 of 600 rounds
+        assert sum(s.samples for s in compact.segments) < 0.6 * sum(s.samples for s in full.segments)
+        assert compact.rounds < full.rounds  # contexts went, too
+    wanted = refitted(whole)
+    assert refitted(shop) == wanted
+
+
+@pytest.mark.parametrize("rewards", [RewardConfig(0, 0.0), RewardConfig(low=-1.0, high=2.0)], ids=["default", "losses"])
+def test_rewards_of_any_kind_are_summed_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rewards: RewardConfig
+) -> None:
+    """Slots without a reward that have one by default, and rewards that are no finds."""
+    found = []
+    for name in ("whole", "shop"):
+        with Bandit.create(tmp_path / name, X=X, Y=Y, config=replace(CONFIG, rewards=rewards)) as bandit:
+            with monkeypatch.context() as patch:
+                if name == "whole":
+                    unforgetting(patch)
+                for first in (0, 300):
+                    visits(bandit, first, 300)
+                    bandit.refit()
+                assert (manifest(bandit).sums is None) == (name == "whole")
+            visits(bandit, 600, 100)
+            found.append(files(bandit, bandit.refit().model))
+    assert found[0] == found[1]
+
+
+def test_a_chain_of_refits_is_one_refit_from_the_first_model(twins: tuple[Path, Path], tmp_path: Path) -> None:
+    _, shop = twins
+    copy = Path(shutil.copytree(shop, tmp_path / "copy"))
+    chain, anew = refitted(shop), refitted(copy, back_to="000000")
+    assert chain == anew
+
+
+def test_summing_up_again_and_again_is_as_once_though_arms_are_added(
+    twins: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, shop = twins
+    with monkeypatch.context() as patch:
+        unforgetting(patch)
+        refitted(whole)
+    refitted(shop)
+    for folder in (whole, shop):
+        with Bandit.open(folder) as bandit:
+            bandit.add_arms(["new", "newer"])
+            visits(bandit, 750, 200)
+    with Bandit.open(shop) as bandit:
+        found = manifest(bandit).sums
+        assert found is not None
+        assert len(found.steps) == 2
+    assert refitted(shop) == refitted(whole)
+
+
+def test_damaged_segments_leave_the_log_and_the_sums(twins: tuple[Path, Path]) -> None:
+    """A reward that comes after its round was summed up counts neither in segments nor in the log."""
+    _, shop = twins
+    copy = Path(shutil.copytree(shop, shop.parent / "copy"))
+    for folder in (shop, copy):
+        with Bandit.open(folder) as bandit:
+            event = bandit.event("visit-3")
+            unknown = int(event.event.arms[np.isnan(event.rewards)][0])
+            bandit.reward("visit-3", {bandit.snapshot.arms.ids[unknown]: 1.0})
+    with Bandit.open(copy) as bandit:
+        damaged = segment_folder(bandit.folder).path / manifest(bandit).segments[0].name / "arm.npy"
+        damaged.write_bytes(damaged.read_bytes()[:-1])
+        found = files(bandit, bandit.refit().model)
+        assert next(str(damaged) in e["error"] for e in bandit.folder.history() if e["kind"] == "segments not used")
+    assert found == refitted(shop)
+
+
+def forget(bandit: Bandit, before: float) -> int:
+    """As the service does."""
+    now = bandit.snapshot
+    sum_up_before(bandit.folder, bandit.log, bandit.config, now.model, now.arms, before, 4e9)
+    deleted = 0
+    while count := bandit.log.forget(before):
+        deleted += count
+    follow_deletions(bandit.folder, bandit.log)
+    return deleted
+
+
+def test_retention_of_what_windows_had_forgotten_changes_no_byte(tmp_path: Path) -> None:
+    """The first 300 rounds show two arms again and again: no window has any of the first 250."""
+    with Bandit.create(tmp_path / "shop", X=X, Y=Y, config=CONFIG) as bandit:
+        for i in range(450):
+            arms = [0, 1] if i < 300 else None
+            served = bandit.decide(X[i % 40], f"visit-{i}", k=2, eligible=arms)
+            bandit.reward(f"visit-{i}", {arm: float((i + j) % 3 == 0) for j, arm in enumerate(served.arms)})
+        bandit.refit()
+        before = bandit.event("visit-250").event.time
+        assert manifest(bandit).summed > 0
+    kept = Path(shutil.copytree(tmp_path / "shop", tmp_path / "kept"))
+    for folder in (tmp_path / "shop", kept):
+        with Bandit.open(folder) as bandit:
+            visits(bandit, 450, 50)
+    with Bandit.open(tmp_path / "shop") as bandit:
+        assert forget(bandit, before) == 250
+    wanted = refitted(kept)
+    assert refitted(tmp_path / "shop") == wanted
+    with Bandit.open(tmp_path / "shop") as bandit:
+        assert bandit.snapshot.model.n_seen == 500
+
+
+def test_what_retention_deletes_counts_on_as_sums(shop: Path) -> None:
+    """Whatever windows still had of it: only samples are lost, and each once."""
+    with Bandit.open(shop) as bandit:
+        visits(bandit, 600, 7)
+        shown = bandit.log.samples(bandit.log.seal("before"))
+        rewards = sum(int((~np.isnan(chunk.rewards)).sum()) for chunk in shown)
+        bandit.refit()
+        before = bandit.event("visit-333").event.time
+        assert forget(bandit, before) == 333
+        found = manifest(bandit)
+        assert found.sums is not None
+        assert found.sums.before == before
+        result = bandit.refit()
+        assert (result.rounds, result.rewards) == (607, rewards)
+        assert not result.warnings
+        assert min(segment.oldest for segment in found.segments) >= before
+        assert forget(bandit, before) == 0
+
+
+def test_a_refit_while_retention_deletes_is_one_after_it(shop: Path, tmp_path: Path) -> None:
+    """Sums count from before the first row is deleted; rows that are still there do not."""
+    during = Path(shutil.copytree(shop, tmp_path / "during"))
+    with Bandit.open(shop) as bandit:
+        before = bandit.event("visit-120").event.time
+        assert forget(bandit, bandit.event("visit-70").event.time) == 70
+        assert forget(bandit, before) == 50
+        sums = manifest(bandit).sums
+        assert sums is not None
+        assert len(sums.steps) == 1  # nothing is left of rounds of the first
+    with Bandit.open(during) as bandit:
+        now = bandit.snapshot
+        assert sum_up_before(bandit.folder, bandit.log, bandit.config, now.model, now.arms, before, 4e9)
+        assert bandit.log.forget(before, limit=30) == 30
+    assert refitted(during) == refitted(shop)
+
+
+def test_a_crash_while_summing_up_leaves_all_as_it_was(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise OSError("the disk is gone")
+
+    with Bandit.open(shop) as bandit:
+        with monkeypatch.context() as patch:
+            patch.setattr(summing, "write_sums", broken)
+            bandit.refit()
+        found = manifest(bandit)
+        assert found.sums is None
+        assert "the disk is gone" in [e.get("error") for e in bandit.folder.history()]
+        bandit.refit()
+        now = manifest(bandit)
+        assert now.sums is not None
+        assert {p.name for p in segment_folder(bandit.folder).path.iterdir() if p.is_dir()} == now.names()
+
+
+class Crash(BaseException):
+    """Nothing catches it, as nothing catches the end of a process."""
+
+
+def crashes(bandit: Bandit, before: float, n: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Sums up, and crashes at the n-th sync of a file or folder, if there are so many; whether it did."""
+    left, sync, now = [n], os.fsync, bandit.snapshot
+
+    def crash(handle: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Crash
+        sync(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", crash)
+        try:
+            sum_up_before(bandit.folder, bandit.log, bandit.config, now.model, now.arms, before, 4e9)
+        except Crash:
+            return True
+    return False
+
+
+def test_a_crash_at_any_sync_leaves_the_manifest_as_before_or_after(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Bandit.open(shop) as bandit:
+        bandit.refit()
+        before, first = bandit.event("visit-330").event.time, manifest(bandit)
+    found = set()
+    for n in range(0, 1000, 7):
+        folder = Path(shutil.copytree(shop, tmp_path / f"crashed-{n}"))
+        with Bandit.open(folder) as bandit:
+            crashed = crashes(bandit, before, n, monkeypatch)
+            now = manifest(bandit)
+            same = now.segments == first.segments and now.sums == first.sums
+            assert same or (now.sums is not None and now.sums.before == before)
+            found.add(same)
+            assert forget(bandit, before) == 330
+            result = bandit.refit()
+            assert (result.rounds, result.warnings) == (600, ())
+            assert {p.name for p in segment_folder(bandit.folder).path.iterdir() if p.is_dir()} == manifest(
+                bandit
+            ).names()
+        if not crashed:
+            break
+    assert not crashed
+    assert found == {True, False}
+
+
+def test_erased_events_leave_the_sums_while_the_log_has_the_others(shop: Path, tmp_path: Path) -> None:
+    with Bandit.open(shop) as bandit:
+        bandit.refit()
+        assert manifest(bandit).sums is not None
+        found = erase_events(bandit.folder, bandit.log, [("visitor", "7")])
+        assert (found.events, found.summed) == (24, 0)
+        assert found.files > 0
+        result = bandit.refit()
+        assert result.rounds == 600 - 24
+
+
+def test_erased_events_stay_in_sums_that_cannot_be_made_again_and_it_says_so(shop: Path) -> None:
+    with Bandit.open(shop) as bandit:
+        bandit.refit()
+        assert forget(bandit, bandit.event("visit-100").event.time) == 100
+        last = manifest(bandit).summed
+        mine = [i for i in range(100, 600) if i % 25 == 7]
+        found = erase_events(bandit.folder, bandit.log, [("visitor", "7")])
+        assert found.events == len(mine)
+        left = 600 - 100 - len(mine) - bandit.log.count_between(last + 1, 1 << 60)
+        assert bandit.log.count_between(1, last) == left
+        assert 0 < found.summed < len(mine)
+        assert bandit.refit().rounds == 600 - len(mine) + found.summed
+        assert erase_events(bandit.folder, bandit.log, [("visitor", "7")]).summed == 0
+
+
+def test_other_settings_of_rewards_make_sums_void(shop: Path) -> None:
+    with Bandit.open(shop) as bandit:
+        bandit.refit()
+        forget(bandit, bandit.event("visit-100").event.time)
+    (shop / "config.toml").write_text(config_text(replace(CONFIG, rewards=RewardConfig(high=2.0))))
+    with Bandit.open(shop) as bandit:
+        assert bandit.refit().rounds == 500
+        noted = [e["error"] for e in bandit.folder.history() if e["kind"] == "segments not used"]
+        assert ["'limits': [0.0, 2.0]" in error for error in noted] == [True]
+
+
+def test_sums_hold_no_context_and_no_name(shop: Path) -> None:
+    """The length of each context is all that is left of it."""
+    with Bandit.open(shop) as bandit:
+        bandit.refit()
+        sums = manifest(bandit).sums
+        assert sums is not None
+        path = segment_folder(bandit.folder).path / sums.name
+        about = json.loads((path / "manifest.json").read_bytes())
+        sizes = {name: facts["shape"][0] for name, facts in about["files"].items()}
+        rounds = about["numbers"]["rounds"]
+        assert [name for name, size in sizes.items() if size >= rounds] == ["norm"]
+        assert set(about["numbers"]) == {"first_epoch", "rounds", "draws", "settings"}
