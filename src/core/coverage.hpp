@@ -35,7 +35,7 @@ inline Coverage make_coverage(const Layout& tree, std::span<const std::int64_t> 
     const std::size_t A = tree.arms(), N = tree.nodes();
     if (start.size() != A + 1 || start[0] != 0 || start[A] != static_cast<std::int64_t>(group.size()) ||
         group.size() != share.size())
-        throw std::invalid_argument("coverage of " + std::to_string(start.size()) + " rows, " +
+        throw std::invalid_argument("coverage of " + std::to_string(start.empty() ? 0 : start.size() - 1) + " arms, " +
                                     std::to_string(group.size()) + " groups and " + std::to_string(share.size()) +
                                     " shares does not fit " + std::to_string(A) + " arms");
     for (std::size_t a = 0; a < A; ++a)

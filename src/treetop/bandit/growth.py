@@ -158,7 +158,7 @@ def _with_open_nodes(rows: Rows, model: Model, nodes: int, arms: int) -> Rows:
     Where arms have routing functions of their own, a new one has that of an arm which is never right: nobody knows.
     """
     n = model.tree.n_nodes
-    opened = constant_rows(nodes, open_bias(model), rows.columns)
+    opened = constant_rows(nodes, open_bias(model.geometric), rows.columns)
     parts = [rows.head(n), opened]
     if len(rows) > n:
         parts += [rows.slice(n, len(rows)), constant_rows(arms, NEVER, rows.columns)]

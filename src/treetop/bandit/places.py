@@ -29,9 +29,13 @@ ALIKE = 2  # leaves with one score that arms make of a leaf that their vectors l
 FAR = 1e30  # a radius that includes every context
 
 
-def open_bias(model: Model) -> float:
-    """The bias of a routing function that is 1 for every context, and has no other weight."""
-    return FAR if model.geometric else 1.0
+def open_bias(geometric: bool) -> float:
+    """The bias of a routing function that is 1 for every context, and has no other weight.
+
+    >>> open_bias(geometric=False)
+    1.0
+    """
+    return FAR if geometric else 1.0
 
 
 @dataclass(eq=False)
@@ -161,7 +165,7 @@ class Places:
         rows, nodes = self.model.route_rows, self.model.tree.n_nodes
         single = np.flatnonzero(np.diff(rows.start[: nodes + 1]) == 1)
         at = rows.start[single]
-        is_open = (rows.index[at] == rows.columns - 1) & (rows.value[at] == np.float32(open_bias(self.model)))
+        is_open = (rows.index[at] == rows.columns - 1) & (rows.value[at] == np.float32(open_bias(self.model.geometric)))
         opened, parts = set(single[is_open].tolist()), dict[int, None]()
         for node in sorted(opened):
             above = self.parents[node]

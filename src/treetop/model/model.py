@@ -24,7 +24,7 @@ from treetop.model.learned_routing import LearnedRouting, load_learned_routing, 
 from treetop.model.measure import Measure, check_vectors, first_map, load_measure, measured_routing
 from treetop.model.pooled_state import PooledState, load_pooled
 from treetop.model.routing import fit_routing, geometric_routing
-from treetop.model.serving import add_coverage, add_measure, add_pooled, plain_engine
+from treetop.model.serving import add_terms, plain_engine
 from treetop.model.storage import (
     FILES,
     FORMAT,
@@ -245,12 +245,7 @@ class Model:
         """The weights in the order in which a decision reads them; shared by threads. A loaded model has them in a
         memory-mapped file, any other makes them at its first decision."""
         engine = self._plain_engine()
-        if self.pooled is not None:
-            add_pooled(engine, self.pooled)
-        if self.measure is not None:
-            add_measure(engine, self.measure, self.pooled, self.item_vectors, self.context_map)
-        if self.coverage is not None:
-            add_coverage(engine, self.coverage)
+        add_terms(engine, self.pooled, self.measure, self.item_vectors, self.context_map, self.coverage)
         return engine
 
     def _plain_engine(self) -> _core.Engine:

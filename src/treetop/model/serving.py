@@ -30,14 +30,40 @@ def plain_engine(
     return _core.Engine(*routing, *weights, routes.columns, geometric, 0, file)
 
 
-def add_pooled(engine: _core.Engine, pooled: PooledState) -> None:
+def add_terms(
+    engine: _core.Engine,
+    pooled: PooledState | None = None,
+    measure: Measure | None = None,
+    item_vectors: Float32s | None = None,
+    context_map: Float32s | None = None,
+    coverage: Coverage | None = None,
+) -> None:
+    """What scores have besides weights, as far as a model has it.
+
+    >>> from treetop.arrays import as_rows
+    >>> tree = Tree(parents=[-1, 0, 0], leaf_of=[1, 2])
+    >>> engine = plain_engine(tree, as_rows(np.eye(3)), as_rows(np.ones((5, 3))), False, None)
+    >>> add_terms(engine, coverage=Coverage.of_categories(["tea", "coffee", None]))
+    Traceback (most recent call last):
+    ValueError: coverage of 3 arms, 2 groups and 2 shares does not fit 2 arms
+    """
+    if pooled is not None:
+        _add_pooled(engine, pooled)
+    if measure is not None:
+        _add_measure(engine, measure, pooled, item_vectors, context_map)
+    if coverage is not None:
+        shares = coverage.start, coverage.group, coverage.share
+        engine.set_coverage(*shares, coverage.groups, coverage.saturation)
+
+
+def _add_pooled(engine: _core.Engine, pooled: PooledState) -> None:
     """What treetop's learner adds to scores."""
     counts = pooled.sample_count, pooled.trial_value
     new = np.full(len(pooled.sample_count), -1, np.int32) if pooled.new_trials is None else pooled.new_trials
     engine.set_pooled(pooled.means, pooled.node_mean, *counts, new, pooled.exploration_net, pooled.weights)
 
 
-def add_measure(
+def _add_measure(
     engine: _core.Engine,
     measure: Measure,
     pooled: PooledState | None,
@@ -51,9 +77,3 @@ def add_measure(
     facts = measure.kind, measure.first, measure.dims, measure.scale, measure.routes
     map_ = np.zeros(0, np.float32) if context_map is None else context_map.reshape(-1)
     engine.set_measure(*facts, vectors, means, ends, measure.place[1], map_)
-
-
-def add_coverage(engine: _core.Engine, coverage: Coverage) -> None:
-    """What arms cover, for policies that want variety."""
-    shares = coverage.start, coverage.group, coverage.share
-    engine.set_coverage(*shares, coverage.groups, coverage.saturation)
