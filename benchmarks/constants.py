@@ -156,20 +156,25 @@ def play_all(cells: Cells, sets: Sequence[Dataset], horizon: int, seeds: Sequenc
 
 def report(cells: Cells) -> str:
     """A row a constant and stream: what each other value changes in every set, in per cent of the mean reward."""
-    rows, sets = [], list(dict.fromkeys(cell["data"] for cell in cells.cells))
+    sets = list(dict.fromkeys(cell["data"] for cell in cells.cells))
+    rows = []
     for constant in CONSTANTS:
-        for value in constant.values:
-            row = [f"`{constant.name}` ({constant.where})", constant.stream, str(constant.now), str(value)]
-            for data in sets:
-                where = {"data": data, "stream": constant.stream}
-                changes = [
-                    100 * (cell["mean_reward"] / plain[0]["mean_reward"] - 1)
-                    for cell in cells.found(**where, where=constant.where, constant=constant.name, value=str(value))
-                    if (plain := cells.found(**where, constant="", seed=cell["seed"]))
-                ]
-                row.append(f"{statistics.fmean(changes):+.2f} %" if changes else "")
-            rows.append(row)
-    return table(["constant", "stream", "now", "instead", *sets], rows)
+        instead = " / ".join(str(value) for value in constant.values)
+        row = [f"`{constant.name}` ({constant.where})", constant.stream, str(constant.now), instead]
+        row += [" / ".join(_changed(cells, constant, value, data) for value in constant.values) for data in sets]
+        rows.append([cell if cell.strip(" /") else "" for cell in row])
+    return table(["constant", "stream", "now", "instead", *(f"{data}, %" for data in sets)], rows)
+
+
+def _changed(cells: Cells, constant: Constant, value: Any, data: str) -> str:
+    """In per cent, over the seeds that were played with both."""
+    where = {"data": data, "stream": constant.stream}
+    changes = [
+        100 * (cell["mean_reward"] / plain[0]["mean_reward"] - 1)
+        for cell in cells.found(**where, where=constant.where, constant=constant.name, value=str(value))
+        if (plain := cells.found(**where, rounds=cell["rounds"], constant="", seed=cell["seed"]))
+    ]
+    return f"{statistics.fmean(changes):+.2f}" if changes else ""
 
 
 def main() -> None:
