@@ -2,7 +2,7 @@
 
 Each is played as `treetop simulate DATA --learner treetop --init 5000 --max-leaf 10` plays it (k = 5, 3 explored, beam
 10), refits and all: the start alone, one pass, 154,490 rounds, `--cold`, file order, blocks and their rows shuffled,
-half of the arms without labels, new arms half-way; with the default strategy, with greedy where that is asked for. The
+half of the arms without labels, new arms half-way; with the default strategy and with greedy but at the start. The
 file of `--out` keeps every run, and a run of the same commit that is in it is not played again. The table at the end
 has means over seeds.
 """
@@ -52,10 +52,10 @@ STREAMS = (
     Named("file", 40_000, {"order": "file"}, BOTH),
     Named("blocks", 40_000, {"order": "blocks"}, BOTH),
     Named("rows of blocks, shuffled", 40_000, {"order": "blocks"}, shuffled=True),
-    Named("half-init", LONG, {"scenario": "half-init"}),
-    Named("new-arms", LONG, {"scenario": "new-arms"}),
-    Named("cold", LONG, {"label_samples": False}),
-    Named("long", LONG),
+    Named("half-init", LONG, {"scenario": "half-init"}, BOTH),
+    Named("new-arms", LONG, {"scenario": "new-arms"}, BOTH),
+    Named("cold", LONG, {"label_samples": False}, BOTH),
+    Named("long", LONG, strategies=BOTH),
 )
 
 
