@@ -32,11 +32,13 @@ from treetop.learning.pooled import Mechanisms, Pooled
 from treetop.policy.budgeted import Budgeted
 
 INIT, MAX_LEAF = 5000, 10
+REFITS = {"first_epoch": 1024, "factor": 1.2}  # as the service has them
 
 
 @dataclass(frozen=True)
 class Constant:
-    """One constant and its other values; `where` is a module of treetop, `mechanisms`, `strategy` or `learner`."""
+    """One constant and its other values; `where` is a module of treetop, `mechanisms`, `strategy`, `learner`, or `run`:
+    when refits come."""
 
     where: str
     name: str
@@ -47,6 +49,8 @@ class Constant:
     def now(self) -> Any:
         if self.where == "strategy":
             return getattr(Budgeted(), self.name)
+        if self.where == "run":
+            return REFITS[self.name]
         if self.where == "mechanisms":
             return getattr(Mechanisms(), self.name)
         if self.where == "learner":
@@ -78,8 +82,15 @@ CONSTANTS = (
     Constant("learning.component_weights", "FIRST", ((1.0, 0.2), (1.0, 0.8))),
     Constant("learning.component_weights", "FORCE", (500, 2000)),
     Constant("learning.component_weights", "HALF_LIFE", (2500, 10_000)),
+    Constant("learning.component_weights", "RECENT", (160_000, 640_000)),
+    Constant("learning.component_weights", "LARGEST", (5.0, 20.0)),
+    Constant("learning.samples", "FAR", (2.0, 8.0)),
+    Constant("learner", "window", (4096, 16_384)),
+    Constant("run", "first_epoch", (512, 2048)),
+    Constant("run", "factor", (1.1, 1.4)),
     Constant("strategy", "budget", (0.0025, 0.01)),
     Constant("strategy", "evaluation_share", (0.001, 0.004)),
+    Constant("strategy", "evaluation_floor", (0.25, 1.0)),
     Constant("learning.component_weights", "FORCE", (500, 2000), "file order"),
     Constant("learning.component_weights", "HALF_LIFE", (2500, 10_000), "file order"),
     Constant("learning.routing_samples", "WINDOW", (512, 1024), "file order"),
@@ -105,6 +116,9 @@ USERS = ("learning.pooled", "learning.arm_routing")  # modules that import const
 @contextmanager
 def other(constant: Constant | None, value: Any) -> Iterator[dict[str, Any]]:
     """Settings with another value of a constant, which has it meanwhile where it is not a setting."""
+    if constant is not None and constant.where == "run":
+        yield {constant.name: value}
+        return
     if constant is None or constant.where in SETTINGS:
         yield {SETTINGS[constant.where]: {constant.name: value}} if constant else {}
         return
@@ -124,9 +138,9 @@ def other(constant: Constant | None, value: Any) -> Iterator[dict[str, Any]]:
 
 def play(dataset: Dataset, stream: str, horizon: int, seed: int, constant: Constant | None, value: Any) -> RunRecord:
     more, parts = STREAMS[stream]
-    sizes = {"init": INIT, "max_leaf": MAX_LEAF, "horizon": parts * horizon, "first_epoch": 1024, "factor": 1.2}
+    sizes = {"init": INIT, "max_leaf": MAX_LEAF, "horizon": parts * horizon, **REFITS}
     with other(constant, value) as instead:
-        settings = Settings("budgeted", learner="treetop", **sizes, **more, **instead)
+        settings = Settings("budgeted", learner="treetop", **{**sizes, **more, **instead})
         return execute(None, Plan(dataset.name, (settings,), (seed,)), dataset=dataset)[0]
 
 
@@ -154,11 +168,11 @@ def play_all(cells: Cells, sets: Sequence[Dataset], horizon: int, seeds: Sequenc
                     cells.play({**facts, "value": str(value)}, measure)
 
 
-def report(cells: Cells) -> str:
+def report(cells: Cells, constants: Sequence[Constant] = CONSTANTS) -> str:
     """A row a constant and stream: what each other value changes in every set, in per cent of the mean reward."""
     sets = list(dict.fromkeys(cell["data"] for cell in cells.cells))
     rows = []
-    for constant in CONSTANTS:
+    for constant in constants:
         instead = " / ".join(str(value) for value in constant.values)
         row = [f"`{constant.name}` ({constant.where})", constant.stream, str(constant.now), instead]
         row += [" / ".join(_changed(cells, constant, value, data) for value in constant.values) for data in sets]
