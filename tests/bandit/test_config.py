@@ -21,6 +21,7 @@ def test_settings_are_read_as_they_are_written_and_mistakes_named(tmp_path: Path
         ("[policy]\nk = 0", r"\[policy\] k is 0"),
         ("[policy]\nk = 2", "explore is 3"),
         ('[policy]\nstrategy = "magic"', "must be one of igw"),
+        ("[policy.parameters]\nnew_arms_factor = 2.0", "'new_arms_factor', which the running bandit sets by itself"),
         ("[policy]\nparameters = {Q = 1}", "budgeted has no 'Q'"),
         ("policy = 3", "must be a table"),
         ("[refit]\nkeep = 1", "keep is 1"),

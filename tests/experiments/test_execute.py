@@ -295,7 +295,7 @@ def test_a_title_says_what_tells_a_run_from_the_others() -> None:
         ({"observer": "each:c=2"}, "c is 2.0"),
         ({"learner": "magic"}, "it must be one of paper, treetop"),
         ({"loss": "magic"}, "loss is 'magic'"),
-        ({"first_epoch": 0}, "first is 0"),
+        ({"first_epoch": 0}, "first_epoch is 0"),
         ({"order": "backwards"}, "order is 'backwards'; it must be one of shuffled, file, blocks"),
     ],
 )

@@ -18,7 +18,7 @@ import typer
 DATA_HELP = "debian, synthetic:like=amazon-670k, a set of the paper such as eurlex-4k, or a file or folder."
 K_HELP = "Arms shown a round."
 EXPLORE_HELP = "How many of them are drawn by the strategy."
-BEAM_HELP = "Nodes that survive on each level of the search; leaves 7/5 as many once the learner treetop has learned."
+BEAM_HELP = "Nodes that survive on each level of the search."
 OBSERVER_HELP = "Slots the learner observes: all, each:c=0.5, cascade (to the first click) or position:decay=0.8."
 FIRST_HELP = (
     "Rounds before the first refit, --factor times as many before the next: 4096 for paper, 256 for treetop. With as "

@@ -53,7 +53,8 @@ class SimulatedPolicies:
     strategy: Annotated[
         list[str],
         typer.Option(
-            help="igw, greedy, boltzmann, epsilon or budgeted; default is what Bandit and service use; repeatable."
+            help="igw, greedy, boltzmann, epsilon or budgeted; default is what Bandit and service use, igw for the "
+            "learner paper and budgeted for treetop. Repeatable."
         ),
     ] = field(default_factory=lambda: ["default"])
     k: Annotated[list[int], typer.Option(help=f"{K_HELP} Repeatable.")] = field(default_factory=lambda: [5])

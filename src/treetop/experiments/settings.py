@@ -17,7 +17,7 @@ from treetop.learning.refit import Learner
 from treetop.learning.routes import RouteCache
 from treetop.learning.schedule import Epochs
 from treetop.policy.policy import Policy
-from treetop.policy.strategies import Strategy, make_strategy
+from treetop.policy.strategies import STRATEGIES, Strategy, make_strategy
 from treetop.simulation.observation import Observer, make_observer
 from treetop.simulation.scenario import SCENARIOS
 
@@ -97,7 +97,8 @@ class Settings:
 
     def _schedule(self) -> tuple[int, float]:
         first, factor = EPOCHS[self.learner]
-        return first if self.first_epoch is None else self.first_epoch, factor if self.factor is None else self.factor
+        asked = None if self.first_epoch is None else check_int("first_epoch", self.first_epoch, 1, 1 << 62)
+        return first if asked is None else asked, factor if self.factor is None else self.factor
 
     def resolved(self, dataset: Dataset) -> Settings:
         """The same with what depends on the data filled in."""
@@ -112,6 +113,8 @@ def strategies_for(learner: str, names: Sequence[str]) -> list[str]:
     >>> strategies_for("paper", ["default", "greedy", "igw"])
     ['igw', 'greedy']
     """
+    if wrong := next((name for name in names if name not in ("default", *STRATEGIES)), None):
+        raise ValueError(f"strategy is {wrong!r}; it must be one of default, {', '.join(STRATEGIES)}")
     default = DEFAULT_STRATEGY.get(learner, DEFAULT_STRATEGY["paper"])  # Settings refuses another learner
     return list(dict.fromkeys(default if name == "default" else name for name in names))
 

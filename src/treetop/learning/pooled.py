@@ -1,6 +1,6 @@
 """Treetop's own learner: arms share what is known of their routing score. docs/learner.md is its specification.
 
-    score(x, arm) = pooled mean at the routing score of the arm's leaf + ridge regression of what that leaves over
+    score(x, arm) = pooled mean at the routing score of the arm + ridge regression of what that leaves over
 
 An arm that was never tried is judged by where it stands in the beam, and labelled rows serve as samples. Pruned nodes
 score the mean reward of arms that were drawn through nodes; they have no regressors, so arms may move between refits.
