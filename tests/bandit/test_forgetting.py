@@ -19,9 +19,12 @@ from treetop.bandit.config_file import config_text
 from treetop.bandit.erasure import erase_events
 from treetop.bandit.forgetting import sum_up_before
 from treetop.bandit.sealing import follow_deletions, segment_folder
+from treetop.errors import FolderInUse
+from treetop.files import locked
 from treetop.learning import component_weights, routing_samples, streamed_routing, windows
 from treetop.learning.learners import make_learner
 from treetop.learning.pooled import Pooled
+from treetop.log.segments import manifest as segment_manifest
 from treetop.log.segments import summing
 from treetop.log.segments.manifest import Manifest
 
@@ -258,6 +261,17 @@ def test_a_refit_while_retention_deletes_is_one_after_it(shop: Path, tmp_path: P
         assert sum_up_before(bandit.folder, bandit.log, bandit.config, now.model, now.arms, before, 4e9)
         assert bandit.log.forget(before, limit=30) == 30
     assert refitted(during) == refitted(shop)
+
+
+def test_segments_that_somebody_holds_are_no_reason_to_delete_without_sums(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup may hold them for long: retention then waits, and says so."""
+    monkeypatch.setattr(segment_manifest, "LOCK_TIMEOUT", 0.0)
+    with Bandit.open(shop) as bandit:
+        with locked(segment_folder(bandit.folder).lock_path, shared=True), pytest.raises(FolderInUse, match="segments"):
+            forget(bandit, bandit.event("visit-100").event.time)
+        assert bandit.log.counts().forgotten == 0
 
 
 def test_a_crash_while_summing_up_leaves_all_as_it_was(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:

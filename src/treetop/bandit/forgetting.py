@@ -19,7 +19,7 @@ from treetop.bandit.config import Config
 from treetop.bandit.folder import BanditFolder
 from treetop.bandit.sealing import UNUSABLE, follow_deletions, note_unused, segment_folder
 from treetop.bandit.stored_sums import can_sum, late_arms, sum_settings
-from treetop.errors import LogError
+from treetop.errors import FolderInUse, LogError
 from treetop.learning.component_weights import RECENT
 from treetop.learning.history import History
 from treetop.learning.pooled import Pooled
@@ -80,7 +80,8 @@ def sum_up_before(
     """Before retention deletes what is older than a time: sums it up, as far as it is sealed, and takes it out of the
     segments. Returns whether there was any.
 
-    What was deleted from the log before, by erasure, leaves the segments first: it is not summed up.
+    What was deleted from the log before, by erasure, leaves the segments first: it is not summed up. Raises FolderInUse
+    if somebody holds the segments for too long, as a backup does: nothing may be deleted then.
 
     >>> import tempfile
     >>> from treetop.bandit.bandit import Bandit
@@ -101,7 +102,7 @@ def sum_up_before(
     follow_deletions(folder, log)
     try:
         return sum_up(segment_folder(folder), log, 0, before, _SumUp(config, model, arms, now))
-    except LogError:
+    except (LogError, FolderInUse):
         raise
     except UNUSABLE as error:
         note_unused(folder, error)
