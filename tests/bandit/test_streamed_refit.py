@@ -14,6 +14,7 @@ import pytest
 
 from treetop.bandit import logged_history
 from treetop.bandit.bandit import Bandit
+from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import Config, PolicyConfig, RefitConfig, RewardConfig, SegmentConfig
 from treetop.bandit.config_file import config_text
 from treetop.bandit.folder import BanditFolder
@@ -195,3 +196,29 @@ def test_a_full_disk_is_not_taken_for_damaged_segments(
             bandit.refit()
         assert len(calls) == 1
         assert not [entry for entry in bandit.folder.history() if entry["kind"] == "segments not used"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"), [("paper", "the learner is 'paper'"), ("vectors", "the catalogue has vectors")]
+)
+def test_settings_of_refits_by_shard_are_not_ignored_in_silence(tmp_path: Path, kind: str, why: str) -> None:
+    config = Config.of("paper") if kind == "paper" else Config()
+    vectors, labels = np.eye(FEATURES), (X, Y[:, :FEATURES]) if kind == "paper" else (None, None)
+    catalogue = Catalogue(range(FEATURES), vectors=None if kind == "paper" else vectors)
+    with Bandit.create(tmp_path / "shop", catalogue, *labels, config=config) as bandit:
+        visits(bandit, 0, 20)
+        assert not bandit.refit().warnings  # nobody asked for anything
+        config = bandit.config
+    chosen = replace(config, refit=replace(config.refit, memory=0.5, ray="auto"))
+    (tmp_path / "shop" / "config.toml").write_text(config_text(chosen))
+    with Bandit.open(tmp_path / "shop") as bandit:
+        warned = bandit.refit().warnings
+        assert [text.split(" was ")[0] for text in warned] == ["[refit] memory = 0.5", "[refit] ray = 'auto'"]
+        assert all(why in text for text in warned)
+        assert bandit.folder.history()[-1]["warnings"] == list(warned)
+
+
+def test_refits_by_shard_heed_them_and_do_not_warn(shop: Path, tmp_path: Path) -> None:
+    with Bandit.open(Path(shutil.copytree(shop, tmp_path / "shop"))) as bandit:
+        assert bandit.config.refit.memory == 0.01
+        assert bandit.refit().warnings == ()
