@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treetop.arrays import Bools, Float32s, Int64s
+from treetop.arrays import Bools, Float32s, Floats, Int64s
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.config import Config
 from treetop.bandit.folder import BanditFolder
@@ -140,7 +140,7 @@ class _SumUp:
         if past is None:
             return True
         arrays, numbers = read_sums(folder, past)
-        found, arms = SummedRounds.read(arrays, numbers), self._model.n_arms
+        found, arms = SummedRounds.read(arrays, numbers, ()), self._model.n_arms  # norms of before stay where they are
         if numbers["settings"] != sum_settings(self._config) or len(found.totals.late) > arms:
             return False  # of other rewards, or of more arms than the model that is current again knows
         assert self._model.feature_scale is not None
@@ -185,6 +185,9 @@ class _SumUp:
     def sums(self) -> tuple[Mapping[str, NDArray[Any]], Mapping[str, Any]]:
         assert self._summed is not None
         return self._summed.arrays(), {**self._summed.numbers(), "settings": sum_settings(self._config)}
+
+    def norms(self) -> Floats:
+        return np.concatenate([np.zeros(0), *(() if self._summed is None else self._summed.norms)])
 
     def _rewards(self, block: Block) -> Float32s:
         """Of every slot, as a learner takes it."""
