@@ -19,10 +19,13 @@ from treetop.bandit.config_file import config_text
 from treetop.bandit.erasure import erase_events
 from treetop.bandit.forgetting import sum_up_before
 from treetop.bandit.sealing import follow_deletions, segment_folder
+from treetop.errors import FolderInUse
+from treetop.files import locked
 from treetop.learning import component_weights, routing_samples, streamed_routing, windows
 from treetop.learning.learners import make_learner
 from treetop.learning.pooled import Pooled
-from treetop.log.segments import summing
+from treetop.log.segments import manifest as segment_manifest
+from treetop.log.segments import storage, summing
 from treetop.log.segments.manifest import Manifest
 
 FEATURES, ARMS, WINDOW = 8, 12, 6
@@ -243,6 +246,29 @@ def test_what_retention_deletes_counts_on_as_sums(shop: Path) -> None:
         assert forget(bandit, before) == 0
 
 
+def test_many_deletions_do_not_write_every_norm_again_and_again(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    write = storage.write_norms
+
+    def counted(folder: Path, name: str, norms: Any) -> Any:
+        written.append(len(norms))
+        return write(folder, name, norms)
+
+    monkeypatch.setattr(summing, "write_norms", counted)
+    with Bandit.open(shop) as bandit:
+        unforgetting(monkeypatch)
+        bandit.refit()  # all is sealed
+        for last in range(10, 600, 10):
+            assert forget(bandit, bandit.event(f"visit-{last}").event.time) == 10
+        sums = manifest(bandit).sums
+        assert sums is not None
+        assert sum(piece.rounds for piece in sums.norms) == 590
+        assert len(sums.norms) <= 6
+        assert len(written) == 59
+        assert sum(written) < 590 * 6  # all of them each time would be 590 * 30
+        assert bandit.refit().rounds == 600
+
+
 def test_a_refit_while_retention_deletes_is_one_after_it(shop: Path, tmp_path: Path) -> None:
     """Sums count from before the first row is deleted; rows that are still there do not."""
     during = Path(shutil.copytree(shop, tmp_path / "during"))
@@ -258,6 +284,17 @@ def test_a_refit_while_retention_deletes_is_one_after_it(shop: Path, tmp_path: P
         assert sum_up_before(bandit.folder, bandit.log, bandit.config, now.model, now.arms, before, 4e9)
         assert bandit.log.forget(before, limit=30) == 30
     assert refitted(during) == refitted(shop)
+
+
+def test_segments_that_somebody_holds_are_no_reason_to_delete_without_sums(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup may hold them for long: retention then waits, and says so."""
+    monkeypatch.setattr(segment_manifest, "LOCK_TIMEOUT", 0.0)
+    with Bandit.open(shop) as bandit:
+        with locked(segment_folder(bandit.folder).lock_path, shared=True), pytest.raises(FolderInUse, match="segments"):
+            forget(bandit, bandit.event("visit-100").event.time)
+        assert bandit.log.counts().forgotten == 0
 
 
 def test_a_crash_while_summing_up_leaves_all_as_it_was(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,5 +411,7 @@ def test_sums_hold_no_context_and_no_name(shop: Path) -> None:
         about = json.loads((path / "manifest.json").read_bytes())
         sizes = {name: facts["shape"][0] for name, facts in about["files"].items()}
         rounds = about["numbers"]["rounds"]
-        assert [name for name, size in sizes.items() if size >= rounds] == ["norm"]
+        assert [name for name, size in sizes.items() if size >= rounds] == []
+        assert sum(piece.rounds for piece in sums.norms) == rounds
+        assert {p.name for p in (path.parent / sums.norms[0].name).iterdir()} == {"manifest.json", "norm.npy"}
         assert set(about["numbers"]) == {"first_epoch", "rounds", "draws", "settings"}

@@ -12,7 +12,7 @@ from helpers.running import settings
 from treetop.bandit import model_changes
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.catalogue import Catalogue
-from treetop.bandit.config import RefitConfig, SegmentConfig, TreeConfig
+from treetop.bandit.config import Config, RefitConfig, SegmentConfig, TreeConfig
 from treetop.bandit.gate import Judgement
 from treetop.bandit.results import same_decision
 from treetop.errors import NothingToLearn
@@ -118,7 +118,7 @@ def test_the_command(shop: Path) -> None:
     assert (told["model"], told["rounds"]) == ("000003", 420)
     refused = shell("rebuild", str(shop))  # nothing has come since
     assert refused.returncode != 0
-    assert "judge a rebuilt tree" in refused.stderr
+    assert "judge a rebuilt tree: wait for visits with rewards" in refused.stderr
 
 
 def test_what_cannot_be_rebuilt_is_refused(shop: Path, tmp_path: Path) -> None:
@@ -132,3 +132,23 @@ def test_what_cannot_be_rebuilt_is_refused(shop: Path, tmp_path: Path) -> None:
         visits(bandit, 0, 20)
         with pytest.raises(ValueError, match="follows the owner's vectors"):
             bandit.rebuild()
+
+
+@pytest.mark.parametrize("kind", ["vectors", "categories", "paper", "contexts"])
+def test_trees_that_are_not_rebuilt_refuse_the_setting_when_created_and_when_opened(tmp_path: Path, kind: str) -> None:
+    config = Config.of("paper") if kind == "paper" else CONFIG
+    catalogue = {
+        "vectors": Catalogue(range(ARMS), vectors=X, metric="cosine"),
+        "categories": Catalogue(range(ARMS), categories=["tea", "jam"] * (ARMS // 2)),
+    }.get(kind, Catalogue(range(ARMS)))
+    names = {"taste": ARMS} if kind == "contexts" else None
+    labels = (None, None) if kind == "vectors" else (X, X)
+    asking = replace(config, refit=RefitConfig(rebuild=3))
+    with pytest.raises(ValueError, match=rf"rebuild is 3 in \[refit\]; .*{kind}"):
+        Bandit.create(tmp_path / "shop", catalogue, *labels, features=names, config=asking)
+    assert not (tmp_path / "shop").exists()
+    Bandit.create(tmp_path / "shop", catalogue, *labels, features=names, config=config).close()
+    text = (tmp_path / "shop" / "config.toml").read_text()
+    (tmp_path / "shop" / "config.toml").write_text(text.replace("rebuild = 0", "rebuild = 3"))
+    with pytest.raises(ValueError, match=rf"rebuild is 3 in \[refit\]; .*{kind}.*Set it to 0"):
+        Bandit.open(tmp_path / "shop")

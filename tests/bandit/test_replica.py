@@ -24,7 +24,7 @@ from treetop.bandit.lease import Lease
 from treetop.bandit.replica import Replica, join
 from treetop.bandit.results import same_decision
 from treetop.bandit.stores import FolderStore, ObjectStore, open_store
-from treetop.errors import FolderInUse, ForeignLog, ModelSuperseded, ReplicaConflict
+from treetop.errors import FolderInUse, ForeignLog, LogError, ModelSuperseded, ReplicaConflict
 from treetop.log.open import open_log
 from treetop.model.model import Model
 
@@ -315,6 +315,11 @@ def test_what_is_not_of_these_replicas_is_refused(opened: Opener, tmp_path: Path
     here = opened("a")
     with pytest.raises(FileExistsError, match="not empty"):
         join(here.folder.path, str(tmp_path / "store"), str(tmp_path / "log.sqlite"))
+    there = set(tmp_path.iterdir())
+    with pytest.raises(LogError, match=r"there is no log .*other\.sqlite"):
+        join(tmp_path / "c", str(tmp_path / "store"), str(tmp_path / "other.sqlite"))
+    assert set(tmp_path.iterdir()) == there
+    open_log(tmp_path / "other.sqlite").close()
     with pytest.raises(ValueError, match="has no replicas"):
         join(tmp_path / "c", str(tmp_path / "store"), str(tmp_path / "other.sqlite"))
     assert not (tmp_path / "c").exists()
@@ -338,6 +343,26 @@ def test_object_storage_by_fsspec(tmp_path: Path) -> None:
     assert isinstance(open_store("/mnt/shop"), FolderStore)
     with pytest.raises(ValueError, match="cannot be opened"):
         open_store("nosuch://shop")
+
+
+def test_replicas_share_what_they_serve_in_object_storage(tmp_path: Path) -> None:
+    """Storage of fsspec's that two replicas in one process see, as those on two hosts see a bucket."""
+    pytest.importorskip("fsspec", reason="fsspec is not installed")
+    store, log = f"memory://{tmp_path.name}", str(tmp_path / "log.sqlite")
+    config = settings(replicas=ReplicaConfig(store))
+    with Bandit.create(tmp_path / "a", [f"a{i}" for i in range(12)], X, Y, config=config, log=log) as here:
+        join(tmp_path / "b", store, log)
+        with Bandit.open(tmp_path / "b", log) as there:
+            assert contents(here.folder.path) == contents(there.folder.path)
+            for i in range(20):
+                here.reward(f"visit-{i}", {here.decide(X[i % 12], f"visit-{i}").arms[0]: 1.0})
+            here.add_arms(["new"])
+            name = here.refit().model
+            assert there.folder.follow()
+            there.refresh()
+            assert there.snapshot.name == name
+            assert contents(here.folder.path) == contents(there.folder.path)
+            assert same_decision(*there.replay("visit-7"))
 
 
 def test_one_lease_is_held_by_one_at_a_time(place: str) -> None:

@@ -8,24 +8,30 @@ import time
 from dataclasses import replace
 from errno import ENOSPC
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from treetop.bandit import folder as folder_module
 from treetop.bandit import logged_history
 from treetop.bandit.bandit import Bandit
+from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import Config, PolicyConfig, RefitConfig, RewardConfig, SegmentConfig
 from treetop.bandit.config_file import config_text
 from treetop.bandit.folder import BanditFolder
 from treetop.bandit.live_trials import trials_until
 from treetop.bandit.logged_history import WORK, work_folder
+from treetop.bandit.model_changes import ModelChanges
 from treetop.bandit.past_log import import_past
 from treetop.bandit.past_values import PastColumns
 from treetop.bandit.promotion import logged_feedback, next_fit
+from treetop.errors import ShardError
 from treetop.learning.examination import if_examined
 from treetop.learning.history import HistoryWriter
 from treetop.learning.shards import Shard
 from treetop.log.rounds import gather
+from treetop.model import model as model_module
 from treetop.model.model import Model
 from treetop.records import Feedback
 
@@ -195,3 +201,87 @@ def test_a_full_disk_is_not_taken_for_damaged_segments(
             bandit.refit()
         assert len(calls) == 1
         assert not [entry for entry in bandit.folder.history() if entry["kind"] == "segments not used"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"), [("paper", "the learner is 'paper'"), ("vectors", "the catalogue has vectors")]
+)
+def test_settings_of_refits_by_shard_are_not_ignored_in_silence(tmp_path: Path, kind: str, why: str) -> None:
+    config = Config.of("paper") if kind == "paper" else Config()
+    vectors, labels = np.eye(FEATURES), (X, Y[:, :FEATURES]) if kind == "paper" else (None, None)
+    catalogue = Catalogue(range(FEATURES), vectors=None if kind == "paper" else vectors)
+    with Bandit.create(tmp_path / "shop", catalogue, *labels, config=config) as bandit:
+        visits(bandit, 0, 20)
+        assert not bandit.refit().warnings  # nobody asked for anything
+        config = bandit.config
+    chosen = replace(config, refit=replace(config.refit, memory=0.5, ray="auto"))
+    (tmp_path / "shop" / "config.toml").write_text(config_text(chosen))
+    with Bandit.open(tmp_path / "shop") as bandit:
+        warned = bandit.refit().warnings
+        assert [text.split(" was ")[0] for text in warned] == ["[refit] memory = 0.5", "[refit] ray = 'auto'"]
+        assert all(why in text for text in warned)
+        assert bandit.folder.history()[-1]["warnings"] == list(warned)
+
+
+def test_refits_by_shard_heed_them_and_do_not_warn(shop: Path, tmp_path: Path) -> None:
+    with Bandit.open(Path(shutil.copytree(shop, tmp_path / "shop"))) as bandit:
+        assert bandit.config.refit.memory == 0.01
+        assert bandit.refit().warnings == ()
+
+
+def full(*_: object, **__: object) -> None:
+    raise OSError(ENOSPC, os.strerror(ENOSPC))
+
+
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [
+        ((Shard, "write"), ShardError),  # a piece of the model, in a task
+        ((model_module, "write_array"), OSError),  # the model, when it is saved
+        ((folder_module, "put"), OSError),  # `current`
+    ],
+    ids=["piece", "model", "current"],
+)
+def test_a_full_disk_leaves_the_old_model_and_nothing_else(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: tuple[Any, str], error: type[Exception]
+) -> None:
+    wanted = refitted(Path(shutil.copytree(shop, tmp_path / "whole")))
+    folder = Path(shutil.copytree(shop, tmp_path / "shop"))
+    with Bandit.open(folder) as bandit:
+        before, serving = (folder / "current").read_bytes(), bandit.snapshot.name
+        with monkeypatch.context() as patch:
+            patch.setattr(*where, full)
+            with pytest.raises(error, match="No space left on device"):
+                bandit.refit()
+        assert (folder / "current").read_bytes() == before
+        assert bandit.snapshot.name == serving
+        assert len(bandit.explain(X[0]).score)  # and leaves the log as it was
+        assert sorted(path.name for path in (folder / "models").iterdir()) == bandit.folder.models()
+        assert not (folder / WORK).exists()
+    assert refitted(folder) == wanted
+
+
+# Where a refit ends itself: all pieces are there and no model; all files of the model but its manifest; the model is
+# there and nobody knows of it.
+MOMENTS = [(ModelChanges, "_publish"), (model_module, "write_manifest"), (BanditFolder, "_write_state")]
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=[name for _, name in MOMENTS])
+def test_a_refit_killed_between_its_pieces_and_what_makes_them_count(
+    shop: Path, tmp_path: Path, moment: tuple[Any, str]
+) -> None:
+    wanted = refitted(Path(shutil.copytree(shop, tmp_path / "whole")))
+    folder = Path(shutil.copytree(shop, tmp_path / "shop"))
+    before = (folder / "current").read_bytes()
+    child = os.fork()
+    if child == 0:
+        with Bandit.open(folder) as bandit:
+            setattr(*moment, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+            bandit.refit()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert list((folder / WORK).glob("*/*/*/shard-*"))  # it had made something
+    assert (folder / "current").read_bytes() == before
+    with Bandit.open(folder) as bandit:
+        assert bandit.snapshot.name == BanditFolder(shop).state().model
+    assert refitted(folder) == wanted

@@ -13,6 +13,7 @@ import pytest
 import typer
 from helpers.commands import call, process, shell
 from helpers.datasets import folder
+from rich.text import Text
 
 import treetop
 from treetop.cli.main import COMMANDS, app
@@ -29,6 +30,14 @@ def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
     assert "--json" in text
     undocumented = [p.name for p in typer.main.get_command(app).commands[command].params if not getattr(p, "help", "")]  # type: ignore[attr-defined]
     assert not undocumented
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_no_word_of_the_help_is_taken_for_markup(command: str) -> None:
+    """What stands in brackets would not be shown."""
+    known = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
+    helps = [known.help, *(getattr(p, "help", "") for p in known.params)]
+    assert [text for text in helps if Text.from_markup(text).plain != text] == []
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

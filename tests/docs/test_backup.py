@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,8 @@ from helpers.problems import topics
 from helpers.running import PLAIN, Running, named, running, small_bandit
 from helpers.snippets import ROOT, blocks_of
 
-from treetop import Bandit
+from treetop import Bandit, Config, SegmentConfig
+from treetop.bandit.forgetting import sum_up_before
 from treetop.bandit.results import same_decision
 
 PAGE = (ROOT / "docs" / "operations.md").read_text()
@@ -28,6 +30,22 @@ def documented() -> list[list[str]]:
     found = [block.text.splitlines() for block in blocks_of(section)]
     assert len(found) == 4
     return found
+
+
+def run(lines: list[str], place: Path, addresses: dict[str, str] | None = None) -> None:
+    """Runs commands of the page in a folder, with other addresses of databases."""
+    script = "\n".join(lines)
+    for old, new in (addresses or {}).items():
+        script = script.replace(old, new)
+    command = ["bash", "-eo", "pipefail", "-c", script]
+    ended = subprocess.run(command, cwd=place, env=PLAIN, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+
+
+def skip_without(*tools: str) -> None:
+    for tool in tools:
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
 
 
 def commands(store: str) -> tuple[list[str], list[str]]:
@@ -73,22 +91,12 @@ def visits(service: Running, acknowledged: list[str]) -> Iterator[None]:
 def test_a_backup_of_a_busy_service_serves_elsewhere(
     store: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    for tool in ("sqlite3",) if store == "sqlite" else ("pg_dump", "pg_restore"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not installed")
+    skip_without("flock", *(("sqlite3",) if store == "sqlite" else ("pg_dump", "pg_restore")))
     addresses = {}
     if store == "postgres":
         server: Server = request.getfixturevalue("server")
         addresses = {HERE: new_database(server), THERE: new_database(server)}
     copy, put = commands(store)
-
-    def run(lines: list[str]) -> None:
-        script = "\n".join(lines)
-        for old, new in addresses.items():
-            script = script.replace(old, new)
-        command = ["bash", "-eo", "pipefail", "-c", script]
-        ended = subprocess.run(command, cwd=tmp_path, env=PLAIN, capture_output=True, text=True, timeout=120)
-        assert ended.returncode == 0, ended.stderr
 
     def log(where: str) -> tuple[str, ...]:
         return ("--log", addresses[where]) if addresses else ()
@@ -104,15 +112,39 @@ def test_a_backup_of_a_busy_service_serves_elsewhere(
             service.wait_for(lambda: len(acknowledged) > refitted + 20)
             before = acknowledged[:20] + acknowledged[refitted + 1 :][-20:]
             asked = len(acknowledged)
-            run(copy)
+            run(copy, tmp_path, addresses)
         models = {event: service.get(f"/v1/events/{event}").json for event in before}
         assert {event["model"] for event in models.values()} == {"000000", "000001"}
     assert len(acknowledged) > asked  # it was busy meanwhile
     shutil.rmtree(folder)
-    run(put)
+    run(put, tmp_path, addresses)
     restored = tmp_path / "other-host" / "shop"
     with running(restored, *log(THERE)) as service:
         assert all(service.get(f"/v1/events/{event}").json == models[event] for event in before)
         assert service.post("/v1/decide", {"event_id": "new", "features": {"f1": 1.0}}).status == 200
     with Bandit.open(restored, addresses.get(THERE)) as bandit:
         assert all(same_decision(*bandit.replay(event)) for event in [*before, "new"])
+
+
+def test_a_backup_has_the_sums_of_rounds_that_retention_deleted(tmp_path: Path) -> None:
+    skip_without("flock", "sqlite3")
+    X, Y = topics()
+    at_once = SegmentConfig(wait_seconds=0.0, rounds=50)
+    with Bandit.create(tmp_path / "shop", X=X, Y=Y, config=Config(segments=at_once)) as shop:
+        for visit in range(200):
+            served = shop.decide(X[visit], f"visit-{visit}", k=2)
+            shop.reward(f"visit-{visit}", {served.arms[0]: float(visit % 2)})
+        shop.refit()
+        before, now = shop.event("visit-120").event.time, shop.snapshot
+        assert sum_up_before(shop.folder, shop.log, shop.config, now.model, now.arms, before, time.time())
+        assert shop.log.forget(before) == 120
+        copy, put = commands("sqlite")
+        run(copy, tmp_path)
+        assert shop.refit().rounds == 200
+    run(put, tmp_path)
+    with Bandit.open(tmp_path / "other-host" / "shop") as restored:
+        result = restored.refit()
+        assert (result.model, result.rounds, result.warnings) == ("000002", 200, ())
+        made = restored.folder.model_path(result.model)
+    for file in (tmp_path / "shop" / "models" / result.model).iterdir():
+        assert (made / file.name).read_bytes() == file.read_bytes()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from treetop.arrays import Fitted
+from treetop.learning import history as history_module
 from treetop.learning import routing_samples, streamed, streamed_routing
 from treetop.learning.array_folder import ArrayFolder
 from treetop.learning.history import HistoryWriter, median_norm
@@ -132,7 +133,8 @@ def test_parts_that_are_switched_off(off: dict[str, bool], tmp_path: Path) -> No
     same(streamed_model(model, feedback, learner, tmp_path / "work"), learner.learn(model, feedback))
 
 
-def test_the_median_is_exact() -> None:
+def test_the_median_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_module, "SLICE", 10)
     rng = np.random.default_rng(0)
     for n in (1, 2, 7, 100):
         values = np.where(rng.random(n) < 0.3, 0.0, rng.lognormal(size=n) ** 3)

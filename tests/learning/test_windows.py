@@ -54,10 +54,11 @@ def test_sums_carried_on_are_sums_of_all() -> None:
     first, second = rounds(rng, 40), rounds(rng, 30)
     none = SummedRounds.none(7, np.zeros(ARMS, np.bool_), scale)
     one, two = none.after(first + second), none.after(first)
-    stored = SummedRounds.read(two.arrays(), two.numbers()).continued(two.totals.late, scale).after(second)
+    stored = SummedRounds.read(two.arrays(), two.numbers(), two.norms).continued(two.totals.late, scale).after(second)
     assert one.numbers() == stored.numbers()
     for name, array in one.arrays().items():
         assert array.tobytes() == stored.arrays()[name].tobytes(), name
+    assert np.concatenate(one.norms).tobytes() == np.concatenate(stored.norms).tobytes()
     assert two.totals.rounds == 40  # what was summed up before stays as it was
 
 

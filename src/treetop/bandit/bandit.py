@@ -32,6 +32,7 @@ from treetop.bandit.logged_decisions import LoggedDecisions
 from treetop.bandit.model_changes import ModelChanges
 from treetop.bandit.outliers import OutlierLimits
 from treetop.bandit.ownership import claim_log, claim_log_if_there
+from treetop.bandit.rebuilding import check_rebuild_setting
 from treetop.bandit.replica import check_log, shared_folder
 from treetop.bandit.results import ServedDecision
 from treetop.bandit.snapshot import Snapshot
@@ -89,6 +90,7 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions):
         check_coverage(model, config)
         self._files = folder.model_signature(name)
         self.vocabulary, self.unknown = self._vocabulary(model), UnknownFeatures()
+        check_rebuild_setting(model, config, self.vocabulary)
         table = folder.attributes(self._state.attributes)
         self._looked, self._tables = self._signature, {table.size: table}
         found = self._snapshot(name, model, folder.arm_index(self._state), table, trouble)

@@ -28,6 +28,7 @@ from treetop.bandit.folder import (
     model_name,
 )
 from treetop.bandit.growth import constant_rows
+from treetop.bandit.rebuilding import check_rebuild_setting
 from treetop.bandit.state import FolderState, ModelOrigin
 from treetop.bandit.vocabulary import VECTOR, Parts, Vocabulary, part_names
 from treetop.files import locked, put, sync_folder
@@ -79,17 +80,18 @@ def create_folder(
         names, X = names or (), None if X is None else _widened(X, room)
     first = _first_model(catalogue, X, Y, model, config, names)
     arms = catalogue.index(first.n_arms)
-    vectors = tuple(Vocabulary(first.n_features, names, reserved=room).vectors.values())
+    vocabulary = Vocabulary(first.n_features, names, reserved=room)
     # Of contexts that are compared with items by a measure nobody knows how large they are.
     if (shown := catalogue.vectors if X is None else X) is not None and first.measure is None:
         first = replace(first, feature_scale=feature_scale(as_rows(shown, first.n_features)))
     if first.coverage is None:
         first = replace(first, coverage=_coverage(catalogue, config))
+    check_rebuild_setting(first, config, vocabulary)
     samples = _label_samples(first, X, Y, config)
     if samples is None and model is None and catalogue.vectors is None and config.learner.uses_label_samples:
         samples = _no_labels(first.n_features)  # with them, rounds teach routing, which is open everywhere
     elif samples is not None and first.n_seen == 0:
-        first = initial_fit(first, config.learner.make_learner(samples, vectors))
+        first = initial_fit(first, config.learner.make_learner(samples, tuple(vocabulary.vectors.values())))
     config = replace(config, learner=replace(config.learner, label_samples=samples is not None))
     _write(folder, Contents(config, first, arms, names, samples, catalogue.records()))
 

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treetop.arrays import Bools, Float32s, Int64s
+from treetop.arrays import Bools, Float32s, Floats, Int64s
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.config import Config
 from treetop.bandit.folder import BanditFolder
 from treetop.bandit.sealing import UNUSABLE, follow_deletions, note_unused, segment_folder
 from treetop.bandit.stored_sums import can_sum, late_arms, sum_settings
-from treetop.errors import LogError
+from treetop.errors import FolderInUse, LogError
 from treetop.learning.component_weights import RECENT
 from treetop.learning.history import History
 from treetop.learning.pooled import Pooled
@@ -80,7 +80,8 @@ def sum_up_before(
     """Before retention deletes what is older than a time: sums it up, as far as it is sealed, and takes it out of the
     segments. Returns whether there was any.
 
-    What was deleted from the log before, by erasure, leaves the segments first: it is not summed up.
+    What was deleted from the log before, by erasure, leaves the segments first: it is not summed up. Raises FolderInUse
+    if somebody holds the segments for too long, as a backup does: nothing may be deleted then.
 
     >>> import tempfile
     >>> from treetop.bandit.bandit import Bandit
@@ -101,7 +102,7 @@ def sum_up_before(
     follow_deletions(folder, log)
     try:
         return sum_up(segment_folder(folder), log, 0, before, _SumUp(config, model, arms, now))
-    except LogError:
+    except (LogError, FolderInUse):
         raise
     except UNUSABLE as error:
         note_unused(folder, error)
@@ -139,7 +140,7 @@ class _SumUp:
         if past is None:
             return True
         arrays, numbers = read_sums(folder, past)
-        found, arms = SummedRounds.read(arrays, numbers), self._model.n_arms
+        found, arms = SummedRounds.read(arrays, numbers, ()), self._model.n_arms  # norms of before stay where they are
         if numbers["settings"] != sum_settings(self._config) or len(found.totals.late) > arms:
             return False  # of other rewards, or of more arms than the model that is current again knows
         assert self._model.feature_scale is not None
@@ -184,6 +185,9 @@ class _SumUp:
     def sums(self) -> tuple[Mapping[str, NDArray[Any]], Mapping[str, Any]]:
         assert self._summed is not None
         return self._summed.arrays(), {**self._summed.numbers(), "settings": sum_settings(self._config)}
+
+    def norms(self) -> Floats:
+        return np.concatenate([np.zeros(0), *(() if self._summed is None else self._summed.norms)])
 
     def _rewards(self, block: Block) -> Float32s:
         """Of every slot, as a learner takes it."""

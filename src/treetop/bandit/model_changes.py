@@ -22,7 +22,7 @@ from treetop.bandit.logged_history import logged_history, work_folder
 from treetop.bandit.ownership import claim_log
 from treetop.bandit.promotion import logged_feedback, next_fit, streamed_fit, validate
 from treetop.bandit.rebuilding import check_rebuildable, rebuilt
-from treetop.bandit.refit_config import refit_resources
+from treetop.bandit.refit_config import ignored_in_memory, refit_resources
 from treetop.bandit.results import RefitResult
 from treetop.bandit.sealing import seal_before_refit
 from treetop.bandit.snapshot import Snapshot
@@ -33,6 +33,7 @@ from treetop.effort import Effort
 from treetop.errors import ModelSuperseded, NothingToLearn, ReplicaConflict
 from treetop.learning.history import History
 from treetop.learning.pooled import Pooled
+from treetop.learning.refit import Learner
 from treetop.learning.saturation import learned_saturation, unsaturated, with_saturation
 from treetop.learning.streamed import can_stream
 from treetop.log.base import Log
@@ -67,7 +68,7 @@ class ModelChanges:
 
         It serves unless the newest rounds, which it is first fitted without, say that it is worse than the model that
         serves: then it is kept aside, and `aside` says why. Raises ValueError for a tree that follows the owner's
-        vectors or categories, NothingToLearn if no round came since the last refit to judge it by.
+        vectors or categories, NothingToLearn if fewer than two rounds came since the last refit to judge it by.
         """
         return self.refit(rebuild=True)
 
@@ -92,7 +93,7 @@ class ModelChanges:
             arms, config = snapshot.arms, self.config
             base = with_all_arms(self.folder, snapshot, config.tree.max_leaf)
             if rebuild:
-                check_rebuildable(base, config)
+                check_rebuildable(base, config, self.vocabulary)
             seal_before_refit(self.folder, self.log, config.segments, base.tree)
             counts = self.log.counts()
             mark = self.log.seal(f"refit {model_name(state.next_epoch)} {time.time():.6f}")
@@ -165,7 +166,8 @@ class ModelChanges:
         feedback = logged_feedback(self.log, mark, base, arms, config, self.folder)
         saturation = learned_saturation(base, feedback) if config.rewards.saturates else 0.0
         learned = unsaturated(base, feedback) if config.rewards.saturates else feedback
-        return *next_fit(with_saturation(base, saturation), learned, learner, epoch, trials), feedback
+        model, caught = next_fit(with_saturation(base, saturation), learned, learner, epoch, trials)
+        return model, (*caught, *ignored_in_memory(config.refit, _why_in_memory(base, learner))), feedback
 
     def _gated(
         self, base: Model, arms: ArmIndex, state: FolderState, mark: Mark, work: Path, rebuild: bool
@@ -174,7 +176,10 @@ class ModelChanges:
         stretch = newest_stretch(self.log, state.refit_time, mark)
         if stretch.after == stretch.until or stretch.after == 0:
             if rebuild:
-                raise NothingToLearn("no round came since the last refit to judge a rebuilt tree by")
+                raise NothingToLearn(
+                    "fewer than two rounds came since the last refit, so that nothing can judge a rebuilt tree: wait "
+                    "for visits with rewards, some hundreds of them, and rebuild before the next refit"
+                )
             return None, ""
         try:
             fit = self._fitted(base, arms, state.next_epoch, replace(mark, position=stretch.after), work, rebuild)
@@ -190,9 +195,8 @@ class ModelChanges:
         if every == 0 or state.next_epoch % every:
             return False
         try:
-            check_rebuildable(base, self.config)
             why = self._gated(base, arms, state, mark, work, rebuild=True)[1]
-        except (NothingToLearn, ValueError) as error:
+        except NothingToLearn as error:
             why = str(error)
         if why:
             self.folder.note("tree not rebuilt", model=state.model, error=why)
@@ -236,6 +240,13 @@ class ModelChanges:
         self.folder.note("unpinned", model=state.model)
         self.refresh()
         return state.model
+
+
+def _why_in_memory(base: Model, learner: Learner) -> str:
+    """Why a refit is not by shard."""
+    if not isinstance(learner, Pooled):
+        return "the learner is 'paper'"
+    return "contexts have vectors" if base.measure is None else "the catalogue has vectors"
 
 
 def _with_added(model: Model, now: Snapshot, max_leaf: int) -> Model:

@@ -97,3 +97,18 @@ def refit_resources(config: RefitConfig) -> Resources:
     """
     machines = Machines(config.ray) if config.ray else Machines(pauses=())  # here trying again would not help
     return Resources(config.memory * 1e9, machines)
+
+
+def ignored_in_memory(config: RefitConfig, why: str) -> tuple[str, ...]:
+    """A warning for each setting that was chosen for refits by shard, if a refit held everything in memory instead.
+
+    >>> ignored_in_memory(RefitConfig(memory=0.5), "the learner is 'paper'")
+    ("[refit] memory = 0.5 was not heeded: the learner is 'paper', so that the refit held all rounds in memory",)
+    """
+    usual = RefitConfig()
+    chosen = {name: getattr(config, name) for name in ("memory", "ray")}
+    return tuple(
+        f"[refit] {name} = {value!r} was not heeded: {why}, so that the refit held all rounds in memory"
+        for name, value in chosen.items()
+        if value != getattr(usual, name)
+    )

@@ -275,7 +275,8 @@ def check_log(folder: Path, config: Config, log: str) -> None:
 def join(folder: Path, store: str, log: str) -> FolderState:
     """Makes the folder of a new replica from what the others serve, whole or not at all.
 
-    `store` and `log` are where the others have them. Raises FileExistsError if the folder is there and not empty.
+    `store` and `log` are where the others have them. Raises FileExistsError if the folder is there and not empty,
+    LogError if there is no such log.
 
     >>> from tempfile import TemporaryDirectory
     >>> from treetop.bandit.bandit import Bandit
@@ -291,6 +292,8 @@ def join(folder: Path, store: str, log: str) -> FolderState:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(f"{folder} is there and not empty")
+    if "://" not in log and not Path(log).is_file():  # opening one would make it
+        raise LogError(f"there is no log {log}; it must be the one that the others are served with")
     with open_log(log) as opened:
         replica = Replica(open_store(store), opened)
         found = replica.manifest()

@@ -61,10 +61,10 @@ def stored_sums(sealed: SealedLog, config: Config) -> SummedRounds | None:
     """
     if (found := sealed.read_sums()) is None:
         return None
-    arrays, numbers = found
+    arrays, numbers, norms = found
     if not can_sum(config) or numbers["settings"] != sum_settings(config):
         raise SegmentError(
             f"rounds were summed up with {numbers['settings']}; the settings say {sum_settings(config)}, so that what "
             "was deleted of them does not count"
         )
-    return SummedRounds.read(arrays, numbers)
+    return SummedRounds.read(arrays, numbers, norms)

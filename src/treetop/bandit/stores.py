@@ -85,7 +85,7 @@ def open_store(where: str) -> Store:
     try:
         from fsspec.core import url_to_fs
     except ModuleNotFoundError:
-        raise ValueError(f"object storage such as {where} needs fsspec: pip install fsspec") from None
+        raise ValueError(f"object storage such as {where} needs fsspec: pip install 'treetop-bandits[store]'") from None
     try:
         files, path = url_to_fs(where)
     except (ImportError, ValueError) as error:  # a kind of storage that needs another package, or none

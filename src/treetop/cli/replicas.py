@@ -17,7 +17,7 @@ from treetop.cli.output import console
 
 def join_(
     folder: Folder,
-    store: Annotated[str, typer.Argument(help="[replicas] store of the others: a folder, or s3://bucket/shop.")],
+    store: Annotated[str, typer.Argument(help="replicas.store of the others: a folder, or s3://bucket/shop.")],
     log: Annotated[str, typer.Option("--log", envvar="TREETOP_LOG", help="Their log: postgresql://...")],
     as_json: Json = False,
 ) -> None:

@@ -23,7 +23,9 @@ from treetop.log.keys import as_keys
 def seal(
     folder: Folder,
     rest: Annotated[bool, typer.Option("--rest", help="Also rounds that do not fill a segment.")] = False,
-    anew: Annotated[bool, typer.Option("--anew", help="Delete all segments first; the log has their rounds.")] = False,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Delete all segments first, and sums of rounds the log lost.")
+    ] = False,
     log: LogAt = None,
     as_json: Json = False,
 ) -> None:

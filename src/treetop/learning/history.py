@@ -22,6 +22,7 @@ from treetop.model.storage import link
 from treetop.records import Feedback
 
 T = TypeVar("T")
+SLICE = 1 << 20  # numbers that are looked at together
 
 
 @dataclass(frozen=True)
@@ -207,11 +208,18 @@ def median_norm(norms: Iterable[Floats]) -> float:
     >>> median_norm([np.array([3.0, 0.0, 1.0]), np.array([2.0, 7.0])])
     2.5
     """
-    count = sum(int((part > 0).sum()) for part in norms)
+    count = sum(int((part > 0).sum()) for part in _slices(norms))
     if count == 0:
         return 0.0
     low, high = (_ranked(norms, rank) for rank in ((count - 1) // 2, count // 2))
     return float(np.mean(np.array([low, high])))
+
+
+def _slices(norms: Iterable[Floats]) -> Iterator[Floats]:
+    """The same in arrays that are not large: what is computed of one is as large."""
+    for part in norms:
+        for first in range(0, len(part), SLICE):
+            yield part[first : first + SLICE]
 
 
 def _ranked(norms: Iterable[Floats], rank: int) -> float:
@@ -219,7 +227,7 @@ def _ranked(norms: Iterable[Floats], rank: int) -> float:
     prefix, known = 0, 0  # the first bits, and how many
     for shift in (48, 32, 16, 0):
         counts = np.zeros(65536, np.int64)
-        for part in norms:
+        for part in _slices(norms):
             bits = part[part > 0].view(np.int64)
             inside = bits if known == 0 else bits[bits >> (64 - known) == prefix]
             counts += np.bincount(inside >> shift & 0xFFFF, minlength=65536)

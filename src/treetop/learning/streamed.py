@@ -150,7 +150,7 @@ def _regressors(
 ) -> Fitted:
     """The arms' regressors of what the means leave over, shard by shard."""
     stage, totals, nodes = ArrayFolder.new(work / "rewards"), history.totals, model.tree.n_nodes
-    past = () if history.past is None else (history.past.norms,)
+    past = () if history.past is None else history.past.norms
     norms = Each(history.new_parts, lambda part: part.arrays["norm"], past)
     kept = reached_step(totals.shown, learner.mechanisms.growth)
     taken, label_count, rows = np.minimum(kept, learner.window), np.zeros(model.n_arms, np.int64), 0

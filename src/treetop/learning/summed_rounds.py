@@ -25,25 +25,25 @@ class SummedRounds:
     """- `first_epoch`: of the model that decided the first round: arms that came later are new
     - `totals`: sums of each arm
     - `checksums`: of contexts and rewards, which tell whether routing was fitted from the same
-    - `norms`: the length of each context, whose median says which are outliers
+    - `norms`: the length of each context, whose median says which are outliers, in pieces
     - `values`: how often features occurred, and values that are larger than usual
 
     >>> shown = Feedback([[3.0, 4.0]], arms=[[0]], nodes=None, rewards=[[1]])
     >>> summed = SummedRounds.none(0, late=np.zeros(2, bool), scale=np.ones(2, np.float32)).after(shown)
-    >>> summed.totals.rounds, summed.totals.shown.tolist(), summed.norms.tolist(), summed.values.size.tolist()
+    >>> summed.totals.rounds, summed.totals.shown.tolist(), summed.norms[0].tolist(), summed.values.size.tolist()
     (1, [1, 0], [5.0], [3.0, 4.0])
     """
 
     first_epoch: int
     totals: ArmTotals
     checksums: tuple[int, ...]
-    norms: Floats
+    norms: tuple[Floats, ...]
     values: PastValues
 
     @classmethod
     def none(cls, first_epoch: int, late: Bools, scale: Float32s) -> SummedRounds:
         """Before any round; `scale` is how large features usually are."""
-        return cls(first_epoch, ArmTotals.none(late), NO_ROUNDS, np.zeros(0), PastValues.none(scale))
+        return cls(first_epoch, ArmTotals.none(late), NO_ROUNDS, (), PastValues.none(scale))
 
     def continued(self, late: Bools, scale: Float32s) -> SummedRounds:
         """The same with more arms and another scale of features, to go on from."""
@@ -55,26 +55,28 @@ class SummedRounds:
         told = rounds.contexts, t, rounds.arms[t, slot], rounds.rewards[t, slot]
         totals = self.totals.continued(self.totals.late)
         totals.add(rounds)
-        norms = np.concatenate([self.norms, context_norms(rounds.contexts)])
+        norms = (*self.norms, context_norms(rounds.contexts))
         values = self.values.after(self.values.scale, (rounds.contexts,))
         return SummedRounds(self.first_epoch, totals, rounds_checksums(self.checksums, *told), norms, values)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What is stored of it: arrays of one dimension."""
+        """What is stored of it beside the norms: arrays of one dimension."""
         values = {f"feature_{name}": getattr(self.values, name) for name in ("scale", "counts")}
         large = {"large_feature": self.values.feature, "large_size": self.values.size}
         of_arms = {name: getattr(self.totals, name) for name in ("late", *OF_ARMS, "last")}
-        return {**of_arms, "norm": self.norms, **values, **large, "checksums": np.array(self.checksums, np.int64)}
+        return {**of_arms, **values, **large, "checksums": np.array(self.checksums, np.int64)}
 
     def numbers(self) -> dict[str, int]:
         """And numbers."""
         return {"first_epoch": self.first_epoch, "rounds": self.totals.rounds, "draws": self.totals.draws}
 
     @classmethod
-    def read(cls, arrays: Mapping[str, NDArray[Any]], numbers: Mapping[str, Any]) -> SummedRounds:
+    def read(
+        cls, arrays: Mapping[str, NDArray[Any]], numbers: Mapping[str, Any], norms: tuple[Floats, ...]
+    ) -> SummedRounds:
         """From what was stored."""
         of_arms = {name: np.array(arrays[name]) for name in ("late", *OF_ARMS, "last")}
         totals = ArmTotals(rounds=numbers["rounds"], draws=numbers["draws"], **of_arms)
         scale, counts = arrays["feature_scale"], arrays["feature_counts"]
         values = PastValues(scale, totals.rounds, counts, arrays["large_feature"], arrays["large_size"])
-        return cls(numbers["first_epoch"], totals, tuple(arrays["checksums"].tolist()), arrays["norm"], values)
+        return cls(numbers["first_epoch"], totals, tuple(arrays["checksums"].tolist()), norms, values)

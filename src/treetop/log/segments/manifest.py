@@ -57,19 +57,33 @@ class ShardPiece:
 
 
 @dataclass(frozen=True)
+class NormPiece:
+    """The lengths of the contexts of some more rounds that are summed up: a folder's name, and how many rounds."""
+
+    name: str
+    rounds: int
+    bytes: int
+    crc32: int
+
+
+@dataclass(frozen=True)
 class Sums:
     """What the first rounds add up to: a folder's name, and for each time that some were summed up the position of the
     last of them and the position up to which their rewards count; later ones do not.
 
     Those of them that are older than `before` are deleted, or will be. Their segments have only the samples that are
-    still read.
+    still read. `norms`, a number a round, is in pieces, so that more rounds do not write all of it again.
     """
 
     name: str
     steps: tuple[tuple[int, int], ...]
     before: float
+    norms: tuple[NormPiece, ...]
     bytes: int
     crc32: int
+
+    def names(self) -> set[str]:
+        return {self.name, *(piece.name for piece in self.norms)}
 
 
 @dataclass(frozen=True)
@@ -106,7 +120,7 @@ class Manifest:
     def names(self) -> set[str]:
         """The folders that count."""
         listed = [*(p.name for p in self.shard_pieces), *(s.name for s in self.segments)]
-        return {*listed, *(d.name for d in self.deltas), *([] if self.sums is None else [self.sums.name])}
+        return {*listed, *(d.name for d in self.deltas), *([] if self.sums is None else self.sums.names())}
 
     def named(self, kind: str) -> tuple[str, Manifest]:
         """A name for a new folder, and the manifest that does not give it again."""
@@ -132,7 +146,8 @@ class Manifest:
         for name, made in (("shard_pieces", ShardPiece), ("segments", Segment), ("deltas", Delta)):
             facts[name] = tuple(made(**part) for part in facts[name])
         if (sums := facts["sums"]) is not None:
-            facts["sums"] = Sums(**{**sums, "steps": tuple((last, rewards) for last, rewards in sums["steps"])})
+            norms = tuple(NormPiece(**piece) for piece in sums["norms"])
+            facts["sums"] = Sums(**{**sums, "steps": tuple((a, b) for a, b in sums["steps"]), "norms": norms})
         return cls(**facts)
 
 

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from treetop.arrays import Floats
 from treetop.log.base import Log
 from treetop.log.blocks import Block, RewardRows
 from treetop.log.records import Mark
 from treetop.log.rounds import LoggedRounds
 from treetop.log.segments.binding import agrees, belongs, newer_rewards
 from treetop.log.segments.manifest import Manifest, SegmentFolder, Sums
-from treetop.log.segments.storage import read_deltas, read_segment, read_sums
+from treetop.log.segments.storage import read_deltas, read_norms, read_segment, read_sums
 
 READ_STEP = 8192  # rounds read from the log at a time
 SealedRounds = Generator[tuple[LoggedRounds, Path | None, bool], None, None]
@@ -34,9 +35,11 @@ class SealedLog:
     sums: Sums | None
     alone: bool
 
-    def read_sums(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
-        """Arrays and numbers that were stored of rounds that are summed up."""
-        return None if self.sums is None else read_sums(self.folder.path, self.sums)
+    def read_sums(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any], tuple[Floats, ...]] | None:
+        """Arrays and numbers that were stored of rounds that are summed up, and the lengths of their contexts."""
+        if self.sums is None:
+            return None
+        return *read_sums(self.folder.path, self.sums), read_norms(self.folder.path, self.sums.norms)
 
     def rounds(self, until: Mark, wait: float, default: float | None, tree: str | None = None) -> SealedRounds:
         """Every decision up to a mark with the rewards known at it, as `Log.samples` gives them, in larger chunks. With

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-FORMAT, VERSION = "treetop-segments", 3
+FORMAT, VERSION = "treetop-segments", 4
 MANIFEST = "manifest.json"
 MAX_SHARDS = 65_536  # shards of arms, which their type can tell apart
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treetop.arrays import Int64s, Ints
+from treetop.arrays import Floats, Int64s, Ints
 from treetop.errors import ModelFileError, SegmentError
 from treetop.files import sync_folder
 from treetop.log.blocks import Block, RewardRows, places
-from treetop.log.segments.manifest import Delta, Segment, ShardPiece, Sums
+from treetop.log.segments.manifest import Delta, NormPiece, Segment, ShardPiece, Sums
 from treetop.log.segments.schema import DELTA, MANIFEST, SEGMENT
 from treetop.model.storage import read_array, write_array, write_synced
 
@@ -160,10 +160,21 @@ def write_sums(folder: Path, name: str, arrays: Arrays, numbers: Mapping[str, An
 
 
 def read_sums(folder: Path, sums: Sums) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """What rounds add up to, as it was written."""
+    """What rounds add up to, as it was written, but for norms."""
     kinds = _about(folder / sums.name, sums.crc32)["kinds"]
     found, about = _read(folder / sums.name, sums.crc32, kinds)
     return found, about["numbers"]
+
+
+def write_norms(folder: Path, name: str, norms: Floats) -> NormPiece:
+    """Writes the lengths of the contexts of some more rounds."""
+    size, crc32 = _write(folder / name, {"norm": norms}, {"norm": "float64"}, {})
+    return NormPiece(name, len(norms), size, crc32)
+
+
+def read_norms(folder: Path, pieces: tuple[NormPiece, ...]) -> tuple[Floats, ...]:
+    """The lengths of the contexts of all rounds that are summed up, mapped piece by piece."""
+    return tuple(_read(folder / piece.name, piece.crc32, {"norm": "float64"})[0]["norm"] for piece in pieces)
 
 
 def write_shards(folder: Path, name: str, shards: Ints) -> ShardPiece:

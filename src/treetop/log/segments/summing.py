@@ -14,15 +14,24 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from treetop.arrays import Bools
+from treetop.arrays import Bools, Floats
 from treetop.log.base import Log
 from treetop.log.blocks import Block, RewardRows, join
 from treetop.log.segments import binding
 from treetop.log.segments.compaction import merged_delta, only_delta
-from treetop.log.segments.manifest import Manifest, Segment, SegmentFolder, Sums
-from treetop.log.segments.storage import read_deltas, read_segment, read_shards, write_segment, write_sums
+from treetop.log.segments.manifest import Manifest, NormPiece, Segment, SegmentFolder, Sums
+from treetop.log.segments.storage import (
+    read_deltas,
+    read_norms,
+    read_segment,
+    read_shards,
+    write_norms,
+    write_segment,
+    write_sums,
+)
 
 PAYS = 4  # a segment is written again if one in so many of its samples goes
+MOST_NORMS = 1 << 24  # in one piece
 
 
 class Summing(Protocol):
@@ -41,6 +50,9 @@ class Summing(Protocol):
 
     def sums(self) -> tuple[Mapping[str, NDArray[Any]], Mapping[str, Any]]:
         """Arrays and numbers to store."""
+
+    def norms(self) -> Floats:
+        """The lengths of the contexts of the rounds that were new."""
 
 
 def sum_up(folder: SegmentFolder, log: Log, until: int, before: float, summing: Summing) -> bool:
@@ -70,12 +82,28 @@ def sum_up(folder: SegmentFolder, log: Log, until: int, before: float, summing: 
         manifest = _rewritten(folder, manifest, (old, rewards, until, before), summing)
         name, manifest = manifest.named("sums")
         size = write_sums(folder.path, name, *summing.sums())
-        past = found.sums or Sums("", (), 0.0, 0, 0)
+        past = found.sums or Sums("", (), 0.0, (), 0, 0)
+        manifest, norms = _with_norms(folder, manifest, past.norms, summing.norms())
         steps = [*past.steps, *([(until, counts.position)] if until > found.summed else [])]
         first = manifest.segments[0].first if manifest.segments else until  # nothing is left of rounds before
         steps = [step for step in steps[:-1] if step[0] >= first] + steps[-1:]
-        binding.store(folder, log, replace(manifest, sums=Sums(name, tuple(steps), max(before, past.before), *size)))
+        sums = Sums(name, tuple(steps), max(before, past.before), norms, *size)
+        binding.store(folder, log, replace(manifest, sums=sums))
         return True
+
+
+def _with_norms(
+    folder: SegmentFolder, manifest: Manifest, pieces: tuple[NormPiece, ...], norms: Floats
+) -> tuple[Manifest, tuple[NormPiece, ...]]:
+    """With a piece of more norms. Pieces that are not much larger become one with it: a norm is thus written again as
+    often as the logarithm of a piece's rounds says, however small the steps are in which rounds are summed up."""
+    if not len(norms):
+        return manifest, pieces
+    while pieces and pieces[-1].rounds <= min(2 * len(norms), MOST_NORMS - len(norms)):
+        norms = np.concatenate([*read_norms(folder.path, pieces[-1:]), norms])
+        pieces = pieces[:-1]
+    name, manifest = manifest.named("norms")
+    return manifest, (*pieces, write_norms(folder.path, name, norms))
 
 
 def _last_before(folder: SegmentFolder, manifest: Manifest, before: float) -> int:
