@@ -133,6 +133,37 @@ def test_new_arms_stand_beside_those_of_their_category(tmp_path: Path) -> None:
             shop.add_arms(["z"], vectors=np.zeros((2, 0)))
 
 
+def test_new_arms_stand_beside_those_that_they_are_like(tmp_path: Path) -> None:
+    """With their vectors and categories, where none are given; one that returns keeps its own."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(60, 5)).astype(np.float32)
+    ids, paths = [f"s{i}" for i in range(60)], [f"d{i % 6}" for i in range(60)]
+    kinds = {"vectors": Catalogue(ids, vectors), "categories": Catalogue(ids, categories=paths), "ids": Catalogue(ids)}
+    for kind, items in kinds.items():
+        with Bandit.create(tmp_path / kind, items, config=Config(tree=TreeConfig(16))) as shop:
+            leaf = shop.snapshot.model.tree.leaf_of
+            roomy = [i for i in range(60) if (leaf == leaf[i]).sum() < 16]
+            other = next(i for i in roomy if i % 6 != 4 % 6)
+            shop.remove_arms(["s4"])
+            shop.add_arms(["n0", "s4"], like=[f"s{other}", f"s{other}"])
+            model, (new, back) = shop.snapshot.model, shop.snapshot.arms.find(["n0", "s4"]).tolist()
+            assert model.tree.leaf_of[new] == model.tree.leaf_of[other]
+            assert model.tree.leaf_of[back] == leaf[4]
+            if kind == "vectors":
+                assert model.item_vectors is not None
+                np.testing.assert_array_equal(model.item_vectors[new], model.item_vectors[other])
+            if kind == "categories":
+                assert shop.attributes("n0") == {"category": paths[other]}
+                assert shop.attributes("s4") == {"category": paths[4]}
+            with pytest.raises(ValueError, match="like has 2 arms for 1 new ones"):
+                shop.add_arms(["n1"], like=["s1", "s2"])
+            with pytest.raises(UnknownArm):
+                shop.add_arms(["n1"], like=["nobody"])
+            with pytest.raises(TypeError, match="like must be a list of ids, not 's1'"):
+                shop.add_arms(["n1"], like="s1")
+            assert len(shop.snapshot.arms) == 61
+
+
 def test_vectors_of_arms_that_are_added_while_a_refit_runs_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

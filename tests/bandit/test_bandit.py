@@ -206,7 +206,7 @@ def test_removed_arms_are_not_shown(folder: Path) -> None:
         bandit.reward("before", {"a0": 1.0})  # what was shown can still be rewarded
         bandit.refit()
         bandit.add_arms(["fresh"])
-        with pytest.raises(ValueError, match="an id is used once, for ever"):
+        with pytest.raises(ValueError, match="there is already an arm 'a3' in the catalogue"):
             bandit.add_arms(["a3"])
         for event in ("before", "after3", "all", "few", "less"):
             logged, again = bandit.replay(event)

@@ -172,6 +172,15 @@ def test_bad_options(tmp_path: Path) -> None:
     assert "shows nothing: there are no rows" in result.stderr
 
 
+def test_a_log_without_contexts_is_refused_where_items_are_compared_with_them(tmp_path: Path) -> None:
+    path = tmp_path / "past.csv"
+    path.write_text("item,reward\n0,1\n1,0\n")
+    with Bandit.create(tmp_path / "shop", Catalogue(["0", "1"], vectors=np.eye(2))) as bandit:
+        with pytest.raises(ValueError, match="nothing says where the log's are"):
+            import_past(bandit, path, PastColumns.of("item=item"))
+        assert bandit.log.counts().decisions == 0
+
+
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the Open Bandit sample is not beside this checkout (../shared/data)")
 def test_a_real_log(tmp_path: Path) -> None:
     """Two policies' logs of the Open Bandit Dataset: 10,000 rows each, positions 1 to 3, true propensities."""

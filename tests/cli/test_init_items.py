@@ -100,6 +100,16 @@ BAD = {
     "a vector": ("id,v\na,1 2\nb,1 x\n", ["--vector-column", "v"], "line 3: '1 x' is not a list of finite numbers"),
     "its size": ("id,v\na,1 2\nb,1\n", ["--vector-column", "v"], "line 3: a vector of 1 numbers; the first has 2"),
     "a category": ("id,c\na,x > y\nb,x > > y\n", ["--category", "c"], "items.csv, line 3: the category 'x > > y'"),
+    "an odd flag": (
+        "id,p\n" + "".join(f"a{i},true\n" for i in range(30)) + "b,maybe\n",
+        ["--attributes", "p"],
+        "line 32: 'maybe' in the column 'p' is neither true nor false, as other values are; p:text takes all",
+    ),
+    "an odd number": (
+        "id,p\n" + "".join(f"a{i},{i}\n" for i in range(30)) + "b,n.a.\n",
+        ["--attributes", "p"],
+        "line 32: 'n.a.' in the column 'p' is not a finite number, as other values are; p:text takes all",
+    ),
     "a number": ("id,p\na,1\nb,x\n", ["--attributes", "p:number"], "'x' in the column 'p' is not a finite number"),
     "quotes": ('id,p\na,"1\n', [], "items.csv, line 2: unexpected end of data"),
 }

@@ -40,6 +40,13 @@ def test_parts_over_http(tmp_path: Path) -> None:
         grown = shop.post("/v1/arms", {"add": ["new"], "vectors": [{"vector": V[7].tolist()}]})
         assert grown.json["arms"] == 61
         assert shop.post("/v1/arms", {"add": ["other"], "vectors": [{"vector": [1.0] * 5}]}).status == 422
+        plain = shop.post("/v1/arms", {"add": ["plain", "twin"], "vectors": [V[7].tolist(), V[8].tolist()]})
+        assert (plain.status, plain.json["arms"]) == (200, grown.json["arms"] + 2)
+        alike = shop.post("/v1/arms", {"add": ["alike"], "like": ["plain"]})
+        assert (alike.status, alike.json["arms"]) == (200, grown.json["arms"] + 3)
+        assert shop.post("/v1/arms", {"add": ["other"], "like": ["nobody"]}).status in (404, 422)
+        assert shop.post("/v1/arms", {"add": ["other"], "vectors": [[1.0] * 5]}).status == 422
+        assert shop.post("/v1/arms", {"add": ["other"], "like": []}).status == 422
         with Client(shop.url) as client:
             visitor = {"vector": np.ones(5, np.float32), "device": "desktop"}
             assert client.decide(visitor, eligible=["new"]).arms == ["new"]

@@ -54,13 +54,15 @@ class ArmChanges:
         vectors: Matrix | None = None,
         categories: Sequence[str | Sequence[str] | None] | None = None,
         attributes: Attributes | None = None,
+        like: Sequence[ArmId] | None = None,
     ) -> None:
         """Adds arms; each has a positive chance of being shown at once. One that was removed returns, with its past.
 
         An arm with a vector, in the space of the contexts or, if they have one of their own, in that of the items, is
         put beside similar arms, otherwise one with a category beside those of its category; one without either goes to
-        a leaf with room. One that returns has its old place. Makes a new model, unless all of them return; a running
-        refit goes on, and its model has them too.
+        a leaf with room. `like` has for each an arm of the catalogue that it is put beside, whose vector and category
+        it has where none are given. One that returns has its old place. Makes a new model, unless all of them return; a
+        running refit goes on, and its model has them too.
         """
         listed = list(arms) if not isinstance(arms, str | bytes) else arms
         with self.folder.model_lock(ADD_LOCK_TIMEOUT):
@@ -72,18 +74,25 @@ class ArmChanges:
             if not new and not back:
                 return
             grown, made = known.add(new).give_back(back), None
+            alike = None if like is None else _alike(known, listed, like)
+            if alike is not None and categories is None and CATEGORY_NAME in snapshot.attributes.columns:
+                categories = [_category(snapshot.attributes, arm) for arm in alike.tolist()]
             records = self._records(grown, listed, categories, attributes)
             lines = line_changed(grown.changes[len(known.changes) :])
             if new:
                 base = with_all_arms(self.folder, snapshot, self.config.tree.max_leaf)
                 is_new = np.isin(grown.find(listed), np.arange(len(known), len(grown)))
                 rows = None
+                if vectors is None and alike is not None and base.item_vectors is not None:
+                    vectors = base.item_vectors[alike]
                 if vectors is not None:
                     rows = vector_rows(base, _rows_of(vectors, is_new))
                     if len(rows) == len(new):
                         records += vectors_record(np.arange(len(known), len(grown), dtype=np.int32), rows)
                 beside = None
-                if categories is not None:
+                if alike is not None:
+                    beside = [[arm] for arm in alike[is_new].tolist()]
+                elif categories is not None:
                     fresh = [categories[i] for i in np.flatnonzero(is_new).tolist()]
                     beside = neighbours(fresh, snapshot.attributes, base.n_arms)
                 model = grow(base, len(new), self.config.tree.max_leaf, rows, beside, grown.is_removed)
@@ -231,6 +240,22 @@ def neighbours(categories: Sequence[Any], table: AttributeTable, n_arms: int) ->
         texts[text] if text is not None else some(category_path(category))
         for text, category in zip(given, categories, strict=True)
     ]
+
+
+def _alike(known: ArmIndex, listed: Sequence[ArmId], like: Sequence[ArmId]) -> Ints:
+    """For each arm to add the one that it is like; itself if it returns."""
+    if isinstance(like, str | bytes):
+        raise TypeError(f"like must be a list of ids, not {like!r}")
+    if len(like) != len(listed):
+        raise ValueError(f"like has {len(like)} arms for {len(listed)} new ones")
+    own = [known.position(arm) for arm in listed]
+    found = known.find(like)
+    return np.array([there if there is not None else at for there, at in zip(own, found, strict=True)], np.int32)
+
+
+def _category(table: AttributeTable, arm: int) -> str | None:
+    found = table.of(arm).get(CATEGORY_NAME)
+    return None if found is None else str(found)
 
 
 def _rows_of(vectors: Matrix, wanted: NDArray[np.bool_]) -> Matrix:

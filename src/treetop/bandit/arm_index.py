@@ -152,7 +152,7 @@ class ArmIndex:
         return np.array(found, np.int32)
 
     def add(self, arms: Iterable[ArmId]) -> ArmIndex:
-        """With more arms behind the others. Raises ValueError for an id that is or was in use."""
+        """With more arms behind the others. Raises ValueError for an id that is or was in use, or is there twice."""
         if isinstance(arms, str | bytes):
             raise TypeError(f"arms must be a list of ids, not {arms!r}")
         new = self._new(arms)
@@ -165,10 +165,10 @@ class ArmIndex:
         index, new = self.index, dict[ArmId, int]()
         for arm in (arm if isinstance(arm, str) else int(arm) for arm in arms if arm_text(arm)):
             for spelling in (arm, _other_spelling(arm)):
-                if spelling in index or spelling in new:
-                    raise ValueError(
-                        f"there is already an arm {spelling!r} in the catalogue; an id is used once, for ever"
-                    )
+                if spelling in new:
+                    raise ValueError(f"arm {spelling!r} is listed twice")
+                if spelling in index:
+                    raise ValueError(f"there is already an arm {spelling!r} in the catalogue")
             new[arm] = len(self) + len(new)
         if len(self) + len(new) >= INT32_MAX:
             raise ValueError(f"{len(self) + len(new)} arms; at most {INT32_MAX - 1} are possible")

@@ -34,7 +34,7 @@ class Catalogue:
     Catalogue(2 ids, no vectors, 2 categories, attributes price)
     >>> Catalogue(["mint", "mint"])
     Traceback (most recent call last):
-    ValueError: there is already an arm 'mint' in the catalogue; an id is used once, for ever
+    ValueError: arm 'mint' is listed twice
     """
 
     ids: Sequence[ArmId] | None = None

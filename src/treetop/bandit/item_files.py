@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treetop.bandit.arm_index import ArmId, arm_text
-from treetop.bandit.attributes import FLAG, KINDS, NUMBER, TEXT
+from treetop.bandit.attributes import FLAG, KINDS, NUMBER
 from treetop.bandit.catalogue import Catalogue
 from treetop.data.tables import TableRow, read_table, table_form
 from treetop.tree.categories import category_path
 
 FLAGS = {"true": True, "false": False, "yes": True, "no": False}
 STEP = 10_000  # items between two calls of progress
+ODD = 0.05  # of the values of a column: so few that are of another kind than the others are mistakes
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,9 @@ def read_items(
         raise ValueError(f"{path} has no items")
     progress(len(ids))
     is_text = table_form(path) == ".csv"
-    attributes = {name: _typed(listed, kinds[name], is_text, name, path) for name, listed in values.items()}
+    attributes = {
+        name: _typed(listed, kinds[name], is_text, name, list(lines.values())) for name, listed in values.items()
+    }
     found = np.stack(rows) if columns.vector is not None else _load_vectors(vectors, len(ids), path)
     return Catalogue(ids, found, categories if columns.category is not None else None, attributes or None)
 
@@ -140,28 +143,34 @@ def _load_vectors(path: Path | None, count: int, items: Path) -> NDArray[np.floa
     return np.asarray(found, np.float32)
 
 
-def _typed(values: list[Any], kind: str | None, is_text: bool, name: str, path: Path) -> list[Any]:
-    """The values of a column of text as what they say: true or false, numbers, or text."""
+def _typed(values: list[Any], kind: str | None, is_text: bool, name: str, lines: list[str]) -> list[Any]:
+    """The values of a column of text as what they say: true or false, numbers, or text. A few that are not what nearly
+    all others are were meant to be."""
     if not is_text:
         return values
-    if kind is None:
-        there = {value.lower() for value in values if value is not None}
-        kind = FLAG if there and there <= FLAGS.keys() else NUMBER if there and all(map(_is_number, there)) else TEXT
-    if kind == FLAG:
-        wrong = next((value for value in values if value is not None and value.lower() not in FLAGS), None)
-        if wrong is not None:
-            raise ValueError(f"{path}: {wrong!r} in the column {name!r} is neither true nor false")
-        return [None if value is None else FLAGS[value.lower()] for value in values]
-    if kind == NUMBER:
-        wrong = next((value for value in values if value is not None and not _is_number(value)), None)
-        if wrong is not None:
-            raise ValueError(f"{path}: {wrong!r} in the column {name!r} is not a finite number")
-        return [None if value is None else float(value) for value in values]
+    there = [(value, line) for value, line in zip(values, lines, strict=True) if value is not None]
+    asked = (kind,) if kind else (FLAG, NUMBER)
+    for what in (what for what in asked if what in READ):
+        read, nature = READ[what]
+        wrong = [(value, line) for value, line in there if read(value) is None]
+        if there and not wrong:
+            return [None if value is None else read(value) for value in values]
+        if wrong and (kind or len(wrong) <= ODD * len(there)):
+            others = "" if kind else f", as other values are; {name}:text takes all of them as text"
+            raise ValueError(f"{wrong[0][1]}: {wrong[0][0]!r} in the column {name!r} is {nature}{others}")
     return values
 
 
-def _is_number(text: str) -> bool:
+def _flag(text: str) -> bool | None:
+    return FLAGS.get(text.lower())
+
+
+def _number(text: str) -> float | None:
     try:
-        return abs(float(text)) < float("inf")
+        found = float(text)
     except ValueError:
-        return False
+        return None
+    return found if abs(found) < float("inf") else None
+
+
+READ = {FLAG: (_flag, "neither true nor false"), NUMBER: (_number, "not a finite number")}

@@ -60,6 +60,12 @@ class PastReader:
     def __post_init__(self) -> None:
         features = self.bandit.vocabulary.given
         self.part: str | None = None  # what the file's vectors are of a context; None: all of it
+        measured = self.bandit.snapshot.model.measure is not None
+        if measured and self.vectors is None and self.columns.context is None:
+            raise ValueError(
+                "items are compared with a vector that every context has, and nothing says where the log's are: name a "
+                "file of them (--contexts) and the column of its rows (--context-key)"
+            )
         if self.vectors is not None:
             if self.columns.context is None:
                 raise ValueError("contexts in a file need context=COLUMN, which says what row each has")

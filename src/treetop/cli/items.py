@@ -36,7 +36,10 @@ class InitialItems:
     category: Annotated[str | None, typer.Option(help="Their column of categories: 'dept 3 > cat 7', or lists.")] = None
     attributes: Annotated[
         str | None,
-        typer.Option(help="Columns that requests may filter by: in_stock,price,brand; code:text is never a number."),
+        typer.Option(
+            help="Columns that requests may filter by: in_stock,price,brand, as flags, numbers or text, "
+            "whatever their values are; code:text, in_stock:flag and price:number say it."
+        ),
     ] = None
 
     def columns(self) -> ItemColumns:
@@ -124,7 +127,8 @@ def first_knowledge(bandit: Bandit, catalogue: Catalogue, past: PastSummary | No
     else:
         first = bandit.config.refit.first
         said.append(
-            f"First decision: nothing is known of any item, so every one is as good; contexts have {features}. "
+            f"First decision: nothing is known of any item, so the first ones are shown most; contexts have "
+            f"{features}. "
             f"It learns from the first refit on, after {first:,} rewarded decisions, or from a log: treetop import."
         )
     if past is not None:

@@ -13,6 +13,7 @@ from starlette.types import Scope
 
 from treetop.arrays import Rows, as_rows
 from treetop.bandit.arm_filter import ArmFilter, logged_filter
+from treetop.bandit.growth import vector_rows
 from treetop.bandit.retention import RetentionState
 from treetop.bandit.snapshot import Snapshot
 from treetop.errors import Problem
@@ -195,7 +196,8 @@ async def unpin(service: Service, request: schema.UnpinRequest) -> schema.Rollba
 
 async def arms(service: Service, request: schema.ArmsRequest) -> schema.ArmsAnswer:
     check_arm_count(service, request.add, request.remove)
-    for name, given in (("categories", request.categories), *(request.attributes or {}).items()):
+    named = (("categories", request.categories), ("like", request.like), *(request.attributes or {}).items())
+    for name, given in named:
         if given is not None and len(given) != len(request.add):
             raise ValueError(f"{name!r} has {len(given)} values for {len(request.add)} new arms")
     if request.vectors is not None and len(request.vectors) != len(request.add):
@@ -217,17 +219,19 @@ def _change_arms(service: Service, request: schema.ArmsRequest) -> None:
     known = bandit.snapshot.arms
     known.add(known.split(request.add)[0]).find(request.remove)  # raises before anything is changed
     if request.add:
-        bandit.add_arms(request.add, vectors, request.categories, request.attributes)
+        bandit.add_arms(request.add, vectors, request.categories, request.attributes, request.like)
     if request.remove:
         bandit.remove_arms(request.remove)
 
 
-def _vector(service: Service, features: dict[str, Any]) -> Rows:
-    """The vector of a new arm: a context, or, where contexts lie in a space of their own, a vector of the items'."""
+def _vector(service: Service, features: dict[str, Any] | list[float]) -> Rows:
+    """The vector of a new arm: one of the items', or a context, unless contexts lie in a space of their own."""
+    if isinstance(features, list):
+        return vector_rows(service.bandit.snapshot.model, [features])
     if service.bandit.snapshot.model.context_map is None:
         return context_row(service, features)
     if len(features) != 1 or not isinstance(given := next(iter(features.values())), list):
-        raise ValueError('contexts lie in a space of their own here: an arm\'s vector is {"vector": [...]}')
+        raise ValueError("contexts lie in a space of their own here: an arm's vector is a list of numbers")
     return as_rows([given], what="arm vectors")
 
 

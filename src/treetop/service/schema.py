@@ -282,14 +282,16 @@ class RollbackAnswer(Struct):
 
 
 class ArmsRequest(Strict):
-    """Arms to add and to remove; a removed one that is added returns. `vectors` has one context for each of them, like
-    those it should be shown for, `categories` and `attributes` a value."""
+    """Arms to add and to remove; a removed one that is added returns. `vectors` has one for each of them: an item's
+    vector, or a context like those it should be shown for; `categories` and `attributes` have a value, `like` an arm
+    that it is put beside, with the same vector and category where none are given."""
 
     add: list[ArmId] = []
-    vectors: list[Features] | None = None
+    vectors: list[Features | list[float]] | None = None
     remove: list[ArmId] = []
     categories: list[str | None] | None = None
     attributes: dict[str, list[Value | None]] | None = None
+    like: list[ArmId] | None = None
 
 
 class ArmsAnswer(Struct):
