@@ -118,7 +118,7 @@ def grown_to(
 def _grown(places: Places) -> Model:
     """The model of the tree that has them all."""
     old = places.model
-    tree = Tree(np.array(places.parents, np.int32), np.array(places.leaf_of, np.int32))
+    tree = Tree(np.array(places.parents, np.int32), places.leaf_of)
     nodes, arms = tree.n_nodes - old.tree.n_nodes, tree.n_arms - old.n_arms
     items, measure = old.item_vectors, old.measure
     if items is not None:
