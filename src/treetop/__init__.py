@@ -70,6 +70,7 @@ from treetop.model.learned_routing import LearnedRouting
 from treetop.model.measure import Measure
 from treetop.model.model import Model
 from treetop.model.pooled_state import PooledState
+from treetop.model.prior import Prior
 from treetop.policy.budgeted import Budgeted
 from treetop.policy.eligibility import Eligible
 from treetop.policy.flat import FlatPolicy, ScoresAllArms
@@ -152,6 +153,7 @@ __all__ = [
     "PolicySearch",
     "Pooled",
     "PooledState",
+    "Prior",
     "Preset",
     "refit",
     "RefitConfig",

@@ -127,11 +127,20 @@ def test_the_settings_that_served_are_no_other_policy(tmp_path: Path) -> None:
     assert not CandidatePolicy.of("strategy=greedy").applied(served).parameters
 
 
+def import_sixty(shop: Bandit, folder: Path, **more: str) -> None:
+    """Sixty clicks on the first new arm, which another system has shown to one visitor."""
+    np.save(folder / "visitors.npy", np.ones((1, 8), np.float32))
+    row = {"item": str(OLD), "reward": "1", "visitor": "0"} | more
+    past = folder / "past.csv"
+    past.write_text(",".join(row) + "\n" + (",".join(row.values()) + "\n") * 60)
+    roles = {name: "context" if name == "visitor" else name for name in row}
+    columns = PastColumns.of(",".join(f"{role}={name}" for name, role in roles.items()))
+    import_past(shop, past, columns, contexts=folder / "visitors.npy")
+
+
 def test_what_another_system_has_shown_is_no_trial(tmp_path: Path) -> None:
     with make_shop(tmp_path / "shop") as shop:
-        past = tmp_path / "past.csv"
-        past.write_text("item,reward,time\n" + f"{OLD},1,2020-01-01T00:00:00\n" * 60)
-        import_past(shop, past, PastColumns.of("item=item,reward=reward,time=time"))
+        import_sixty(shop, tmp_path, time="2020-01-01T00:00:00")
         visits(shop, 0, 40)
         shop.look_up_trials()
         counted = dict(zip(*(each.tolist() for each in unpacked_counts(shop.snapshot.trials.counts)), strict=True))
@@ -164,9 +173,7 @@ def test_a_refit_counts_what_was_shown_and_not_what_was_rewarded(tmp_path: Path)
             shown = shop.decide(x, f"visit-{i}", eligible=range(OLD, OLD + NEW)).arms
             if i % 10 == 0:
                 shop.reward(f"visit-{i}", {shown[0]: 1.0})
-        past = tmp_path / "past.csv"  # of another system, which says no time
-        past.write_text("item,reward\n" + f"{OLD},1\n" * 60)
-        import_past(shop, past, PastColumns.of("item=item,reward=reward"))
+        import_sixty(shop, tmp_path)
         expected = shown_by(shop, 120)
         assert sum(expected.values()) == 600
         for _ in range(2):  # neither forgotten nor counted twice

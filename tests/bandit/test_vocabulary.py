@@ -81,7 +81,7 @@ def test_a_catalogue_checks_what_it_is_given() -> None:
     assert Catalogue.of(None).index(3).ids == (0, 1, 2)
     with pytest.raises(ValueError, match="2 ids for 3 arms"):
         made.index(3)
-    with pytest.raises(ValueError, match="already an arm 7"):
+    with pytest.raises(ValueError, match="arm 7 is listed twice"):
         Catalogue([7, "7"])
     with pytest.raises(ValueError, match="1 ids for 2 vectors"):
         Catalogue(["tea"], np.eye(2))

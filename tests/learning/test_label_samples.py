@@ -305,7 +305,10 @@ def test_replay_is_the_same_with_budgeted_exploration(folder: Path) -> None:
 def test_what_labels_cannot_be_made_of(tmp_path: Path, learned: treetop.Model) -> None:
     """A model that has seen rounds keeps what it learned; labels of other features are refused; few rows are enough."""
     with Bandit.create(tmp_path / "m", None, X[:300], Y[:300], model=learned) as bandit:
-        assert parts(bandit.snapshot.model) == parts(learned)
+        kept, model = parts(learned), bandit.snapshot.model
+        del kept["rewards_fingerprints"]  # they are the owner's now: no refit takes them for its own
+        assert kept.items() <= parts(model).items()
+        assert model.prior is not None
         assert bandit.config.learner.label_samples
     with pytest.raises(ValueError, match="39 features"):
         Bandit.create(tmp_path / "w", None, X[:300, :39], Y[:300], model=learned)

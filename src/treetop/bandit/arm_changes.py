@@ -218,17 +218,15 @@ def neighbours(categories: Sequence[Any], table: AttributeTable, n_arms: int) ->
         return [[] for _ in categories]
     order = column.order[column.order < n_arms]
     keys, paths, found = column.keys[order], column.sorted_paths, dict[tuple[str, ...], list[int]]()
+    starts = keys.searchsorted(np.arange(len(paths) + 1, dtype=keys.dtype)).tolist()
 
     def some(path: tuple[str, ...]) -> list[int]:
         if path not in found:
-            ends = (
-                bisect.bisect_left(paths, path),
-                bisect.bisect_right(paths, path, key=lambda other: other[: len(path)]),
-            )
-            first, last = keys.searchsorted(np.array(ends, keys.dtype))  # of another type, NumPy converts all keys
+            first = starts[bisect.bisect_left(paths, path)]
+            last = starts[bisect.bisect_right(paths, path, key=lambda other: other[: len(path)])]
             if path and last > first:
-                steps, most = NEIGHBOURS - 1, int(last - 1 - first)
-                some_of = dict.fromkeys(int(first) + most * i // steps for i in range(NEIGHBOURS))
+                steps, most = NEIGHBOURS - 1, last - 1 - first
+                some_of = dict.fromkeys(first + most * i // steps for i in range(NEIGHBOURS))
                 found[path] = order[list(some_of)].tolist()
             else:
                 found[path] = some(path[:-1]) if path else []

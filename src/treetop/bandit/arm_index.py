@@ -87,7 +87,8 @@ class ArmIndex:
             changes += [~index for index in entry.get("return", ())]
         found = cls(known.ids + tuple(ids), tuple(changes), tuple(added))
         if "index" in known.__dict__:
-            found.__dict__["index"] = known.index | dict(zip(ids, range(len(known), len(found)), strict=True))
+            new = dict(zip(ids, range(len(known), len(found)), strict=True))
+            found.__dict__["index"] = known.index | new if new else known.index  # a copy of all takes its time
         return found
 
     def __len__(self) -> int:

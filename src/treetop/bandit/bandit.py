@@ -113,10 +113,10 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions):
 
         `catalogue` are the arms, or a plain list of their ids. Labels are contexts `X` (n, n_features) and `Y` (n,
         n_arms), sparse or dense; unless the settings say otherwise the first model and every refit learn them. Vectors
-        are the catalogue's. `model` may come with the X and Y that its tree was built from. `features` are the names of
-        the columns, or the parts of a context: {"vector": 64, "device": ["mobile", "desktop"], "age": None} for a
-        vector of 64 numbers, two texts and a number. `log` is as for `open`. Raises FileExistsError if the folder is
-        there and not empty.
+        are the catalogue's. `model` may come with the X and Y that its tree was built from; refits keep what its reward
+        weights say, and add to it. `features` are the names of the columns, or the parts of a context: {"vector": 64,
+        "device": ["mobile", "desktop"], "age": None} for a vector of 64 numbers, two texts and a number. `log` is as
+        for `open`. Raises FileExistsError if the folder is there and not empty.
 
         >>> import tempfile
         >>> import numpy as np

@@ -37,6 +37,7 @@ from treetop.learning.refit import initial_fit
 from treetop.model.coverage import Coverage
 from treetop.model.feature_scale import feature_scale
 from treetop.model.model import Model
+from treetop.model.prior import Prior
 from treetop.tree.categories import Categories
 from treetop.tree.labels import pifa
 from treetop.tree.tree import Tree
@@ -88,12 +89,23 @@ def create_folder(
         first = replace(first, coverage=_coverage(catalogue, config))
     check_rebuild_setting(first, config, vocabulary)
     samples = _label_samples(first, X, Y, config)
+    if samples is None or first.pooled is None:
+        first = _with_prior(first)
     if samples is None and model is None and catalogue.vectors is None and config.learner.uses_label_samples:
         samples = _no_labels(first.n_features)  # with them, rounds teach routing, which is open everywhere
     elif samples is not None and first.n_seen == 0:
         first = initial_fit(first, config.learner.make_learner(samples, tuple(vocabulary.vectors.values())))
     config = replace(config, learner=replace(config.learner, label_samples=samples is not None))
     _write(folder, Contents(config, first, arms, names, samples, catalogue.records()))
+
+
+def _with_prior(model: Model) -> Model:
+    """The model with what it knows by now as what its owner knew. Reward models that a learner fits have that in them,
+    which these were not fitted with."""
+    if (prior := Prior.of(model.reward_rows, model.pooled)) is None:
+        return model
+    r = model.reward_rows
+    return replace(model, prior=prior, reward_rows=Rows(r.start, r.index, r.value, r.columns))
 
 
 def _coverage(catalogue: Catalogue, config: Config) -> Coverage | None:

@@ -118,7 +118,7 @@ def grown_to(
 def _grown(places: Places) -> Model:
     """The model of the tree that has them all."""
     old = places.model
-    tree = Tree(np.array(places.parents, np.int32), np.array(places.leaf_of, np.int32))
+    tree = Tree(np.array(places.parents, np.int32), places.leaf_of)
     nodes, arms = tree.n_nodes - old.tree.n_nodes, tree.n_arms - old.n_arms
     items, measure = old.item_vectors, old.measure
     if items is not None:
@@ -132,7 +132,8 @@ def _grown(places: Places) -> Model:
         tree=tree,
         item_vectors=items,
         route_rows=route_rows,
-        reward_rows=_with_empty_rows(old, nodes, arms),
+        reward_rows=_with_empty_rows(old.reward_rows, old, nodes, arms),
+        prior=old.prior and replace(old.prior, rows=_with_empty_rows(old.prior.rows, old, nodes, arms)),
         learned_routing=_grown_routing(old, nodes, arms),
         pooled=old.pooled.grown(arms, _initial_leaf(places, tree)) if old.pooled else None,
         coverage=old.coverage.grown(tree, places.beside) if old.coverage else None,
@@ -187,9 +188,9 @@ def _grown_routing(model: Model, nodes: int, arms: int) -> LearnedRouting | None
     return replace(learned, base=base, held_out=held_out)
 
 
-def _with_empty_rows(model: Model, nodes: int, arms: int) -> Rows:
+def _with_empty_rows(rows: Rows, model: Model, nodes: int, arms: int) -> Rows:
     """Reward models, with empty ones for new nodes (after the old nodes) and new arms (after the old arms)."""
-    rows, n = model.reward_rows, model.tree.n_nodes
+    n = model.tree.n_nodes
     start = np.concatenate(
         [rows.start[: n + 1], np.full(nodes, rows.start[n]), rows.start[n + 1 :], np.full(arms, rows.start[-1])]
     )

@@ -49,7 +49,7 @@ class Places:
     beside: Sequence[Sequence[int]] | None
     removed: Bools | None
     parents: list[int] = field(init=False)
-    leaf_of: list[int] = field(init=False)
+    leaf_of: Ints = field(init=False)  # of the new arms as they get one
     size: dict[int, int] = field(init=False)  # arms that are there, and all but `max_leaf` of those that were
     whole: dict[int, int] = field(default_factory=dict)  # the node whose score each part of a leaf has
     alike: dict[int, int] = field(default_factory=dict)  # how many leaves have its score
@@ -64,7 +64,8 @@ class Places:
         if self.removed is not None:
             gone = np.bincount(tree.leaf_of[self.removed[: self.model.n_arms]], minlength=tree.n_nodes)[leaves]
             sizes = sizes - np.minimum(gone, self.max_leaf)
-        self.parents, self.leaf_of = tree.parents.tolist(), tree.leaf_of.tolist()
+        self.parents = tree.parents.tolist()
+        self.leaf_of = np.concatenate([tree.leaf_of, np.full(self.count, -1, np.int32)])
         self.size = dict(zip(leaves.tolist(), sizes.tolist(), strict=True))
         for node in self._parts_before():
             self.whole[node] = self.whole.get(self.parents[node], self.parents[node])
@@ -83,7 +84,7 @@ class Places:
             leaf = next((leaf for leaf in near if not by_vector or self._alike(leaf) < ALIKE), -1)
         if leaf < 0:
             leaf = self._roomiest()
-        self.leaf_of.append(leaf)
+        self.leaf_of[arm] = leaf
         self.joined.setdefault(leaf, []).append(arm)
         if self.size[leaf] < self.max_leaf:
             self.size[leaf] += 1
@@ -155,7 +156,7 @@ class Places:
     def _beside(self, arm: int) -> list[int]:
         """The leaves of the arms that a new one belongs to."""
         others = () if self.beside is None else self.beside[arm - self.model.n_arms]
-        return list(dict.fromkeys(self.leaf_of[other] for other in others))
+        return list(dict.fromkeys(self.leaf_of[list(others)].tolist()))
 
     def _parts_before(self) -> list[int]:
         """Parts that leaves were split into before, as far as nothing was learned of them: routing is 1 there, but not
@@ -214,8 +215,7 @@ class Places:
             self.joined[part] = [arm for arm, is_right in zip(arms, on_right, strict=True) if is_right == side]
             self.size[part] = len(self.joined[part]) - min(self._gone(self.joined[part]), self.max_leaf)
             heapq.heappush(self.room, self._rank(part))
-            for arm in self.joined[part]:
-                self.leaf_of[arm] = part
+            self.leaf_of[self.joined[part]] = part
 
     def _gone(self, arms: list[int]) -> int:
         """How many of some arms are removed."""
@@ -264,7 +264,7 @@ class Places:
         for i in np.flatnonzero(which >= old).tolist():
             if is_given[arms[i] - old]:
                 out[i] = given[arms[i] - old]
-            elif beside := [other for other in self._arms_in(self.leaf_of[arms[i]]) if other < old]:
+            elif beside := [other for other in self._arms_in(int(self.leaf_of[arms[i]])) if other < old]:
                 out[i] = measure.item_vectors(known[beside].mean(axis=0, keepdims=True))[0]
         return out
 

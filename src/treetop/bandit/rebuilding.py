@@ -41,6 +41,8 @@ def check_rebuildable(model: Model, config: Config, vocabulary: Vocabulary) -> N
         raise ValueError("the tree follows the owner's vectors, which rewards do not change: it is not rebuilt")
     if vocabulary.vectors:
         raise ValueError("contexts have vectors, so that refits are in memory: the tree is not rebuilt")
+    if model.prior is not None:
+        raise ValueError("the tree leads to what its owner's model knew, which rewards do not tell: it is not rebuilt")
     if model.coverage is not None:
         raise ValueError("the tree follows the owner's categories, which rewards do not change: it is not rebuilt")
 

@@ -25,6 +25,7 @@ from treetop.arrays import (
 from treetop.effort import Progress
 from treetop.learning.samples import paper_samples, without_outliers
 from treetop.model.model import Model
+from treetop.model.prior import copyable
 from treetop.records import Feedback
 
 LOSSES = {"squared": 0, "absolute": 2}
@@ -109,7 +110,7 @@ class Linear:
 
     def learn(self, model: Model, feedback: Feedback, progress: Progress | None = None) -> Model:
         """The faithful learner: a regressor per node and per arm, each on its own samples; contexts far larger than the
-        others are scaled down.
+        others are scaled down. Where the owner's model has a say, it is what that leaves over that is fitted.
 
         >>> from treetop.tree.tree import Tree
         >>> X = Y = np.eye(2, dtype=np.float32)
@@ -117,10 +118,18 @@ class Linear:
         >>> Linear().learn(model, Feedback(X, arms=[[0], [0]], nodes=None, rewards=[[1], [0]])).epoch
         1
         """
-        found = paper_samples(feedback, model)
-        contexts = without_outliers(feedback.contexts)
-        rewards = self.solve(contexts, *found, before=model.reward_rows, progress=progress)
-        return replace(model, reward_rows=rewards, epoch=model.epoch + 1, n_seen=len(feedback), pooled=None)
+        start, rows, target = paper_samples(feedback, model)
+        contexts, prior = without_outliers(feedback.contexts), model.prior
+        if prior is not None:
+            prior = replace(prior, scale=1.0)
+            said = prior.scores(feedback.contexts, rows, np.repeat(np.arange(len(start) - 1), np.diff(start)))
+            target = (target - said).astype(np.float32)
+        before = copyable(model.reward_rows, model.prior, prior)
+        rewards = self.solve(contexts, start, rows, target, before=before, progress=progress)
+        rewards = rewards if prior is None else prior.added(rewards, before)
+        return replace(
+            model, reward_rows=rewards, prior=prior, epoch=model.epoch + 1, n_seen=len(feedback), pooled=None
+        )
 
     def fit(self, X: Matrix, y: Any) -> Linear:
         """The same with weights: one regressor for all rows."""

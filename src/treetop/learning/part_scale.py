@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
 from treetop.arrays import Fitted, Float32s, Rows
 
 MOST = 40  # a scale is at most 2^40, and 2^-40 at least
+AnyRows = TypeVar("AnyRows", bound=Rows)
 
 
 def part_scale(contexts: Rows, vectors: Sequence[tuple[int, int]]) -> Float32s | None:
@@ -41,7 +43,7 @@ def part_scale(contexts: Rows, vectors: Sequence[tuple[int, int]]) -> Float32s |
     return np.asarray(2.0**power, np.float32)
 
 
-def scaled(rows: Rows, scale: Float32s) -> Rows:
+def scaled(rows: AnyRows, scale: Float32s) -> AnyRows:
     """The rows with each column multiplied.
 
     >>> from treetop.arrays import as_rows

@@ -25,19 +25,33 @@ from treetop.learning.linear import NO_THRESHOLDS, Linear
 from treetop.learning.measured import Measured
 from treetop.learning.part_scale import part_scale, scaled, unscaled_fit
 from treetop.learning.placement import initial_tree, placed, rewarded_unlabelled
-from treetop.learning.pooled_means import KNOTS, interpolate, pooled_means, pooled_rounds, slack
+from treetop.learning.pooled_means import KNOTS, interpolate, pooled_means, pooled_rounds, resampled, slack
+from treetop.learning.prior_scale import scaled_prior
 from treetop.learning.routes import RouteCache, routed_samples
 from treetop.learning.routing_samples import thresholds
-from treetop.learning.samples import Samples, by_group, check_fits, latest, latest_step, without_outliers
+from treetop.learning.samples import (
+    Samples,
+    by_group,
+    check_fits,
+    latest,
+    latest_step,
+    typical_square,
+    without_outliers,
+)
 from treetop.learning.trials import Trials
 from treetop.model.model import Model
 from treetop.model.pooled_state import MEASURED_WEIGHTS, PooledState
+from treetop.model.prior import Prior, copyable
 from treetop.records import Feedback
 from treetop.tree.tree import Tree
 
 # How strongly samples pull on an arm's regressor, unless `cost` says it: little where labels have told of the arm.
 LABELLED_COST, UNLABELLED_COST = 0.1, 1.0
 MEASURED_COST = 0.005  # and least where the owner's measure tells most of the reward beforehand
+PRIOR_COST, PRIOR_FIRST = (
+    0.06,
+    (1.0, 1.0),
+)  # and where the owner's model does, for [x; 1] of length 1; its first weights
 # Pseudo-samples of residual 0 for an arm without labels that has rewards; also divides the counts of such arms.
 ANCHORS = 32
 NEGLIGIBLE = 0.002  # what the weights of regressors that are dropped change a score by, about; rewards are in [0, 1]
@@ -120,15 +134,14 @@ class Pooled:
             raise TypeError(f"label_samples must be LabelSamples, not {type(self.label_samples).__name__}")
         self.solver()  # which refuses what it cannot take
 
-    def solver(self, measured: bool = False) -> Linear:
-        """How the arms' regressors are fitted.
+    def solver(self, cost: float | None = None) -> Linear:
+        """How the arms' regressors are fitted, with this cost unless the settings say one.
 
         >>> Pooled().solver().cost
         1.0
         """
         usual = UNLABELLED_COST if self.label_samples is None else LABELLED_COST
-        usual = MEASURED_COST if measured else usual
-        return Linear(cost=self.cost or usual, tolerance=self.tolerance, threads=self.threads)
+        return Linear(cost=self.cost or cost or usual, tolerance=self.tolerance, threads=self.threads)
 
     def learn(self, model: Model, feedback: Feedback, progress: Progress | None = None) -> Model:
         """The next model: what is pooled, and the arms' regressors. What `refit` calls.
@@ -154,6 +167,8 @@ class Pooled:
         slacks = slack(samples.log_route)
         measured = Measured.of(model, samples)
         left = samples.reward if measured is None else samples.reward - measured.said
+        prior, said = scaled_prior(model, samples, slacks, left)
+        left = left if said is None else left - said
         pool = self.mechanisms.pool and not by_measure  # then the measure itself says more than its routing
         means = pooled_means(slacks, left, samples.weight) if pool else np.zeros(KNOTS)
         residual = (left - interpolate(means, slacks)).astype(np.float32)
@@ -163,7 +178,9 @@ class Pooled:
             found = np.unique(rewarded_unlabelled(feedback, labelled)[0])
             count[~labelled] //= ANCHORS
         start, rows, targets = self._problems(model, samples, residual, found)
-        rewards = self._regressors(model, samples, (start, rows, targets), measured is not None, progress)
+        rewards = self._regressors(model, samples, (start, rows, targets), measured is not None, prior, progress)
+        if prior is not None and prior.means is not None:
+            means = means + prior.scale * resampled(prior.means)
         pooled = PooledState(
             means=means.astype(np.float32),
             node_mean=node_mean(totals),
@@ -173,12 +190,14 @@ class Pooled:
             trial_value=trials.value.astype(np.float32),
             initial_leaf=initial_leaf,
             new_trials=trials.new_trials,
-            weights=state_weights(self, feedback, measured),
+            weights=state_weights(self, feedback, measured, prior is not None),
             measure_means=measured.means if measured else None,
             measure_range=measured.range if measured else (0.0, 1.0),
             examined=examined,
         )
-        return replace(model, reward_rows=rewards, epoch=model.epoch + 1, n_seen=len(feedback), pooled=pooled)
+        return replace(
+            model, reward_rows=rewards, prior=prior, epoch=model.epoch + 1, n_seen=len(feedback), pooled=pooled
+        )
 
     def _regressors(
         self,
@@ -186,17 +205,18 @@ class Pooled:
         samples: Samples,
         problems: tuple[Int64s, Ints, Float32s],
         measured: bool,
+        prior: Prior | None,
         progress: Progress | None,
     ) -> Rows:
         """The arms' regressors. Where contexts have parts, these are on one scale while they are fitted."""
-        scale, solver = part_scale(samples.contexts, self.vectors), self.solver(measured)
-        if scale is None:
-            contexts = without_outliers(samples.contexts)
-            dropped = self.negligible_weights()
-            return solver.solve(contexts, *problems, model.reward_rows, progress, dropped)
-        contexts = without_outliers(scaled(samples.contexts, scale))
-        before = unscaled_fit(model.reward_rows, scale)
-        return scaled(solver.solve(contexts, *problems, before, progress, self.negligible_weights(scale)), scale)
+        scale = part_scale(samples.contexts, self.vectors)
+        contexts = without_outliers(samples.contexts if scale is None else scaled(samples.contexts, scale))
+        before = copyable(model.reward_rows, model.prior, prior)
+        before = before if scale is None else unscaled_fit(before, scale)
+        cost = MEASURED_COST if measured else None if prior is None else PRIOR_COST / typical_square(contexts)
+        found = self.solver(cost).solve(contexts, *problems, before, progress, self.negligible_weights(scale))
+        found = found if scale is None else scaled(found, scale)
+        return found if prior is None else prior.added(found, before)
 
     def negligible_weights(self, scale: Float32s | None = None) -> Float32s:
         """Regressors have no weights up to these, one a feature; judged by the labelled rows, on the scale of parts.
@@ -274,7 +294,9 @@ def node_mean(totals: ArmTotals) -> float:
     return float(np.float32(totals.drawn_reward.sum() / (int(totals.drawn.sum()) + DRAWS)))
 
 
-def state_weights(learner: Pooled, feedback: Feedback, measured: Measured | None) -> tuple[float, ...]:
+def state_weights(
+    learner: Pooled, feedback: Feedback, measured: Measured | None, prior: bool = False
+) -> tuple[float, ...]:
     """How much each component of a score counts.
 
     >>> state_weights(Pooled(), Feedback.none(1, 1), None) == UNLABELLED_FIRST  # without labels they stay
@@ -282,9 +304,10 @@ def state_weights(learner: Pooled, feedback: Feedback, measured: Measured | None
     """
     labelled = learner.label_samples is not None and len(learner.label_samples) > 0
     first = MEASURED_WEIGHTS if measured is not None else FIRST if labelled else UNLABELLED_FIRST
+    first = (*PRIOR_FIRST, *first[2:]) if prior else first
     if measured is not None and not measured.in_sample:
         feedback = _measured_again(feedback, measured)
-    known = learner.label_samples is not None or measured is not None
+    known = learner.label_samples is not None or measured is not None or prior
     pooled, own, *more = component_weights(feedback, first) if learner.mechanisms.weigh and known else first
     return pooled, own if learner.mechanisms.own else 0.0, *more
 

@@ -27,6 +27,15 @@ def interpolate(means: Floats, slacks: Floats) -> Floats:
     return np.interp(slacks, np.linspace(0, WIDEST, len(means)), means)
 
 
+def resampled(means: Float32s) -> Floats:
+    """The same means at KNOTS places.
+
+    >>> resampled(np.array([1.0, 0.0], np.float32))[[0, 16, -1]]
+    array([1.  , 0.75, 0.  ])
+    """
+    return interpolate(means.astype(np.float64), np.linspace(0, WIDEST, KNOTS))
+
+
 def pooled_means(slacks: Floats, reward: Floats | Float32s, weight: Floats) -> Floats:
     """Mean reward at KNOTS places: each sample counts for the two places around it; the means never rise.
 

@@ -89,6 +89,16 @@ def context_norms(contexts: Rows) -> Floats:
     return np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
 
 
+def typical_square(contexts: Rows) -> float:
+    """About the mean square of the length of [x; 1]: a power of 2, so that it is the same while contexts are alike.
+
+    >>> typical_square(as_rows([[3.0, 0.0], [0.0, 2.0]]))  # 7.5
+    8.0
+    """
+    square = float(contexts.value.astype(np.float64) @ contexts.value) / max(1, len(contexts))
+    return float(2 ** np.rint(np.log2(1 + square)))
+
+
 def by_group(group: Ints, groups: int) -> tuple[Int64s, Ints]:
     """Where each group begins, and the samples group by group, each in its order: a counting sort, as scipy does it.
 

@@ -32,15 +32,15 @@ from treetop.records import Feedback
 
 
 def can_stream(learner: Pooled, model: Model) -> bool:
-    """Whether a learner can go on from a model with a history on disk: not where the owner's measure has a say, and not
-    where vectors among the parts of contexts are brought to one scale.
+    """Whether a learner can go on from a model with a history on disk: not where the owner's measure or model has a
+    say, and not where vectors among the parts of contexts are brought to one scale.
 
     >>> from treetop.tree.tree import Tree
     >>> X = np.eye(2, dtype=np.float32)
     >>> can_stream(Pooled(), Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, X))
     True
     """
-    return model.measure is None and not learner.vectors
+    return model.measure is None and model.prior is None and not learner.vectors
 
 
 def learn_streamed(learner: Pooled, model: Model, history: History, work: Path, resources: Resources) -> Model:

@@ -23,6 +23,7 @@ from treetop.model.coverage import Coverage, load_coverage
 from treetop.model.learned_routing import LearnedRouting, load_learned_routing, load_rows
 from treetop.model.measure import Measure, check_vectors, first_map, load_measure, measured_routing
 from treetop.model.pooled_state import PooledState, load_pooled
+from treetop.model.prior import Prior, load_prior
 from treetop.model.routing import fit_routing, geometric_routing
 from treetop.model.serving import add_terms, plain_engine
 from treetop.model.storage import (
@@ -59,7 +60,7 @@ class Model:
     `measure` says how contexts and items are compared, if the owner has vectors; `item_vectors` (n_arms, dims) are
     those of the arms, and have a say in the scores of treetop's learner. `context_map` (context_dims, dims) leads from
     the space of contexts to that of the items, where these differ. `coverage` says what each arm covers, for policies
-    with `diversity`.
+    with `diversity`. `prior` is what the owner of a bandit's first model knew, to which refits add what rewards say.
 
     >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
     >>> model = Model.initial(Tree.from_labels(X, Y, max_leaf=2), X, Y)
@@ -82,13 +83,16 @@ class Model:
     item_vectors: Float32s | None = None
     context_map: Float32s | None = None
     coverage: Coverage | None = None
+    prior: Prior | None = None
 
     def __post_init__(self) -> None:
         nodes, arms = self.tree.n_nodes, self.tree.n_arms
         if self.route_rows.columns < 1:
             raise ValueError("routing has 0 columns; there must be at least 1, the bias")
         routed = nodes + arms if self.has_arm_routes else nodes
-        for name, rows, wanted in (("routing", self.route_rows, routed), ("rewards", self.reward_rows, nodes + arms)):
+        prior = [] if self.prior is None else [("the owner's rewards", self.prior.rows, nodes + arms)]
+        known = ("routing", self.route_rows, routed), ("rewards", self.reward_rows, nodes + arms)
+        for name, rows, wanted in (*known, *prior):
             if (len(rows), rows.columns) != (wanted, self.route_rows.columns):
                 raise ValueError(
                     f"{name} have shape {(len(rows), rows.columns)}; {nodes} nodes and {arms} arms with "
@@ -317,6 +321,7 @@ class Model:
                 "pooled": self.pooled.numbers() if self.pooled else None,
                 "learned_routing": self.learned_routing.numbers() if self.learned_routing else None,
                 **({"measure": self.measure.numbers()} if self.measure else {}),
+                **({"prior": self.prior.scale} if self.prior else {}),
                 **({"coverage": self.coverage.groups, "saturation": self.coverage.saturation} if self.coverage else {}),
                 "files": files,
                 "serving": layout,
@@ -340,6 +345,7 @@ class Model:
             **({"item_vectors": self.item_vectors.reshape(-1)} if self.item_vectors is not None else {}),
             **({"context_map": self.context_map.reshape(-1)} if self.context_map is not None else {}),
             **({f"coverage_{name}": getattr(self.coverage, name) for name in COVERAGE} if self.coverage else {}),
+            **(self.prior.arrays() if self.prior else {}),
             **(self.pooled.arrays() if self.pooled else {}),
             **(self.learned_routing.arrays() if self.learned_routing else {}),
         }
@@ -381,6 +387,7 @@ class Model:
                 learned_routing=load_learned_routing(arrays, manifest["learned_routing"], columns),
                 **load_measure(arrays, manifest.get("measure")),
                 coverage=load_coverage(arrays, manifest.get("coverage"), manifest.get("saturation", 0.0)),
+                prior=load_prior(arrays, manifest.get("prior"), columns),
             )
             for array in arrays.values():
                 forget_pages(array)

@@ -28,6 +28,7 @@ from treetop.files import sync_folder
 FORMAT, VERSION, MANIFEST, SERVING = "treetop-model", 6, "manifest.json", "serving.bin"
 PIECE = 1 << 23  # large aligned writes: where the system can, the file is then cached, and mapped, in huge pages
 CSR = {"start": "int64", "index": "int32", "value": "float32"}
+SPARSE = "base_routing", "held_out_0", "held_out_1", "prior"
 FILES = {
     "parents": "int32",
     "leaf_of": "int32",
@@ -39,7 +40,7 @@ FILES = {
     "rewards_value": "float32",
 }
 # What routing and rewards were fitted from, how large features are, what arms cover, the items' vectors one behind the
-# other, and what treetop's own learner adds (`PooledState`).
+# other, what the owner knew, and what treetop's own learner adds (`PooledState`).
 OPTIONAL = {
     "routing_fingerprints": "int64",
     "rewards_fingerprints": "int64",
@@ -57,7 +58,8 @@ OPTIONAL = {
     "pooled_initial_leaf": "int32",
     "pooled_new_trials": "int32",
     "pooled_measure_means": "float32",
-    **{f"{name}_{part}": kind for name in ("base_routing", "held_out_0", "held_out_1") for part, kind in CSR.items()},
+    "prior_means": "float32",
+    **{f"{name}_{part}": kind for name in SPARSE for part, kind in CSR.items()},
 }
 
 
