@@ -113,6 +113,24 @@ def test_two_models_that_are_one_are_never_told_apart(tmp_path: Path) -> None:
         assert found.reward.mean_weight == pytest.approx(1)  # the chances are those that were logged
 
 
+def test_a_judgement_has_the_units_of_the_rewards(tmp_path: Path) -> None:
+    """Every visit costs 4, and a score of 1 foresees 20."""
+    config, scores = Config(policy=POLICY, tree=TreeConfig(5), rewards=RewardConfig(low=-5, high=20)), []
+    with Bandit.create(tmp_path / "shop", X=X[:400], Y=Y[:400], config=config) as bandit:
+        for row in range(400, 800):
+            served = bandit.decide(X[row], f"visit-{row}")
+            scores.append(bandit.event(f"visit-{row}").event.scores[0])
+            bandit.reward(f"visit-{row}", dict.fromkeys(served.arms, -4.0))
+        now, stretch = bandit.snapshot, newest_stretch(bandit.log, 0.0, bandit.log.seal("now"))
+        models = now.model, now.model
+        found = judge_refit(bandit.log, stretch, models, now.arms, bandit.logged_sets(), bandit.config, 0.0)
+    assert found.reward is not None
+    assert found.reward.served.value == pytest.approx(-4)
+    assert found.reward.per_visit.value == pytest.approx(-4)
+    foreseen = np.clip(20 * np.array(scores[-found.rounds :]), -5, 20)
+    assert found.error == pytest.approx(((foreseen + 4) ** 2).mean(), rel=0.01)
+
+
 def test_models_that_served_lately_stay_as_long_as_they_have_room(tmp_path: Path) -> None:
     """Refits and models made by added arms alike: their visits can be replayed. `keep` alone would delete them."""
     for days, gigabytes, kept in ((7.0, 10.0, 7), (7.0, 1e-9, 3), (0.0, 10.0, 3)):

@@ -60,6 +60,21 @@ def test_verdicts(hit: float, miss: float, says: str) -> None:
     assert found.per_slot.value == pytest.approx(found.per_visit.value / 2)
 
 
+def test_slots_that_nothing_is_known_of_count_as_0_in_every_unit() -> None:
+    """The second slot never shows what the candidate would: its estimate is that of the first."""
+    judged = rounds(4000, 0.9, 0.5)
+    blind = Tally.of(Judged(**{**vars(judged), "target": judged.target * [1.0, 0.0]}))
+    plain = judge("blind", blind, {}, way=SLOTS)
+    assert plain.per_visit.value == pytest.approx(0.5, abs=0.05)
+    for low, high, nothing in ((-6.0, 4.0, 0.0), (1.0, 3.0, 1.0), (-4.0, -2.0, -2.0)):
+        found = judge("blind", blind, {}, way=SLOTS, limits=(low, high))
+        assert found.per_visit.value == pytest.approx(low + (high - low) * plain.per_visit.value + nothing)
+        assert found.per_visit.low == pytest.approx(2 * low + (high - low) * plain.per_visit.low)
+    for way in (SLOTS, SLATE):
+        never = Tally.of(Judged(**{**vars(judged), "target": 0 * judged.target}))
+        assert judge("never", never, {}, way=way, limits=(-6.0, 4.0)).per_visit.value == pytest.approx(0)
+
+
 def test_a_guess_of_more_visits_shrinks_as_they_come() -> None:
     assert verdict(1000, 0.1, Interval(-0.1, 0.3)) == "cannot tell yet: about 3,000 more visits"
     assert verdict(3000, 0.1, Interval(-0.01, 0.21)) == "cannot tell yet: about 630 more visits"

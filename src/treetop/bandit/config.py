@@ -170,9 +170,10 @@ class RewardConfig:
     """`default_reward` is the reward of a slot that has none `reward_wait` seconds after its decision; without it
     such a slot stays unobserved.
 
-    Rewards lie in [`low`, `high`], such as a revenue; others are refused. The log keeps them as they are, learning and
-    evaluation scale them to [0, 1]. Decisions older than `keep_days` are deleted from the log (0: never).
-    `corrections`: whether another reward for the same slot replaces the first (a zero, then the click) or is refused.
+    Rewards lie in [`low`, `high`], such as a revenue; others are refused. The log keeps them as they are, evaluations
+    answer in them, and learning scales them to [0, 1]. Decisions older than `keep_days` are deleted from the log (0:
+    never). `corrections`: whether another reward for the same slot replaces the first (a zero, then the click) or is
+    refused.
     `positions`: whether the slots of a decision are shown one after the other, so that later ones may be looked at less
     often; learning then estimates how often, and corrects for it. `saturates`: whether arms of one category that are
     shown together take from each other's rewards; refits then learn how much, and decisions go by it.

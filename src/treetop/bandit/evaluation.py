@@ -44,7 +44,8 @@ UNLISTED, UNFIT = "their list of arms is not in the log any more", "its settings
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a log says about candidates: `served` is the reward of a visit as it was, over all `rounds`.
+    """What a log says about candidates: `served` is the reward of a visit as it was, over all `rounds`. Rewards are in
+    their own units, those of `[rewards] low` and `high`.
 
     >>> Evaluation(0, 0.95, Estimate(1.0, 0.9, 1.1), ()).to_dict()["served"]["value"]
     1.0
@@ -154,6 +155,7 @@ def judge_log(
         differing = reading.differing + (tallies.differing if isinstance(tallies, SpreadTallies) else 0)
     interval = served.served_interval(confidence)
     as_served = Estimate(served.served.mean, interval.low, interval.high)
+    as_served = as_served.within(rewards.limits, served.served_slots / max(served.rounds, 1))
     found = Evaluation(served.rounds, confidence, as_served, results, differing)
     return found, next(iter(reading.unfit.values()), None)
 
@@ -262,7 +264,8 @@ class _Reading:
     def result(self, i: int, confidence: float, weight_bound: float | None, way: str | None) -> CandidateResult:
         """What all batches said about a candidate."""
         left = dict(self.left_out[i])
-        found = judge(self.candidates[i].name, self.tallies.of(i), left, confidence, way, weight_bound)
+        limits = self.bandit.config.rewards.limits
+        found = judge(self.candidates[i].name, self.tallies.of(i), left, confidence, way, weight_bound, limits)
         notes = [] if i not in self.unfit else [f"does not fit some visits: {self.unfit[i]}"]
         if self.silent and found.rounds:
             notes.append(SILENT.format(self.silent))

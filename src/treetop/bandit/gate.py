@@ -38,7 +38,7 @@ LEAST = 100  # rounds with rewards: fewer judge nothing
 class Judgement:
     """What the newest rounds say about a refit; `loses` is why it must not serve, empty if nothing speaks against it.
 
-    `error` and `served_error` are mean squared errors of the scores of what was shown.
+    `error` and `served_error` are mean squared errors of what scores foresee of rewards, for what was shown.
 
     >>> Judgement(rounds=0).loses
     ''
@@ -167,8 +167,9 @@ class _Reading:
         if self.tally.rounds < LEAST:
             return Judgement(self.tally.rounds)
         confidence = (1 + CONFIDENCE) / 2
-        reward = judge("the refit", self.tally, {}, confidence)
-        served_error, error = (float(each) for each in self.errors / self.slots)
+        reward = judge("the refit", self.tally, {}, confidence, limits=self.limits)
+        span = self.limits[1] - self.limits[0]
+        served_error, error = (float(each) for each in span**2 * self.errors / self.slots)
         reasons = []
         if reward.verdict == "worse":
             reasons.append(

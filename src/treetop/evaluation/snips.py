@@ -63,6 +63,15 @@ class WeightSums:
         return float(np.nansum(self.by_slot * self.sums[0]) / self.rounds)
 
     @property
+    def unknown(self) -> float:
+        """The share of slots that nothing is known of: no round with a weight above 0 has one at their place.
+
+        >>> WeightSums(3, np.array([[3.0, 3.0], [2.0, 0.0], [2.0, 0.0], [1.0, 0.0], [2.0, 0.0]])).unknown
+        0.5
+        """
+        return float(self.sums[0][self.sums[1] == 0].sum()) / max(float(self.sums[0].sum()), 1.0)
+
+    @property
     def effective(self) -> float:
         """The effective sample size, (sum of weights)^2 / (sum of squares): in rounds, as a mean over all slots."""
         with np.errstate(invalid="ignore", divide="ignore"):

@@ -50,6 +50,18 @@ class Estimate:
         """
         return Estimate(self.value / by, self.low / by, self.high / by)
 
+    def within(self, limits: tuple[float, float], slots: float) -> Estimate:
+        """In the units of the rewards, which `limits` were scaled to [0, 1] from: of a sum over so many slots, or of a
+        difference of two sums, the first over so many slots more.
+
+        >>> Estimate(0.5, 0.25, 1.0).within((-5.0, 15.0), slots=2)
+        Estimate(value=0.0, low=-5.0, high=10.0)
+        """
+        if limits == (0.0, 1.0):
+            return self
+        low, high = limits
+        return Estimate(*(low * slots + (high - low) * each for each in (self.value, self.low, self.high)))
+
 
 @dataclass(frozen=True)
 class CandidateResult:
@@ -57,7 +69,8 @@ class CandidateResult:
 
     `way` is how rounds were weighed and `assumes` what that asks of the rewards. `effective` is the effective sample
     size, `share` the share of rounds that say anything, `mean_weight` 1 if the log has all that the candidate shows.
-    `others` has the other estimators: value and standard error (or NaN). `left_out` counts rounds by reason.
+    `others` has the other estimators: value and standard error (or NaN). `left_out` counts rounds by reason. Rewards
+    are in their own units, not scaled to [0, 1].
     """
 
     name: str
@@ -124,10 +137,13 @@ def judge(
     confidence: float = 0.95,
     way: str | None = None,
     weight_bound: float | None = None,
+    limits: tuple[float, float] = (0.0, 1.0),
 ) -> CandidateResult:
     """The result of a candidate; `way` is one of the names of the rule, which chooses if none is given.
 
-    `weight_bound` is what no weight can exceed, as it was given to the tally. A weight beyond it is an error.
+    `weight_bound` is what no weight can exceed, as it was given to the tally. A weight beyond it is an error. Rewards
+    lie in `limits`, and were scaled from there to the [0, 1] of the tally. A slot less is no loss of what [0, 1] makes
+    of a reward of 0, so the verdict is by rewards as they are.
 
     >>> import numpy as np
     >>> from treetop.evaluation.judged import Judged
@@ -151,24 +167,26 @@ def judge(
     if weight_bound is not None and found.largest > weight_bound * (1 + ROUNDING):
         raise ValueError(f"weight_bound is {weight_bound:g}; {name} has a weight of {found.largest:g}")
     interval, gap = intervals(tally, chosen, confidence, by_rule=way is None)
-    value = _within(found.sums.value, interval)
-    served = tally.served_interval(confidence)
-    difference = _within(value - tally.served.mean, gap)
+    value = _within(found.sums.value + found.sums.unknown * slots * _nothing(limits), interval)
+    per_visit = Estimate(value, interval.low, interval.high).within(limits, slots)
+    served_slots, served = tally.served_slots / tally.rounds, tally.served_interval(confidence)
+    difference = Estimate(_within(value - tally.served.mean, gap), gap.low, gap.high)
+    difference = difference.within(limits, slots - served_slots)
     return CandidateResult(
         name,
         tally.rounds,
         chosen,
         ASSUMES[chosen.partition("-")[0]],
-        Estimate(value, interval.low, interval.high),
-        Estimate(value, interval.low, interval.high).divided(slots),
-        Estimate(tally.served.mean, served.low, served.high),
-        Estimate(difference, gap.low, gap.high),
+        per_visit,
+        per_visit.divided(slots),
+        Estimate(tally.served.mean, served.low, served.high).within(limits, served_slots),
+        difference,
         found.sums.effective,
         found.sums.share,
         found.sums.mean_weight,
-        verdict(tally.rounds, difference, gap),
+        verdict(tally.rounds, difference.value, Interval(difference.low, difference.high)),
         _notes(found, enough, chosen),
-        _others(tally),
+        _others(tally, limits),
         left_out,
     )
 
@@ -217,11 +235,21 @@ def _notes(found: WayTally, enough: bool, way: str) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _others(tally: Tally) -> dict[str, tuple[float, float]]:
+def _nothing(limits: tuple[float, float]) -> float:
+    """What is nearest to a reward of 0, as limits are scaled to [0, 1]."""
+    low, high = limits
+    return (min(max(0.0, low), high) - low) / (high - low)
+
+
+def _others(tally: Tally, limits: tuple[float, float]) -> dict[str, tuple[float, float]]:
     others = {}
     for name, way in tally.ways.items():
         others[f"ips-{name}"] = way.terms.mean, way.terms.error
         others[f"snips-{name}"] = way.sums.value, math.nan
         if name in (SLATE, SLOTS):
             others[f"controlled-{name}"] = way.controlled.mean, way.controlled.error
-    return others | {name: (moments.mean, moments.error) for name, moments in tally.model_based.items()}
+    others |= {name: (moments.mean, moments.error) for name, moments in tally.model_based.items()}
+    slots, span = tally.slots / tally.rounds, limits[1] - limits[0]
+    if limits == (0.0, 1.0):
+        return others
+    return {name: (limits[0] * slots + span * value, span * error) for name, (value, error) in others.items()}
