@@ -59,6 +59,6 @@ def test_where_rewards_may_be_negative_nothing_is_nothing(tmp_path: Path) -> Non
         mark = bandit.log.seal("now")
         learned = logged_feedback(bandit.log, mark, bandit.snapshot.model, bandit.snapshot.arms, bandit.config)
         assert learned.rewards[:, 0].tolist() == [-0.25, 0.0, 0.5]
-        # Each visit has a slot with its reward and one without: (value + 5) / 25 and 5 / 25.
-        assert evaluate(bandit, ["beam=10"]).served.value == pytest.approx((0 + 0.2 + 0.6) / 3 + 0.2)
+        # Each visit has a slot with its reward and one without, which brought nothing.
+        assert evaluate(bandit, ["beam=10"]).served.value == pytest.approx((-5 + 0 + 10) / 3)
         bandit.refit()
