@@ -59,7 +59,7 @@ def test_the_same_request_again_is_the_same_whatever_was_seen_since(shop: Bandit
 
 def test_caps_go_together_with_lists_and_conditions(shop: Bandit) -> None:
     with shop:
-        shop.set_attributes(ARMS, {"price": [1, 2, 3, 4, 5, 6]})
+        shop.set_attributes(ARMS, {"price": [1, 2, 3, 4, 5, 6]}, new=True)
         for i in range(2):
             shop.decide(np.ones(6), f"visit-{i}", k=1, explore=0, eligible=["a1"], keys={"visitor": 1})
         for lists, expected in (

@@ -211,7 +211,7 @@ def test_keys_are_stored_exported_and_part_of_the_request(bandit: Bandit, tmp_pa
         ({"visitor": 1.5}, "must be text or a whole number, not 1.5"),
         ({"visitor": True}, "must be text or a whole number, not True"),
         ({"visitor": "a\0b"}, "none of them zero"),
-        ({f"k{i}": "x" for i in range(9)}, "9 keys; at most 8"),
+        ({f"k{i}": "x" for i in range(9)}, "a decision has 9 keys; at most 8"),
         ({"visitor": "\ud800"}, "is not valid text"),
         ([("visitor", "1")], "keys must be names with values"),
     ],

@@ -125,9 +125,9 @@ def test_a_row_is_a_decision_without_events_and_propensities_may_be_unknown(tmp_
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown item": ({"sku": "who"}, "line 6: there is no arm 'who' in the catalogue; --skip-unknown"),
     "no item": ({"sku": None}, "line 6: there is no 'sku'"),
-    "a reward": ({"clicked": 2}, "line 6: clicked is 2.0; it must be finite and lie in [0, 1]"),
-    "no number": ({"clicked": "yes"}, "line 6: could not convert string to float: 'yes'"),
-    "a propensity": ({"p": 1.5}, "line 6: p is 1.5; it must be finite and lie in [0, 1]"),
+    "a reward": ({"clicked": 2}, "line 6: the column 'clicked' is 2.0; it must be finite and lie in [0, 1]"),
+    "no number": ({"clicked": "yes"}, "line 6: 'yes' in the column 'clicked' is not a number"),
+    "a propensity": ({"p": 1.5}, "line 6: the column 'p' is 1.5; it must be finite and lie in [0, 1]"),
     "no chance": ({"p": 0}, "line 6: the propensity is 0; what was shown had a chance"),
     "a position": ({"place": 1.5}, "line 6: the position 1.5 is not a whole number"),
     "a time": ({"when": "soon"}, "line 6: 'soon' is no time: seconds since 1970"),
@@ -158,15 +158,17 @@ def test_bad_options(tmp_path: Path) -> None:
     for given, message in (
         (["--columns", "items=sku"], "'items=sku' is not role=column, each once; the roles are item, reward"),
         (["--columns", "item=sku,reward=x"], "past.csv has no column 'x'; it has visit, sku"),
-        (["--features", "age"], "go with --columns"),
+        (["--features", "age"], "past.csv has no column 'item'"),
         ([*columns, "--contexts", str(tmp_path / "few.npy")], "contexts in a file need context=COLUMN"),
         ([*columns, "--contexts", str(tmp_path / "few.npy"), "--context-key", "age"], "contexts of shape (3, 2)"),
         ([*columns, "--contexts", str(path), "--context-key", "age"], "is not a .npy file of numbers"),
     ):
         result = shell("import", str(tmp_path / "shop"), str(path), *given)
         assert (result.returncode, message in result.stderr) == (2, True), result.stderr
+    result = shell("import", str(tmp_path / "shop"), str(tmp_path / "past.jsonl"), "--features", "age")
+    assert "go with --columns" in result.stderr
     result = shell("import", str(tmp_path / "nowhere"), str(path), *columns)
-    assert "is not a bandit's folder, which --columns needs" in result.stderr
+    assert "is not a bandit's folder, which the log of another system needs" in result.stderr
     (tmp_path / "past.csv").write_text("item,reward\n")
     result = shell("import", str(tmp_path / "shop"), str(path), "--columns", "item=item")
     assert "shows nothing: there are no rows" in result.stderr
@@ -266,3 +268,23 @@ def test_a_time_is_seconds_or_a_date(tmp_path: Path, wrong: str) -> None:
     path = write(tmp_path / "past.csv", [{"item": "s0", "reward": 1, "when": wrong}])
     with shop(tmp_path / "shop") as bandit, pytest.raises(ValueError, match=f"line 2: '{wrong}' is no time"):
         import_past(bandit, path, PastColumns.of("item=item,reward=reward,time=when", ""))
+
+
+def test_columns_that_are_not_named(tmp_path: Path) -> None:
+    """A .csv file has the columns item and reward, or an error says what was looked for, and a value what is wrong."""
+    shop(tmp_path / "shop").close()
+    path = tmp_path / "past.csv"
+    for text, message in (
+        (
+            "sku,clicked\ns1,1\n",
+            "past.csv has no column 'item'; it has sku, clicked. Looked for was item=item, reward=",
+        ),
+        ("sku,clicked\ns1,1\n", "such as --columns item=sku,reward=clicked"),
+        ("item,reward\ns1,1\ns2,x\n", "past.csv, line 3: 'x' in the column 'reward' is not a number"),
+        ("item,reward\ns1,7\n", "past.csv, line 2: the column 'reward' is 7.0; it must be finite and lie in [0, 1]"),
+    ):
+        path.write_text(text)
+        result = shell("import", str(tmp_path / "shop"), str(path))
+        assert (result.returncode, message in " ".join(result.stderr.split())) == (2, True), result.stderr
+    path.write_text("item,reward\ns1,1\ns2,0\n")
+    assert "2 decisions and 2 rewards" in call("import", str(tmp_path / "shop"), str(path)).stdout

@@ -89,7 +89,7 @@ def test_every_change_reaches_the_others(opened: Opener) -> None:
     assert there.refresh()
     assert there.decide(X[0], eligible=["new"]).arms == ["new"]
     there.remove_arms(["a1"])
-    there.set_attributes(["a2"], {"price": [5]})
+    there.set_attributes(["a2"], {"price": [5]}, new=True)
     there.set_arms("sale", ["a2", "a3"])
     here.folder.follow()
     here.refresh()
@@ -153,7 +153,7 @@ def test_pieces_of_a_change_that_conflicted_are_deleted_later(
 
     monkeypatch.setattr(Replica, "_upload", slow)
     with pytest.raises(ReplicaConflict):
-        here.set_attributes(["a0"], {"price": [1.0]})
+        here.set_attributes(["a0"], {"price": [1.0]}, new=True)
     manifest = Replica.manifest(there.folder.shared)  # type: ignore[arg-type]
     assert manifest is not None
     assert {path.name for path in (tmp_path / "store").iterdir()} == manifest.names() | manifest.retired.keys()
@@ -270,11 +270,11 @@ def test_the_store_forgets_old_pieces_after_a_while(
 ) -> None:
     here, there = opened("a"), opened("b")
     for i in range(4):
-        here.set_attributes(["a0"], {"price": [float(i)]})
+        here.set_attributes(["a0"], {"price": [float(i)]}, new=True)
     before = pieces(tmp_path)
     monkeypatch.setattr(replica_module, "MOST_PIECES", 2)
     monkeypatch.setattr(replica_module, "GRACE", -1.0)
-    here.set_attributes(["a0"], {"price": [9.0]})
+    here.set_attributes(["a0"], {"price": [9.0]}, new=True)
     assert pieces(tmp_path) < before
     there.folder.follow()
     there.refresh()
@@ -303,7 +303,7 @@ def test_a_damaged_or_missing_piece_changes_nothing(opened: Opener, tmp_path: Pa
 def test_without_the_store_a_folder_still_opens_and_decides(opened: Opener, tmp_path: Path) -> None:
     here = opened("a")
     opened("b")
-    here.set_attributes(["a0"], {"price": [1.0]})
+    here.set_attributes(["a0"], {"price": [1.0]}, new=True)
     shutil.move(tmp_path / "store", tmp_path / "away")
     again = opened("b")
     assert again.decide(X[0]).arms

@@ -260,7 +260,7 @@ def test_another_process_sees_changes_at_its_next_decision(tmp_path: Path) -> No
     shop, _ = shop_of(tmp_path / "shop")
     with shop, Bandit.open(tmp_path / "shop") as other:
         for arm in ("s7", "s9"):
-            shop.set_attributes(["s7", "s9"], {"chosen": [arm == "s7", arm == "s9"]})
+            shop.set_attributes(["s7", "s9"], {"chosen": [arm == "s7", arm == "s9"]}, new=True)
             assert other.decide(np.ones(6), where={"chosen": True}).arms == [arm]
         shop.add_arms(["new"], np.ones((1, 6)), ["d1 > c4"], {"chosen": [True]})
         other.refresh()
@@ -325,3 +325,28 @@ def test_a_value_for_every_arm_and_for_none_else(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=f"attribute 'price': {count} values for 5 arms"):
             Bandit.create(tmp_path / "shop", arms, np.eye(5), np.eye(5))
     assert not (tmp_path / "shop").exists()
+
+
+def test_an_attribute_with_a_typo_is_refused(tmp_path: Path) -> None:
+    teas = Catalogue(["mint", "rose"], attributes={"price": [4.5, 6]})
+    with Bandit.create(tmp_path / "tea", teas) as tea:
+        with pytest.raises(ValueError, match="no attribute 'prise'; it has price; with new = true it is made"):
+            tea.set_attributes(["mint"], {"prise": [5]})
+        assert tea.attributes("mint") == {"price": 4.5}
+        tea.set_attributes(["mint"], {"bio": [True]}, new=True)
+        assert tea.attributes("mint") == {"price": 4.5, "bio": True}
+
+
+def test_what_leaves_nothing_is_named(tmp_path: Path) -> None:
+    teas = Catalogue(["mint", "rose", "jam"], attributes={"price": [4.5, 6, 9], "in_stock": [True, True, False]})
+    with Bandit.create(tmp_path / "tea", teas) as tea:
+        where = {"price": {">": 8}, "in_stock": True}
+        with pytest.raises(NoEligibleArm) as nothing:
+            tea.decide({}, where=where, exclude=["mint"])
+        assert str(nothing.value) == (
+            "none of the arms that the request allows can be shown; of 3 arms, in_stock true leaves 2, "
+            'price {">": 8} leaves 1, the request\'s list leaves 2'
+        )
+        tea.remove_arms(["mint", "rose", "jam"])
+        with pytest.raises(NoEligibleArm, match=r"of 3 arms, without those that were removed$"):
+            tea.decide({})

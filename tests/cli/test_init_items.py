@@ -135,6 +135,11 @@ def test_bad_options(tmp_path: Path) -> None:
         (["--items", str(tmp_path / "items.xls")], "items.xls must end with .csv, .jsonl or .parquet"),
         (["--items", str(path), "--id", "sku", "--vectors", str(tmp_path / "few.npy")], "3 vectors for the 40 items"),
         (["--items", str(path), "--id", "sku", "--vectors", str(tmp_path / "words.npy")], "a row of numbers for each"),
+        (["--items", str(path), "--id", "sku", "--vectors", str(path)], "items.csv is not a .npy file of numbers"),
+        (["--items", str(path), "--id", "sku", "--max-leaf", "0"], "max_leaf is 0; it must lie in [1, "),
+        (["--items", str(path), "--id", "sku", "--seed", "-1"], "seed is -1; it must lie in [0, "),
+        (["--items", str(path), "--id", "sku", "--init", "3"], "--init says something about labelled DATA"),
+        (["--items", str(path), "--id", "sku", "--cold"], "--cold says something about labelled DATA"),
     ):
         result = shell("init", str(tmp_path / "shop"), *words)
         assert (result.returncode, message in result.stderr) == (2, True), result.stderr

@@ -62,7 +62,7 @@ def test_every_worker_sees_a_change_at_its_next_decision(shop: Running) -> None:
         for _ in range(4):
             found = decide(shop, where={"sets": ["summer-sale"]})
             assert [slot["arm"] for slot in found.json["slots"]] == [arm]
-        answer = shop.post("/v1/attributes", {"arms": [arm, "s1"], "attributes": {"turn": [i, None]}})
+        answer = shop.post("/v1/attributes", {"arms": [arm, "s1"], "attributes": {"turn": [i, None]}, "new": True})
         assert answer.json["attributes"]["turn"] == {"kind": "number", "arms": i + 1}
         found = decide(shop, where={"turn": i})
         assert [slot["arm"] for slot in found.json["slots"]] == [arm]

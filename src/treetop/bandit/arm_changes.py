@@ -20,6 +20,7 @@ from treetop.bandit.attributes import (
     Attributes,
     AttributeTable,
     attribute_records,
+    check_known,
     set_record,
     vectors_record,
 )
@@ -123,20 +124,24 @@ class ArmChanges:
             self.folder.note("arms removed", model=self.snapshot.name, count=len(removed))
         self.refresh()
 
-    def set_attributes(self, arms: Sequence[ArmId], attributes: Attributes) -> None:
+    def set_attributes(self, arms: Sequence[ArmId], attributes: Attributes, new: bool = False) -> None:
         """Sets attributes of arms, all of them or none: `attributes` has a list of values for each name.
 
-        A value is true or false, a number, text, or None for no value; an attribute keeps its kind. Every process
-        decides by the new values from its next decision with conditions on.
+        A value is true or false, a number, text, or None for no value; an attribute keeps its kind. A name that the
+        catalogue does not have is refused, unless `new` says that it is to be made. Every process decides by the new
+        values from its next decision with conditions on.
 
         >>> import tempfile
         >>> from treetop.bandit.bandit import Bandit
         >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", ["mint", "rose"]) as tea:
-        ...     tea.set_attributes(["rose"], {"price": [4.5], "in_stock": [True]})
+        ...     tea.set_attributes(["rose"], {"price": [4.5], "in_stock": [True]}, new=True)
         ...     tea.decide({}, where={"price": {"<=": 5}}).arms, tea.attributes("rose")
         (['rose'], {'price': 4.5, 'in_stock': True})
         """
         self.refresh()
+        if not new:
+            for name in attributes:
+                check_known(name, self.snapshot.attributes)
         records = self._records(self.snapshot.arms, arms, None, attributes)
         if records:
             self.folder.extend_attributes(records, self.snapshot.attributes)

@@ -21,6 +21,7 @@ from treetop.policy.eligibility import ALL, EVERY_ARM, EXCEPT, ONLY, Eligible
 from treetop.tree.tree import Tree
 
 DIGEST_BYTES = 16
+LONGEST_SHOWN = 80  # characters of a condition in an error
 NO_ARMS: Ints = np.zeros(0, np.int32)
 
 
@@ -51,10 +52,27 @@ class ArmFilter:
         """The listed arms by their name, which the log stores with an event of this filter."""
         return {self.name: self.listed} if self.name else {}
 
-    def check_any(self, n_arms: int) -> None:
-        """Raises NoEligibleArm if none of `n_arms` arms passes."""
+    def check_any(self, n_arms: int, filters: Filters | None = None) -> None:
+        """Raises NoEligibleArm if none of `n_arms` arms passes; by `filters` it says what each condition leaves."""
         if self.eligible.is_empty(n_arms):
-            raise NoEligibleArm("none of the arms that the request allows can be shown")
+            why = "" if filters is None else f"; of {n_arms:,} arms, {self._left(n_arms, filters)}"
+            raise NoEligibleArm(f"none of the arms that the request allows can be shown{why}")
+
+    def _left(self, n_arms: int, filters: Filters) -> str:
+        """How many arms each part of the request leaves without the others."""
+        asked, listed = self.asked
+        kind, conditions = (asked[:1], asked[1:]) if asked[:1] in ("+", "-") else ("", asked)
+        left = {}
+        for name, condition in json.loads(conditions or "{}").items():
+            text = json.dumps(condition)
+            shown = f"{name} {text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + '...'}"
+            left[shown] = filters.eligible({name: condition}).count(n_arms)
+        if kind:
+            left["the request's list"] = len(listed) if kind == "+" else n_arms - len(listed)
+        if self.before_caps is not None:
+            left["the list with [caps]"] = len(self.listed) if kind == "+" else n_arms - len(self.listed)
+        said = [f"{what} leaves {count:,}" for what, count in left.items()]
+        return ", ".join([*said, "without those that were removed"] if self.removals else said)
 
 
 NO_FILTER = ArmFilter()

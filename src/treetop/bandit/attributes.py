@@ -356,6 +356,19 @@ def attribute_records(
     return records
 
 
+def check_known(name: str, table: AttributeTable) -> None:
+    """Raises ValueError for an attribute that the table does not have.
+
+    >>> check_known("prise", AttributeTable({"price": Column.of([9.5])}))
+    Traceback (most recent call last):
+    ValueError: the catalogue has no attribute 'prise'; it has price; with new = true it is made
+    """
+    try:
+        table.column(name)
+    except ValueError as error:
+        raise ValueError(f"{error}; with new = true it is made") from None
+
+
 def check_name(name: object, what: str) -> str:
     """The name of an attribute or set. Raises ValueError for what cannot be one.
 

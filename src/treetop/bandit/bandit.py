@@ -277,7 +277,7 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions):
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", ["mint", "rose"]) as here:
         ...     with Bandit.open(f"{place}/tea") as there:
-        ...         there.set_attributes(["rose"], {"price": [4.5]})
+        ...         there.set_attributes(["rose"], {"price": [4.5]}, new=True)
         ...     before = here.attributes_stale()
         ...     here.look_up_attributes()
         ...     before, here.attributes_stale(), here.attributes("rose")

@@ -134,8 +134,11 @@ def _load_vectors(path: Path | None, count: int, items: Path) -> NDArray[np.floa
         return None
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
+    except (ValueError, EOFError):
+        raise ValueError(
+            f"{path} is not a .npy file of numbers, which np.save writes; vectors in a column of {items} are named by "
+            "--vector-column"
+        ) from None
     if found.ndim != 2 or found.dtype.kind not in "fiu":
         raise ValueError(f"{path} holds {found.dtype} of shape {found.shape}; a row of numbers for each item is needed")
     if len(found) != count:

@@ -22,9 +22,17 @@ from numpy.typing import NDArray
 
 from treetop.arrays import Rows
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.past_values import PastColumns, feature_value, number_of, read_contexts, required_of, seconds_of
+from treetop.bandit.past_values import (
+    PastColumns,
+    feature_value,
+    number_of,
+    past_rows,
+    read_contexts,
+    required_of,
+    seconds_of,
+)
 from treetop.bandit.vocabulary import VECTOR
-from treetop.data.tables import TableRow, read_table
+from treetop.data.tables import TableRow
 from treetop.errors import UnknownArm
 from treetop.log.records import Counts, Entry, Event, LogSummary, Restored, StoredEvent, check_id
 from treetop.policy.policy import MAX_SLOTS
@@ -113,7 +121,7 @@ class PastReader:
 
     def _decisions(self, found: PastSummary, digest: Any) -> Generator[Entry, None, None]:
         position = 0
-        with closing(read_table(self.path, self.columns.names())) as table:
+        with closing(past_rows(self.path, self.columns)) as table:
             for number, (_, group) in enumerate(groupby(enumerate(table), self._key)):
                 rows = [row for _, row in group]
                 if digest is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from treetop.arrays import check_float
 from treetop.bandit.vocabulary import Vocabulary
-from treetop.data.tables import TableRow, read_table
+from treetop.data.tables import MissingColumn, TableRow, read_table
 
 ROLES = ("item", "reward", "propensity", "position", "event", "time", "context")
 LATEST = 1e11  # seconds since 1970 that a time may be, the year 5138: more are milliseconds
@@ -60,6 +60,24 @@ class PastColumns:
         return [name for name in (*roles, *self.features) if name is not None]
 
 
+def past_rows(path: Path, columns: PastColumns) -> Generator[TableRow, None, None]:
+    """The rows of a past log. Raises ValueError that names the line, or what was looked for if a column is missing.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "past.csv").write_text("item,reward\\nmint,1\\n")
+    ...     [row.values for row in past_rows(Path(folder, "past.csv"), PastColumns())]
+    [{'item': 'mint', 'reward': '1'}]
+    """
+    try:
+        yield from read_table(path, columns.names())
+    except MissingColumn as error:
+        looked = ", ".join(f"{role}={name}" for role in ROLES if (name := getattr(columns, role)) is not None)
+        raise ValueError(
+            f"{error}. Looked for was {looked}; say which column is what, such as --columns item=sku,reward=clicked"
+        ) from None
+
+
 def seconds_of(given: Any) -> float:
     """A time in seconds since 1970: such a number, or a date, UTC if it does not say. Eight digits are a date, also as
     tables write whole numbers beside empty cells: 20240131.0.
@@ -86,7 +104,7 @@ def feature_names(path: Path, columns: PastColumns) -> tuple[str, ...]:
     ('device=phone', 'age', 'device=desktop')
     """
     found: dict[str, None] = {}
-    for row in read_table(path, columns.names()):
+    for row in past_rows(path, columns):
         named = {name: value for name in columns.features if (value := row.values[name]) is not None}
         given = None if columns.context is None else row.values[columns.context]
         try:
@@ -126,8 +144,8 @@ def read_contexts(path: Path) -> NDArray[Any]:
     """
     try:
         found: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
+    except (ValueError, EOFError):
+        raise ValueError(f"{path} is not a .npy file of numbers, which np.save writes") from None
     return found
 
 
@@ -185,6 +203,10 @@ def number_of(row: TableRow, name: str | None, low: float, high: float) -> float
     if given is None:
         return None
     try:
-        return check_float(str(name), float(given), low, high)
-    except (ValueError, TypeError) as error:
+        number = float(given)
+    except (ValueError, TypeError):
+        raise ValueError(f"{row.where}: {given!r} in the column {name!r} is not a number") from None
+    try:
+        return check_float(f"the column {name!r}", number, low, high)
+    except ValueError as error:
         raise ValueError(f"{row.where}: {error}") from None

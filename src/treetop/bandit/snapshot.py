@@ -243,7 +243,7 @@ class Snapshot:
         """A function that returns the event of `decide`. With `ahead`, the core's second thread starts on it now."""
         policy, policy_json = self.policy(k, explore)
         name = new_event_id() if event_id is None else event_id
-        arm_filter.check_any(self.model.n_arms)
+        arm_filter.check_any(self.model.n_arms, self.filters)
         decision = policy.begin(self.model, row, name, arm_filter.eligible, ahead)
         request = request_digest(row, k, explore, arm_filter, keys)
 
@@ -275,7 +275,7 @@ class Snapshot:
     def explain(self, row: Rows, arm_filter: ArmFilter) -> Explanation:
         """Every effective arm of a context."""
         policy, _ = self.policy()
-        arm_filter.check_any(self.model.n_arms)
+        arm_filter.check_any(self.model.n_arms, self.filters)
         return policy.explain(self.model, row, arm_filter.eligible)
 
     def explain_logged(self, event: Event, arm_filter: ArmFilter) -> Explanation:

@@ -119,6 +119,7 @@ def init(
     if data is None:
         if items.items is None:
             raise ValueError("give labelled DATA such as debian, or --items; treetop init --help has examples")
+        _check_no_labels(policy, rows)
         _init_items(folder, items, past, _config_of(policy, rows), rows, as_json)
         return
     if past.log is not None:
@@ -149,6 +150,13 @@ def init(
         return
     console.print(f"{folder}: {model.tree} from {count:,} rows in {facts['seconds']} s", highlight=False)
     console.print(f"Settings: {folder / CONFIG}. Serve it: treetop serve {folder}", highlight=False)
+
+
+def _check_no_labels(policy: InitialPolicy, rows: InitialRows) -> None:
+    """Raises ValueError for an option that says something about labelled data, which is not given."""
+    given = {"--init": rows.init is not None, "--data-dir": rows.data_dir is not None, "--cold": policy.cold}
+    if wrong := next((name for name, is_given in given.items() if is_given), None):
+        raise ValueError(f"{wrong} says something about labelled DATA, which is not given")
 
 
 def _init_items(
@@ -198,7 +206,9 @@ def _config_of(policy: InitialPolicy, rows: InitialRows) -> Callable[[int], Conf
     """The settings of a bandit from items, by how many these are."""
 
     def config(n_arms: int) -> Config:
-        return _config(policy, rows.max_leaf or (10 if n_arms < 100_000 else 100), rows.seed, rows.grow_features)
+        usual = 10 if n_arms < 100_000 else 100
+        leaf = usual if rows.max_leaf is None else rows.max_leaf
+        return _config(policy, leaf, rows.seed, rows.grow_features)
 
     return config
 

@@ -77,7 +77,9 @@ def export(
 
 def _import_past(folder: str, log: str | None, file: Path, past: PastOptions, as_json: bool) -> None:
     if not (Path(folder) / CURRENT).exists():
-        raise ValueError(f"{folder} is not a bandit's folder, which --columns needs: items are called by its ids")
+        raise ValueError(
+            f"{folder} is not a bandit's folder, which the log of another system needs: items have its ids"
+        )
     with Bandit.open(folder, log) as bandit, shown_progress(as_json, "imported") as progress:
         found, restored = import_past(
             bandit, file, past.roles(), contexts=past.contexts, skip_unknown=past.skip_unknown, progress=progress
@@ -96,7 +98,9 @@ def _import_past(folder: str, log: str | None, file: Path, past: PastOptions, as
 @grouped
 def import_(
     log: Where,
-    file: Annotated[Path, typer.Argument(help=f"The file to read: {FILE}")],
+    file: Annotated[
+        Path, typer.Argument(help="An exported log, .jsonl or .parquet; or another system's, .csv, .jsonl or .parquet.")
+    ],
     past: PastOptions,
     new: Annotated[bool, typer.Option("--new", help="Make a log file that is not there yet.")] = False,
     dsjson: DsjsonIn = DsjsonIn(),  # noqa: B008
@@ -105,8 +109,9 @@ def import_(
     """Adds all of an exported file to a log, or nothing of it; what is there already is left as it is.
 
     Only a file of the same bandit is taken, unless the log is empty and nobody's. With --columns it is a log of what
-    another system has shown instead, an item a row, as .csv, .jsonl or .parquet, for a bandit's folder. With --format
-    dsjson, lines of Vowpal Wabbit's become decisions of a bandit's folder (docs/bridges.md).
+    another system has shown instead, an item a row, as .csv, .jsonl or .parquet, for a bandit's folder; a .csv file is
+    always one, with the columns item and reward if --columns does not say it. With --format dsjson, lines of Vowpal
+    Wabbit's become decisions of a bandit's folder (docs/bridges.md).
 
     Example: treetop import postgresql://shop@127.0.0.1/shop decisions.parquet
     Example: treetop import shop past.csv --columns item=sku,reward=clicked,propensity=p,position=place
@@ -115,7 +120,7 @@ def import_(
         with shown_progress(as_json, "imported") as progress:
             dsjson.read(log, file, as_json, progress)
         return
-    if past.columns is not None:
+    if past.columns is not None or ".csv" in (file.suffix, file.with_suffix("").suffix):
         _import_past(log, dsjson.log_at, file, past, as_json)
         return
     past.check()

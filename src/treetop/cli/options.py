@@ -29,7 +29,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines inst
 Data = Annotated[str, typer.Argument(help=DATA_HELP)]
 DataDir = Annotated[Path | None, typer.Option(help="Where the files of a set of the paper lie; here if not given.")]
 Seeds = Annotated[list[int], typer.Option("--seed", help="Seed of shuffling, tree and draws; repeatable.")]
-Ray = Annotated[str, typer.Option(help='The Ray cluster to run on: "auto" or ray://host:10001; here if not given.')]
+Ray = Annotated[
+    str,
+    typer.Option(
+        help="The Ray cluster to run on: auto, the one that this machine belongs to (ray start), or ray://host:10001; "
+        "without a cluster, here, if not given."
+    ),
+]
 Out = Annotated[Path | None, typer.Option(help="Folder for the results; called again, it goes on there.")]
 
 

@@ -21,14 +21,17 @@ from treetop.bandit.past_values import ROLES, PastColumns, context_columns, feat
 from treetop.bandit.vocabulary import VECTOR, Vocabulary, part_names
 from treetop.cli.output import errors
 
-COLUMNS_HELP = f"Which column is what, as role=column,...; the roles are {', '.join(ROLES)}."
+COLUMNS_HELP = (
+    f"Which column is what, as role=column,...; the roles are {', '.join(ROLES)}. Not named: item and reward are the "
+    "columns called so, the others are not there."
+)
 
 
 @dataclass(frozen=True)
 class PastOptions:
     """What the columns of another system's log are."""
 
-    columns: Annotated[str | None, typer.Option(help=COLUMNS_HELP)] = None
+    columns: Annotated[str | None, typer.Option(help=f"For the log of another system. {COLUMNS_HELP}")] = None
     features: Annotated[str, typer.Option(help="With --columns: those that are features of the context.")] = ""
     contexts: Annotated[
         Path | None, typer.Option(help="With --columns: a .npy file of contexts; context=COLUMN says which row.")

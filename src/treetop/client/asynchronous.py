@@ -182,16 +182,18 @@ class AsyncClient(BaseClient):
         """Lets refits replace the current model again."""
         return await self._call("POST", "/v1/unpin", {}, retry=False)
 
-    async def set_attributes(self, arms: Sequence[ArmId], attributes: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    async def set_attributes(
+        self, arms: Sequence[ArmId], attributes: Mapping[str, Sequence[Any]], new: bool = False
+    ) -> dict[str, Any]:
         """Changes attributes of arms, as `Client.set_attributes`."""
-        return await self._call("POST", "/v1/attributes", attributes_body(arms, attributes))
+        return await self._call("POST", "/v1/attributes", attributes_body(arms, attributes, new))
 
     async def set_arms(self, name: str, arms: Sequence[ArmId] | None) -> dict[str, Any]:
         """Names a set of arms, as `Client.set_arms`; None deletes it.
 
         >>> async def dear():
         ...     async with AsyncClient(url) as client:
-        ...         _ = await client.set_attributes(["mint", "rose"], {"cost": [4.5, 6]})
+        ...         _ = await client.set_attributes(["mint", "rose"], {"cost": [4.5, 6]}, new=True)
         ...         _ = await client.set_arms("flowers", ["rose"])
         ...         return await client.decide({"dark": 1.0}, where={"sets": "flowers", "cost": {">": 5}})
         >>> asyncio.run(dear()).arms

@@ -244,15 +244,17 @@ class Client(BaseClient):
         """
         return self._call("POST", "/v1/unpin", {}, retry=False)
 
-    def set_attributes(self, arms: Sequence[ArmId], attributes: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    def set_attributes(
+        self, arms: Sequence[ArmId], attributes: Mapping[str, Sequence[Any]], new: bool = False
+    ) -> dict[str, Any]:
         """Sets attributes of arms, as `Bandit.set_attributes`; returns what requests may filter by.
 
         >>> with Client(url) as client:
-        ...     _ = client.set_attributes(["mint", "rose"], {"price": [4.5, 6]})
+        ...     _ = client.set_attributes(["mint", "rose"], {"price": [4.5, 6]}, new=True)
         ...     client.decide({"dark": 1.0}, where={"price": {">": 5}}).arms
         ['rose']
         """
-        return self._call("POST", "/v1/attributes", attributes_body(arms, attributes))
+        return self._call("POST", "/v1/attributes", attributes_body(arms, attributes, new))
 
     def set_arms(self, name: str, arms: Sequence[ArmId] | None) -> dict[str, Any]:
         """Names a set of arms, as `Bandit.set_arms`; None deletes it.

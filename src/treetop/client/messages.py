@@ -85,13 +85,16 @@ def arms_body(add: Sequence[ArmId], remove: Sequence[ArmId], vectors: Any, more:
     return {"add": list(add), "remove": list(remove), **given, **more}
 
 
-def attributes_body(arms: Sequence[ArmId], attributes: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+def attributes_body(
+    arms: Sequence[ArmId], attributes: Mapping[str, Sequence[Any]], new: bool = False
+) -> dict[str, Any]:
     """A request that changes attributes of arms.
 
     >>> attributes_body(["mint"], {"price": (4.5,)})
     {'arms': ['mint'], 'attributes': {'price': [4.5]}}
     """
-    return {"arms": list(arms), "attributes": {name: list(values) for name, values in attributes.items()}}
+    body = {"arms": list(arms), "attributes": {name: list(values) for name, values in attributes.items()}}
+    return body | ({"new": True} if new else {})
 
 
 def set_path(name: str) -> str:

@@ -195,7 +195,7 @@ def tree_seed(seed: int) -> int:
     >>> tree_seed(0) != tree_seed(1)
     True
     """
-    return int(np.random.SeedSequence(seed).generate_state(1)[0])
+    return int(np.random.SeedSequence(check_int("seed", seed, 0, 2**63 - 1)).generate_state(1)[0])
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,6 +23,10 @@ class TableRow:
     where: str
 
 
+class MissingColumn(ValueError):
+    """A file does not have a column that was asked for."""
+
+
 def table_form(path: Path) -> str:
     """The form of a file by its name; .csv.gz and .jsonl.gz are read too. Raises ValueError for any other.
 
@@ -51,14 +55,14 @@ def read_table(path: Path, columns: Sequence[str]) -> Generator[TableRow, None, 
 
 
 def check_columns(path: Path, there: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raises ValueError if a file has not the columns wanted.
+    """Raises MissingColumn if a file has not the columns wanted.
 
     >>> check_columns(Path("items.csv"), ["sku"], ["sku", "price"])
     Traceback (most recent call last):
-    ValueError: items.csv has no column 'price'; it has sku
+    treetop.data.tables.MissingColumn: items.csv has no column 'price'; it has sku
     """
     if missing := next((name for name in wanted if name not in there), None):
-        raise ValueError(f"{path} has no column {missing!r}; it has {', '.join(there)}")
+        raise MissingColumn(f"{path} has no column {missing!r}; it has {', '.join(there)}")
 
 
 def _opened(path: Path) -> IO[str]:

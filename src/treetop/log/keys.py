@@ -31,7 +31,7 @@ def as_keys(given: Mapping[str, str | int] | None) -> Keys:
     if not isinstance(given, Mapping):
         raise TypeError(f"keys must be names with values, not {given!r}")
     if len(given) > MAX_KEYS:
-        raise ValueError(f"{len(given)} keys; at most {MAX_KEYS} are accepted")
+        raise ValueError(f"a decision has {len(given)} keys; at most {MAX_KEYS} are possible")
     for name, value in given.items():
         if not isinstance(name, str):
             raise TypeError(f"the name of a key must be text, not {name!r}")

@@ -282,7 +282,7 @@ def _read_lines(file: BinaryIO, path: Path) -> tuple[Head, Iterator[Record]]:
     try:
         head = msgspec.json.decode(file.readline(), type=Head)
     except msgspec.DecodeError as error:
-        raise ValueError(f"{path} is not an exported log: {error}") from None
+        raise ValueError(f"{path} is not an exported log ({error}); another system's needs --columns") from None
     return head, _line_records(file, path)
 
 
@@ -327,7 +327,7 @@ def _read_parquet(file: BinaryIO, path: Path) -> tuple[Head, Iterator[Record]]:
         source = parquet.ParquetFile(file)
         head = msgspec.json.decode(source.schema_arrow.metadata[FORMAT.encode()], type=Head)
     except (arrow.ArrowException, KeyError, TypeError, msgspec.DecodeError) as error:
-        raise ValueError(f"{path} is not an exported log: {error}") from None
+        raise ValueError(f"{path} is not an exported log ({error}); another system's needs --columns") from None
     return head, _parquet_records(source, path)
 
 

@@ -248,7 +248,7 @@ async def new_arms(service: Service, scope: Scope) -> schema.NewArmsAnswer:
 async def attributes(service: Service, request: schema.AttributesRequest) -> schema.CatalogueAnswer:
     check_arm_count(service, request.arms)
     await with_new_arms(
-        service, lambda: service.bandit.set_attributes(request.arms, request.attributes), asyncio.to_thread
+        service, lambda: service.bandit.set_attributes(request.arms, request.attributes, request.new), asyncio.to_thread
     )
     logs.log_event("attributes changed", arms=len(request.arms), attributes=list(request.attributes))
     return await catalogue(service, {})

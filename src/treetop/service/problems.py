@@ -20,7 +20,7 @@ from treetop.errors import (
     UnknownEvent,
     UnknownFeature,
 )
-from treetop.service.schema import Error, Failure
+from treetop.service.schema import IN_WORDS, Error, Failure
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -71,12 +71,19 @@ def as_problem(error: Exception) -> Problem | None:
         why = error.strerror or type(error).__name__
         return later(503, "folder_unavailable", f"the bandit's folder cannot be read or written at the moment: {why}")
     if isinstance(error, msgspec.ValidationError):
-        return Problem(422, "invalid", str(error))
+        return Problem(422, "invalid", _in_words(str(error)))
     if isinstance(error, msgspec.DecodeError | UnicodeDecodeError):
         return Problem(400, "malformed", f"the body is not JSON: {error}")
     if isinstance(error, ValueError | TypeError):
         return Problem(422, "invalid", str(error))
     return None
+
+
+def _in_words(message: str) -> str:
+    """A message of msgspec without the regular expressions of the schema."""
+    for pattern, words in IN_WORDS.items():
+        message = message.replace(f"`str` matching regex {pattern!r}", words)
+    return message
 
 
 def problem_of(error: Exception) -> Problem:

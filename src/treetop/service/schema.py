@@ -24,6 +24,8 @@ KeyValue: TypeAlias = Annotated[str, Meta(min_length=1, max_length=VALUE_BYTES)]
 KEYS_HELP = (
     'Such as {"visitor": "123"}: what finds the event if it has to be erased (`treetop erase`), and whom [caps] limit.'
 )
+MODEL_NAME, ACTION = r"^\d{6,18}$", "^(start|stop|promote)$"
+IN_WORDS = {MODEL_NAME: "the name of a model, such as '000012'", ACTION: "'start', 'stop' or 'promote'"}
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=65_536)]
 
 _TEXT = {"type": "string", "maxLength": 1024}
@@ -265,7 +267,7 @@ class RollbackRequest(Strict):
     """The model to make current; without one, the model before the current one. With `pin`, refits do not replace it
     until /v1/unpin."""
 
-    model: Annotated[str, Meta(pattern=r"^\d{6,18}$")] | None = None
+    model: Annotated[str, Meta(pattern=MODEL_NAME)] | None = None
     pin: bool = False
 
 
@@ -309,10 +311,12 @@ class NewArmsAnswer(Struct):
 
 
 class AttributesRequest(Strict):
-    """Values of attributes for some arms: a list for each name, null where an arm has no value."""
+    """Values of attributes for some arms: a list for each name, null where an arm has no value. A name that the
+    catalogue does not have is refused, unless `new` says that it is to be made."""
 
     arms: Annotated[list[ArmId], Meta(min_length=1)]
     attributes: Annotated[dict[str, list[Value | None]], Meta(min_length=1)]
+    new: bool = False
 
 
 class SetRequest(Strict):
@@ -378,7 +382,7 @@ class ExperimentAnswer(Struct):
 class ExperimentRequest(Strict):
     """`start` with the name of an experiment in config.toml, `stop`, or `promote` with the name of a variant."""
 
-    action: Annotated[str, Meta(pattern="^(start|stop|promote)$")]
+    action: Annotated[str, Meta(pattern=ACTION)]
     name: Annotated[str, Meta(max_length=64)] | None = None
 
 
