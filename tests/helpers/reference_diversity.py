@@ -93,12 +93,22 @@ class CoveringTwin(Twin):
     shares: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     weight: float = 0.0
     saturation: float = 0.0
+    # The same slates are asked for again and again, by every sequence that could lead to them.
+    worths: dict[Sequence, float] = field(default_factory=dict, init=False)
+    completions: dict[Sequence, list[int]] = field(default_factory=dict, init=False)
 
     def slate_worth(self, slate: Sequence) -> float:
-        return value(np.maximum(self.score, 0), self.shares, slate, self.weight, self.saturation)
+        if slate not in self.worths:
+            self.worths[slate] = value(np.maximum(self.score, 0), self.shares, slate, self.weight, self.saturation)
+        return self.worths[slate]
 
     def completed(self, taken: Sequence) -> list[int]:
         """Who fills the slots that are left, one after the other."""
+        if taken not in self.completions:
+            self.completions[taken] = self._complete(taken)
+        return self.completions[taken]
+
+    def _complete(self, taken: Sequence) -> list[int]:
         rest: list[int] = []
         while len(taken) + len(rest) < self.slots:
             slate = (*taken, *rest)
