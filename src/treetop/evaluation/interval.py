@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
-from scipy.special import ndtri
 
 from treetop.arrays import Floats
 
@@ -88,5 +88,5 @@ class Moments:
 
     def interval(self, confidence: float) -> Interval:
         """The normal approximation: right for many rounds of light weights, looked at once."""
-        half = float(ndtri(0.5 + confidence / 2)) * self.error
+        half = float(NormalDist().inv_cdf(0.5 + confidence / 2)) * self.error
         return Interval(self.mean - half, self.mean + half)
