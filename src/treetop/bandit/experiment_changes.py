@@ -72,6 +72,7 @@ class ExperimentChanges:
     def _check(self, running: Experiment, variant: str, state: FolderState) -> None:
         try:
             candidate = CandidatePolicy.of(running.settings(variant))
+            candidate.check_explore(self.config.policy.k)
             made = candidate.applied(self.config.policy)
         except (ValueError, TypeError) as error:
             raise ValueError(f"variant {variant!r} of experiment {running.name!r}: {error}") from None
