@@ -169,6 +169,8 @@ def measure(world: Any, n: int, reps: int) -> Cell:
             for kind, moments in (("", tally.ways[label].terms), (" controlled", tally.ways[label].controlled)):
                 found = moments.interval(CONFIDENCE)
                 note(f"normal, {label}{kind}", found.low, found.high)
+                if label == name:
+                    note(f"normal, rule{kind}", found.low, found.high)
         estimates = {
             "ips, slate": slate_terms(judged, weights)[0].mean(),
             "ips, slots": terms.mean(),
@@ -284,12 +286,14 @@ def worlds(name: str, shop: Path, rounds: int, pairs: Sequence[str] = tuple(PAIR
 
 def printed(cells: Sequence[Cell]) -> str:
     """Coverage of betting by the rule, at the end and at all looks, and of the normal approximation; widths of betting
-    divided by the normal approximation's of the same weights and of the same weights with control variates."""
+    divided by the normal approximation's of the way that the rule took in each repetition, and of the same with control
+    variates."""
     heads = ["cell", "arms", "served, candidate", "rounds", "covered", "always", "normal", "width", "controlled"]
     rows = []
     for cell in cells:
-        base = "normal, slate" if cell["ways"].get(SLATE, 0) > cell["ways"].get(SLOTS, 0) else "normal, slots"
-        c, w = cell["coverage"], cell["width"]
+        c, w, base = cell["coverage"], cell["width"], "normal, rule"
+        if base not in w:  # played before they were kept: by the way of most repetitions
+            base = "normal, slate" if cell["ways"].get(SLATE, 0) > cell["ways"].get(SLOTS, 0) else "normal, slots"
         shares = c["betting, rule"], 1 - cell["anytime"], c[base]
         widths = (w["betting, one by one"] / w[name] for name in (base, f"{base} controlled"))
         numbers = [*(f"{share:.1%}" for share in shares), *(f"{width:.2f}" for width in widths)]

@@ -17,7 +17,7 @@ from treetop import Bandit, CandidatePolicy, PolicyConfig, RewardConfig, evaluat
 from treetop.bandit import evaluation, spread_tallies
 from treetop.bandit.evaluation import GONE, TAUGHT, UNFIT, UNLISTED, UNREWARDED, _Reading
 from treetop.bandit.logged_batches import FILTERS, batches
-from treetop.bandit.policy_search import search_policies
+from treetop.bandit.policy_search import neighbours, search_policies
 from treetop.evaluation.tallies import Tallies
 from treetop.parallel import Machines
 
@@ -306,16 +306,7 @@ def test_a_search_chooses_by_one_stretch_and_confirms_by_the_other(shop: Bandit)
     found = treetop.search_policies(shop)
     assert (found.searched.rounds, found.held_out.rounds) == (2800, 1200)
     names = [candidate.name for candidate in found.searched.candidates]
-    assert names == [
-        "strategy=greedy",
-        "explore=0",
-        "explore=1",
-        "beam=2",
-        "beam=8",
-        "beam=12",
-        "epsilon=0.25",
-        "epsilon=1.0",
-    ]
+    assert names == ["strategy=greedy", "explore=1", "beam=2", "beam=8", "beam=12", "epsilon=0.25", "epsilon=1.0"]
     lows = {candidate.name: candidate.difference.low for candidate in found.searched.candidates}
     assert found.chosen == max(lows, key=lambda name: lows[name])
     assert found.held_out.candidates[0].name == found.chosen
@@ -324,9 +315,29 @@ def test_a_search_chooses_by_one_stretch_and_confirms_by_the_other(shop: Bandit)
     assert (late.searched.rounds, late.held_out.rounds) == (1000, 1000)
 
 
+@pytest.mark.parametrize(
+    ("served", "names"),
+    [
+        (PolicyConfig(k=2, explore=1, beam=10, strategy="greedy"), []),
+        (PolicyConfig(k=2, explore=0, beam=10, strategy="igw"), ["explore=1"]),
+        (PolicyConfig(k=2, explore=1, beam=10, strategy="igw"), ["strategy=greedy", "explore=2", "C=0.5", "C=2.0"]),
+    ],
+)
+def test_neighbours_that_decide_alike_are_listed_once(served: PolicyConfig, names: list[str]) -> None:
+    found = [candidate.name for candidate in neighbours(served)]
+    assert [name for name in found if not name.startswith("beam")] == names
+
+
+def test_more_exploration_than_slots_is_refused(shop: Bandit) -> None:
+    assert shop.config.policy.k == 2
+    for candidates in (["explore=5"], ["beam=8", "explore=5"]):
+        with pytest.raises(ValueError, match=r"policy 'explore=5': explore is 5; it must lie in \[0, 2\]"):
+            evaluate(shop, candidates)
+
+
 def test_a_search_needs_visits(tmp_path: Path) -> None:
     with make(tmp_path) as bandit:
-        with pytest.raises(ValueError, match="there are no visits with rewards to choose by"):
+        with pytest.raises(ValueError, match="there are no visits with rewards to judge by"):
             treetop.search_policies(bandit)
         with pytest.raises(ValueError, match="held_out is 1"):
             treetop.search_policies(bandit, held_out=1.0)

@@ -1,6 +1,7 @@
 """Experiments on live traffic: sticky variants, exact replay, and what starts, stops and promotes them."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -164,9 +165,24 @@ def test_mistakes_are_named_and_change_nothing(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_settings_that_are_no_experiment_are_refused(text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        parse_config(text)
+def test_what_is_no_experiment_is_said_and_hinders_no_other(text: str, message: str) -> None:
+    fine = "[experiments.fine]\nvariants = {a = {share = 0.5}, b = {share = 0.5}}"
+    for config in (parse_config(f"{text}\n{fine}"), parse_config(f"[policy]\nk = 3\n{text}\n{fine}")):
+        assert list(config.experiments) == ["fine"]
+        (why,) = config.bad_experiments.values()
+        assert re.search(message, why)
+    with pytest.raises(ValueError, match="experiments is 3; it must hold tables"):
+        parse_config("experiments = 3")
+
+
+def test_a_bad_experiment_and_more_exploration_than_slots_do_not_start(tmp_path: Path) -> None:
+    with shop(tmp_path / "shop", now={"share": 0.5}, more={"share": 0.5, "explore": 9}) as bandit:
+        with pytest.raises(ValueError, match=r"variant 'more' .*explore is 9; it must lie in \[0, "):
+            bandit.start_experiment("beams")
+        path = tmp_path / "shop" / "config.toml"
+        path.write_text(path.read_text().replace("share = 0.5", "share = 0.6"))
+        with pytest.raises(ValueError, match=r"config.toml: \[experiments.beams\] the shares .* add up to 1.2"):
+            bandit.start_experiment("beams")
 
 
 def test_the_log_says_how_it_goes_and_late_rewards_count_for_their_visit(tmp_path: Path) -> None:

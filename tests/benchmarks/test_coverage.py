@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,6 +38,42 @@ def test_cells_of_both_kinds_and_the_table(tmp_path: Path, monkeypatch: pytest.M
         assert all(0 <= share <= 1 for share in cell["coverage"].values())
         assert all(np.isfinite(width) for width in cell["width"].values())
         assert sum(cell["ways"].values()) == 2
+        for kind in ("", " controlled"):
+            rule, slate, slots = (cell["width"][f"normal, {name}{kind}"] for name in ("rule", "slate", "slots"))
+            if len(cell["ways"]) == 1:
+                assert rule == pytest.approx(slate if "slate" in cell["ways"] else slots)
     text = coverage.printed(cells)
     assert "default, greedy" in text
     assert len(text.splitlines()) == 2 + len(cells)
+
+
+def test_widths_are_compared_by_the_way_that_the_rule_took_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it takes slates once and slots once, the normal approximation's width is the mean of one of each."""
+    world, found = coverage.Flat(10, 0.5), {}
+    for name in ("slate", "slots"):
+        monkeypatch.setattr(coverage, "chosen_way", lambda _, name=name: (name, True))
+        found[name] = [coverage.measure(world, 500, reps)["width"] for reps in (1, 2)]
+    taken = iter(["slate", "slots"])
+    monkeypatch.setattr(coverage, "chosen_way", lambda _: (next(taken), True))
+    mixed = coverage.measure(world, 500, 2)
+    assert mixed["ways"] == {"slate": 1, "slots": 1}
+    first = found["slate"][0]["normal, rule"]
+    second = 2 * found["slots"][1]["normal, rule"] - found["slots"][0]["normal, rule"]
+    assert mixed["width"]["normal, rule"] == pytest.approx((first + second) / 2)
+
+
+def test_cells_that_were_played_before_are_still_printed() -> None:
+    width: dict[str, float] = {"betting, one by one": 3.0, "normal, slate": 2.0, "normal, slate controlled": 1.5}
+    cell: dict[str, Any] = {
+        "cell": "debian",
+        "arms": 5,
+        "pair": "p",
+        "n": 9,
+        "ways": {"slate": 60, "slots": 40},
+        "anytime": 0.0,
+    }
+    cell |= {"coverage": {"betting, rule": 1.0, "normal, slate": 0.9}, "width": width}
+    assert "1.50 | 2.00" in coverage.printed([cell])
+    width |= {"normal, rule": 1.0, "normal, rule controlled": 1.0}
+    cell["coverage"]["normal, rule"] = 0.9
+    assert "3.00 | 3.00" in coverage.printed([cell])

@@ -135,6 +135,29 @@ def test_what_cannot_be_meant_is_refused() -> None:
         made.fit(X, np.eye(4), classes=[1, 2, 3])
 
 
+@pytest.mark.parametrize(
+    ("k", "error", "says"),
+    [
+        (0, ValueError, r"k is 0; it must lie in \[1, 2147483647\]"),
+        (-3, ValueError, r"k is -3; it must lie in \[1, 2147483647\]"),
+        ("a", TypeError, "k is 'a'; it must be a whole number of 1 or more"),
+        (1.5, TypeError, "k is 1.5; it must be a whole number of 1 or more"),
+    ],
+)
+def test_k_is_checked_by_fit(k: Any, error: type[Exception], says: str) -> None:
+    made = TopKClassifier(k=k)
+    for fit in (made.fit, made.partial_fit):
+        with pytest.raises(error, match=says):
+            fit(np.eye(4), np.arange(4))
+    assert not hasattr(made, "model_")
+    with pytest.raises(error, match=says):
+        TopKClassifier().fit(np.eye(4), np.arange(4)).rank(np.eye(4), k=k)
+
+
+def test_a_k_beyond_the_classes_ranks_all_of_them() -> None:
+    assert TopKClassifier(k=np.int64(9)).fit(np.eye(4), np.arange(4)).rank(np.eye(4)).shape == (4, 4)  # type: ignore[arg-type]
+
+
 def test_scikit_learn_is_not_loaded_by_it() -> None:
     code = "import sys, numpy as np; from treetop.bridges.estimator import TopKClassifier as T;"
     code += "T().fit(np.eye(3), [0, 1, 2]).predict(np.eye(3)); print('sklearn' in sys.modules)"

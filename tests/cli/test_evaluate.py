@@ -1,7 +1,11 @@
 """`treetop evaluate` as it is typed: a table for people, JSON for machines, a picture, errors in one line."""
 
 import json
+import os
+import sys
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +14,7 @@ from helpers.problems import topics
 from helpers.running import settings, small_bandit
 
 from treetop import Bandit, PolicyConfig
+from treetop.bandit.policy_search import PolicySearch
 
 X, Y = topics(n=900)
 
@@ -56,11 +61,71 @@ def test_json_and_a_picture(shop: str, tmp_path: Path) -> None:
 
 
 def test_since(shop: str) -> None:
-    words = ("--policy", "beam=30", "--since", "2999-01-01", "--json")
-    found = json.loads(call("evaluate", shop, *words).output)
-    assert found["rounds"] == 0
-    assert found["candidates"][0]["verdict"] == "cannot tell: there are no rounds to judge it by"
-    assert "no visits with rewards to judge by" in call("evaluate", shop, *words[:4]).output
+    """What has no visits ends alike in all forms."""
+    for what in (("--policy", "beam=30"), ("--search",), ("--experiment", "beams")):
+        for more in ((), ("--json",)):
+            done = shell("evaluate", shop, *what, "--since", "2999-01-01", *more)
+            assert (done.returncode, done.stdout) == (2, "")
+            assert "--since is '2999-01-01', which is in the future: there are no visits" in done.stderr
+    with Bandit.open(shop) as bandit:
+        last = bandit.event("visit-599").event.time
+    late = datetime.fromtimestamp(last + 1e-3, timezone.utc).isoformat()
+    for what in (("--policy", "beam=30"), ("--search",)):
+        done = shell("evaluate", shop, *what, "--since", late)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "error: there are no visits with rewards to judge by" in done.stderr
+
+
+def test_a_picture_that_cannot_be_drawn_is_said_before_anything_is_read(
+    shop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unasked(*_: Any, **__: Any) -> None:
+        raise AssertionError("it was evaluated")
+
+    for name in ("evaluate", "search_policies"):
+        monkeypatch.setattr(f"treetop.cli.evaluate.{name}", unasked)
+    (tmp_path / "folder.png").mkdir()
+    cases = {
+        tmp_path / "results.gif": "its name must end with one of .png, .svg",
+        tmp_path / "results": "its name must end with one of .png, .svg",
+        tmp_path / "away" / "results.png": "there is no folder",
+        tmp_path / "folder.png": "which is a folder",
+    }
+
+    def said(path: Path, words: str) -> None:
+        for what in (("--policy", "beam=30"), ("--search",)):
+            done = shell("evaluate", shop, *what, "--picture", str(path))
+            assert done.returncode == 2
+            assert words in done.stderr
+
+    for path, words in cases.items():
+        said(path, words)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.access", lambda _, mode, **__: mode != os.W_OK)  # whoever runs the tests may write everywhere
+        said(tmp_path / "results.png", "which cannot be written")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    said(tmp_path / "results.png", "--picture needs matplotlib")
+
+
+def test_notes_are_printed_once(shop: str) -> None:
+    words = ("--policy", "beam=30", "--policy", "beam=40", "--policy", "model=000001")
+    text = call("evaluate", shop, *words).output
+    assert text.count("weighed by") == len({line.partition(": ")[2] for line in text.splitlines() if "weighed" in line})
+    assert "beam=30; beam=40: weighed by" in text or "all: weighed by" in text
+    assert "model=000001: 300 visits left out: taught the model" in text
+
+
+def test_a_search_without_a_gain_names_no_best(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for gain, words in (
+        (0.0, "None of them gains; the surest not to lose is {}, with +0.000 a visit"),
+        (0.0004, "None of them gains; the surest not to lose is {}, with +0.000 a visit"),
+        (-0.2, "None of them gains; the surest not to lose is {}, with -0.200 a visit"),
+        (0.2, "Best of them: {}."),
+    ):
+        monkeypatch.setattr(PolicySearch, "gain", gain)
+        text = call("evaluate", shop, "--search").output
+        assert words.format("strategy=greedy") in text
+        assert ("Best" in text) == (gain > 0.1)
 
 
 def test_search(shop: str) -> None:
@@ -85,7 +150,11 @@ def test_search_with_a_bound(shop: str) -> None:
     ("words", "says"),
     [
         ((), "give --policy, once or more, or --search"),
-        (("--policy", "beam=3", "--search"), "give --policy, once or more, or --search"),
+        (("--policy", "beam=3", "--search"), "--policy and --search do not go together: --search makes its own"),
+        (("--experiment", "beams", "--search"), "--search and --experiment do not go together"),
+        (("--experiment", "beams", "--since", "2020-01-01"), "--since is for --policy and --search"),
+        (("--policy", ""), "policy is ''; name=value is needed, such as beam=30"),
+        (("--policy", "explore=5"), "policy 'explore=5': explore is 5; it must lie in [0, 2]"),
         (("--policy", "beam=0"), "beam is 0; it must lie in [1, 2147483647]"),
         (("--policy", "model=000099"), "there is no model '000099'; kept are 000000, 000001"),
         (("--policy", "beam=30", "--since", "soon"), "--since is 'soon'; a date such as 2025-01-31"),

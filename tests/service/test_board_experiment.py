@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers.pages import Page
 from helpers.problems import topics
@@ -13,12 +14,15 @@ from helpers.running import settings
 
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.catalogue import Catalogue
+from treetop.bandit.config import PolicyConfig, RewardConfig
 from treetop.bandit.experiment_config import ExperimentConfig
 from treetop.bandit.state import ModelOrigin
+from treetop.log.greedy_slates import greedy_weights, spent_reward
 from treetop.service.dashboard import views
 from treetop.service.dashboard.board import Boards
 from treetop.service.dashboard.messages import Live
 from treetop.service.dashboard.query import Query
+from treetop.service.experiment_reader import ExperimentReader
 
 X, Y = topics()
 LIVE = Live("shop", "000000", 0, "", False, 0, 100, False, 0, "", False, defined=["draws"])
@@ -78,3 +82,44 @@ def test_variants_categories_and_what_the_gate_refused(tmp_path: Path) -> None:
         bandit.stop_experiment()
         assert "ended; it ran from" in views.page(made.board(LIVE, ALL, admin=True))
         made.close()
+
+
+def test_rewards_that_may_be_losses_are_shown_in_their_own_units(tmp_path: Path) -> None:
+    """Slots cost 1 or 3: uplift, reward by visit and by category are what the log has, and no share of a loss."""
+    variants = {"now": {"share": 0.5}, "sure": {"share": 0.5, "explore": 0}}
+    arms = Catalogue([f"a{i}" for i in range(Y.shape[1])], categories=[f"shelf {i % 3}" for i in range(Y.shape[1])])
+    policy = PolicyConfig(k=2, explore=1, beam=4, strategy="epsilon", parameters={"epsilon": 0.5})
+    rewards = RewardConfig(low=-5.0, high=20.0)
+    config = settings(policy=policy, rewards=rewards, experiments={"draws": ExperimentConfig(variants)})
+    total: dict[str | None, list[float]] = {"now": [], "sure": []}
+    sums = np.zeros(4)  # visits, rewards, weights of greedy slates, weighted rewards
+    with Bandit.create(tmp_path / "shop", arms, X[:300], Y[:300], config=config) as bandit:
+        bandit.start_experiment("draws")
+        for i in range(240):
+            served = bandit.decide(X[i], f"visit-{i}", keys={"visitor": i})
+            gains = {slot.arm: -3.0 if slot.explored else -1.0 for slot in served.slots}
+            bandit.reward(f"visit-{i}", gains)
+            brought, event = sum(gains.values()), bandit.event(f"visit-{i}").event
+            weight = greedy_weights(event.explored[None], event.propensities[None], event.nodes[None])[0]
+            total[served.variant].append(brought)
+            sums += 1, brought, weight, weight * brought
+        made = Boards(tmp_path / "shop", None)
+        while not made.count():
+            pass
+        board = made.board(LIVE, ALL)
+        text = views.page(board)
+        answer = ExperimentReader(bandit).answer()
+        made.close()
+
+    def tile(name: str) -> str:
+        return re.search(rf"id='{name}'>([^< ]*)", text).group(1)  # type: ignore[union-attr]
+
+    assert float(tile("reward-per-visit")) == pytest.approx(sums[1] / 240, abs=0.001)
+    assert float(tile("uplift-greedy")) == pytest.approx(-spent_reward(*sums) / 240, abs=0.001)
+    assert float(tile("uplift-greedy")) < 0
+    assert tile("spent-share") == "–"
+    assert " of the reward" not in re.search(r"id='found-arms'.*?</div>", text, re.S).group()  # type: ignore[union-attr]
+    means = {name: float(np.mean(each)) for name, each in total.items()}
+    assert float(tile("uplift-baseline")) == pytest.approx(means["sure"] - means["now"], abs=0.001)
+    assert {each.name: each.reward.value for each in answer.variants} == pytest.approx(means)
+    assert sum(row.reward for row in board.categories) == pytest.approx(sums[1])

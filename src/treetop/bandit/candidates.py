@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from treetop.arrays import check_int
 from treetop.bandit.config import PolicyConfig
 from treetop.policy.budgeted import LIVE
 from treetop.policy.policy import MAX_SLOTS
@@ -47,6 +48,20 @@ class CandidatePolicy:
         named = {**self.settings, **self.parameters, **({"model": self.model} if self.model else {})}
         return ",".join(f"{key}={value}" for key, value in named.items()) or "as served"
 
+    def check_explore(self, k: int) -> None:
+        """Refuses more slots of exploration than there are, unless the candidate has its own number of slots.
+
+        >>> CandidatePolicy.of("explore=5").check_explore(2)
+        Traceback (most recent call last):
+        ValueError: policy 'explore=5': explore is 5; it must lie in [0, 2]
+        """
+        if "k" in self.settings:
+            return
+        try:
+            check_int("explore", self.settings.get("explore", 0), 0, k)
+        except ValueError as error:
+            raise ValueError(f"policy {self.name!r}: {error}") from None
+
     def applied(self, served: PolicyConfig) -> PolicyConfig:
         """The settings of a visit as the candidate would have had them.
 
@@ -76,6 +91,8 @@ def _pairs(text: str) -> dict[str, Any]:
         if name in pairs:
             raise ValueError(f"policy {text!r} has {name} twice")
         pairs[name] = value if name in ("model", "strategy", "gamma") else _number(text, name, value)
+    if not pairs:
+        raise ValueError(f"policy is {text!r}; name=value is needed, such as beam=30 or strategy=igw,C=2")
     return pairs
 
 

@@ -293,7 +293,8 @@ class PersonalizerConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """All settings of a bandit, one group for each table of config.toml.
+    """All settings of a bandit, one group for each table of config.toml. `bad_experiments` has what is wrong with
+    those that cannot be started.
 
     >>> Config(policy=PolicyConfig(k=3), tree=TreeConfig(max_leaf=50)).policy.k
     3
@@ -311,6 +312,7 @@ class Config:
     replicas: ReplicaConfig = field(default_factory=ReplicaConfig)
     personalizer: PersonalizerConfig = field(default_factory=PersonalizerConfig)
     experiments: Mapping[str, ExperimentConfig] = field(default_factory=dict)
+    bad_experiments: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.limits.k < self.policy.k:

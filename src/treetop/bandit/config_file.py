@@ -69,19 +69,19 @@ def read_config(path: Path) -> Config:
 
 
 def parse_config(text: str) -> Config:
-    """The settings in a text.
+    """The settings in a text. An experiment that is wrong hinders nothing else, see `Config.bad_experiments`.
 
     >>> parse_config("[policy]\\nk = 3").policy.k
     3
     """
     tables = tomllib.loads(text)
-    experiments = parse_experiments(tables.pop("experiments", {}))
+    experiments, bad = parse_experiments(tables.pop("experiments", {}))
     if wrong := next((name for name in tables if name not in TABLES), None):
         raise ValueError(f"there is no table [{wrong}]; the tables are {', '.join(TABLES)}, experiments")
     parsed = {name: _parse_table(kind, tables.get(name, {}), name) for name, kind in TABLES.items()}
     if live := next((name for name in LIVE if name in parsed["policy"].parameters), None):
         raise ValueError(f"[policy] parameters has {live!r}, which the running bandit sets by itself; leave it out")
-    return Config(**parsed, experiments=experiments)
+    return Config(**parsed, experiments=experiments, bad_experiments=bad)
 
 
 def _parse_table(kind: type[T], table: object, name: str) -> T:

@@ -38,6 +38,7 @@ SILENT = (
     "{:,} visits have no reward though reward_wait is over: estimates hold only if whether a reward comes does not "
     "depend on what was shown; if none means 0, set default_reward = 0 in config.toml"
 )
+NO_VISITS = "there are no visits with rewards to judge by"
 ELSEWHERE = "decided by another system"
 UNLISTED, UNFIT = "their list of arms is not in the log any more", "its settings do not fit the visit"
 
@@ -250,6 +251,7 @@ class _Reading:
     def _fitted(self, i: int, served: PolicyConfig, model: str) -> Policy | None:
         """The policy of a candidate on visits of these settings, which may have no such parameter or too few slots,
         with a model that it may not fit."""
+        self.candidates[i].check_explore(max(served.k, self.bandit.config.policy.k))
         try:
             policy = self._policy(self.candidates[i].applied(served))
             if policy.k > served.k:

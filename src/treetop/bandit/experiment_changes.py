@@ -50,7 +50,10 @@ class ExperimentChanges:
         ('beams', None)
         >>> folder.cleanup()
         """
-        known = read_config(self.folder.path / CONFIG).experiments
+        config = read_config(self.folder.path / CONFIG)
+        known = config.experiments
+        if name in config.bad_experiments:
+            raise ValueError(f"{CONFIG}: {config.bad_experiments[name]}")
         if name not in known:
             there = ", ".join(known) or "none"
             raise ValueError(f"there is no experiment {name!r} in {CONFIG}; there are: {there}")
@@ -72,6 +75,7 @@ class ExperimentChanges:
     def _check(self, running: Experiment, variant: str, state: FolderState) -> None:
         try:
             candidate = CandidatePolicy.of(running.settings(variant))
+            candidate.check_explore(self.config.policy.k)
             made = candidate.applied(self.config.policy)
         except (ValueError, TypeError) as error:
             raise ValueError(f"variant {variant!r} of experiment {running.name!r}: {error}") from None

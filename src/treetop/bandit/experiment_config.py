@@ -129,19 +129,21 @@ def _check_name(what: str, name: object) -> None:
         raise ValueError(f"the name of a {what} is {name!r}; it must be 1 to 64 letters, digits, - or _")
 
 
-def parse_experiments(tables: object) -> dict[str, ExperimentConfig]:
-    """The table [experiments] of config.toml.
+def parse_experiments(tables: object) -> tuple[dict[str, ExperimentConfig], dict[str, str]]:
+    """The table [experiments] of config.toml: those that can be started, and what is wrong with each of the others.
 
-    >>> parse_experiments({"beams": {"variants": {"a": {"share": 0.5}}}})
-    Traceback (most recent call last):
-    ValueError: [experiments.beams] variants are {'a': {'share': 0.5}}; two or more are needed, each with its share
+    >>> parse_experiments({"beams": {"variants": {"a": {"share": 0.5}}}})[1]["beams"]
+    "[experiments.beams] variants are {'a': {'share': 0.5}}; two or more are needed, each with its share"
     """
     if not isinstance(tables, Mapping):
         raise ValueError(f"experiments is {tables!r}; it must hold tables such as [experiments.beams]")
-    return {name: _parse_experiment(name, table) for name, table in tables.items()}
+    found = {name: _parse_experiment(name, table) for name, table in tables.items()}
+    good = {name: one for name, one in found.items() if isinstance(one, ExperimentConfig)}
+    return good, {name: why for name, why in found.items() if isinstance(why, str)}
 
 
-def _parse_experiment(name: str, table: object) -> ExperimentConfig:
+def _parse_experiment(name: str, table: object) -> ExperimentConfig | str:
+    """An experiment, or what is wrong with it."""
     try:
         _check_name("experiment", name)
         if not isinstance(table, Mapping) or "variants" not in table:
@@ -150,7 +152,7 @@ def _parse_experiment(name: str, table: object) -> ExperimentConfig:
             raise ValueError(f"has no {wrong!r}; it has variants, unit, baseline")
         return ExperimentConfig(**table)
     except (ValueError, TypeError) as error:
-        raise ValueError(f"[experiments.{name}] {error}") from None
+        return f"[experiments.{name}] {error}"
 
 
 def experiments_text(experiments: Mapping[str, ExperimentConfig]) -> list[str]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from treetop.arrays import check_float
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.candidates import CandidatePolicy
 from treetop.bandit.config import PolicyConfig
-from treetop.bandit.evaluation import Evaluation, judge_log
+from treetop.bandit.evaluation import NO_VISITS, Evaluation, judge_log
 from treetop.effort import Effort
 from treetop.log.base import Log
 
@@ -49,6 +49,11 @@ class PolicySearch:
     chosen: str
     held_out: Evaluation
     split: float
+
+    @property
+    def gain(self) -> float:
+        """What the chosen one would have brought a visit more than what served, by the stretch that chose it."""
+        return next(each.difference.value for each in self.searched.candidates if each.name == self.chosen)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON takes it; what is not known is None."""
@@ -87,7 +92,7 @@ def search_policies(
     candidates = neighbours(log.config.policy)
     searched, _ = judge_log(log, candidates, (since, split), confidence, weight_bound, effort)
     if not any(result.rounds for result in searched.candidates):
-        raise ValueError("there are no visits with rewards to choose by")
+        raise ValueError(NO_VISITS)
     judged = [pair for pair in zip(searched.candidates, candidates, strict=True) if pair[0].rounds]
     _, best = max(judged, key=lambda pair: (pair[0].difference.low, pair[0].difference.value))
     confirmed, _ = judge_log(log, [best], (split, None), confidence, weight_bound, effort)
@@ -95,10 +100,11 @@ def search_policies(
 
 
 def neighbours(served: PolicyConfig) -> list[CandidatePolicy]:
-    """Greedy; one slot of exploration more or less, or none; half, double and triple the beam; parameters likewise.
+    """Greedy; one slot of exploration more or less; half, double and triple the beam; parameters likewise. What
+    decides as the settings or as another neighbour do, such as no exploration beside greedy, is not listed.
 
     >>> [c.name for c in neighbours(PolicyConfig(k=2, explore=1, beam=10, strategy="igw"))]
-    ['strategy=greedy', 'explore=0', 'explore=2', 'beam=5', 'beam=20', 'beam=30', 'C=0.5', 'C=2.0']
+    ['strategy=greedy', 'explore=2', 'beam=5', 'beam=20', 'beam=30', 'C=0.5', 'C=2.0']
     """
     e, b = served.explore, served.beam
     given: list[dict[str, Any]] = [{"strategy": "greedy"}]
@@ -107,21 +113,29 @@ def neighbours(served: PolicyConfig) -> list[CandidatePolicy]:
     for name, default in TRIED.get(served.strategy, {}).items():
         now = float(served.parameters.get(name, default))
         given += [{name: value} for value in (now / 2, now * 2) if value != now]
-    found = []
+    found, known = [], [_as_decided(served)]
     for pairs in given:
         settings = {name: value for name, value in pairs.items() if name in ("strategy", "explore", "beam")}
         candidate = CandidatePolicy(settings, {n: v for n, v in pairs.items() if n not in settings})
         with suppress(ValueError):  # beyond what the parameter can be
-            candidate.applied(served)
-            found.append(candidate)
+            if (policy := _as_decided(candidate.applied(served))) not in known:
+                known.append(policy)
+                found.append(candidate)
     return found
+
+
+def _as_decided(config: PolicyConfig) -> PolicyConfig:
+    """The settings, written in one way only if nothing is explored."""
+    if config.explore == 0 or config.strategy == "greedy":
+        return replace(config, explore=0, strategy="greedy", parameters={})
+    return config
 
 
 def _split(log: Log, since: float | None, share: float) -> float:
     """The time before which so large a share of the visits were."""
     newest = log.newest_time()
     if newest is None:
-        raise ValueError("there are no visits with rewards to choose by")
+        raise ValueError(NO_VISITS)
     low, high = (since or 0.0), newest + 1e-6
     before = log.count_before(low)
     wanted = before + share * (log.count_before(high) - before)

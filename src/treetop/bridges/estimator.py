@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,7 @@ class TopKClassifier:
         """Learns from labelled rows alone; what was learned before is forgotten. `classes` may have more than y has."""
         rows, made = as_rows(X).csr(), TopKClassifier(**self.get_params())
         made._set_classes(y, classes)
+        made._policy(self.k)
         made.n_features_in_ = int(rows.shape[1])
         made.labelled_ = rows, made._indicators(y, rows.shape[0])
         made.history_ = Feedback.none(made.n_features_in_, 1)
@@ -139,8 +141,14 @@ class TopKClassifier:
     def _best(self, X: Any, k: int) -> Ints:
         if not hasattr(self, "model_"):
             raise ValueError("this estimator has not been fitted yet: call fit first")
-        policy = Policy(k=min(k, len(self.classes_)), explore=0, beam=self.beam, strategy=Greedy())
-        return policy.decide_batch(self.model_, as_rows(X, self.n_features_in_), seed=self.seed).arms
+        return self._policy(k).decide_batch(self.model_, as_rows(X, self.n_features_in_), seed=self.seed).arms
+
+    def _policy(self, k: object) -> Policy:
+        """What ranks the k best, or all classes if there are fewer."""
+        if not isinstance(k, Integral):
+            raise TypeError(f"k is {k!r}; it must be a whole number of 1 or more")
+        slots = min(check_int("k", k, 1), len(self.classes_))
+        return Policy(k=slots, explore=0, beam=self.beam, strategy=Greedy())
 
     def _learn(self) -> TopKClassifier:
         X, Y = self.labelled_

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,13 +14,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.evaluation import Evaluation, evaluate
+from treetop.bandit.evaluation import NO_VISITS, Evaluation, evaluate
 from treetop.bandit.policy_search import PolicySearch, search_policies
 from treetop.cli.experiment import show_experiment
 from treetop.cli.folder import Folder, LogAt
 from treetop.cli.log import moment
 from treetop.cli.options import Json, Ray, grouped
-from treetop.cli.output import console, draw, errors
+from treetop.cli.output import check_picture, console, errors
 from treetop.effort import Effort
 from treetop.evaluation.picture import draw_results
 from treetop.evaluation.verdict import CandidateResult
@@ -34,6 +36,10 @@ POSITION_HELP = (
     "What a slot's reward may depend on: any (slot of the decision) or cascade (itself and the slots above). Without "
     "it the weights choose, see docs/evaluation.md."
 )
+ALONE = {
+    "--search": "--search makes its own candidates",
+    "--experiment": "--experiment compares the variants that visits have shown",
+}
 BOUND_HELP = "What no weight can exceed, if propensities have a floor; narrows the intervals."
 
 
@@ -63,15 +69,11 @@ def evaluate_(
 
     Example: treetop evaluate shop --policy strategy=greedy --policy beam=30 --policy model=000012
     """
-    if bool(policy) + search + (options.experiment is not None) != 1:
-        raise ValueError("give --policy, once or more, or --search, or --experiment")
-    if options.position_model and not policy:
-        raise ValueError("--position-model is for --policy; --search chooses by the rule, an experiment needs none")
+    begin = _check(options, policy or [], search, picture)
     if options.experiment is not None:
         with Bandit.open(folder, log) as bandit:
             show_experiment(bandit, options.experiment, options.confidence, as_json)
         return
-    begin = None if options.since is None else moment("--since", options.since)
     sure, bound = options.confidence, options.weight_bound
     columns = TextColumn("evaluated"), BarColumn(), TextColumn("{task.completed:>9,} visits"), TimeRemainingColumn()
     searched: PolicySearch | None = None
@@ -87,32 +89,58 @@ def evaluate_(
         else:
             more: dict[str, Any] = {"since": begin, "weight_bound": bound, "position_model": options.position_model}
             found = evaluate(bandit, policy or [], confidence=sure, effort=effort, **more)
-    drawn = None
+    if found.rounds == 0:
+        raise ValueError(NO_VISITS)
     if picture is not None:
-        drawn = draw(lambda path: draw_results(found.candidates, found.served, path), picture)
+        draw_results(found.candidates, found.served, picture)
     if as_json:
-        print(json.dumps({**(searched or found).to_dict(), "picture": drawn}))
+        print(json.dumps({**(searched or found).to_dict(), "picture": None if picture is None else str(picture)}))
         return
     _print(found)
     if searched is not None:
         _print_confirmed(searched)
     if picture is not None:
-        console.print(drawn or "No picture: matplotlib is not installed (pip install 'treetop-bandits[plot]').")
+        _say(str(picture))
+
+
+def _check(options: EvaluationOptions, policy: list[str], search: bool, picture: Path | None) -> float | None:
+    """What can be said before anything is read; returns the time of --since."""
+    given = {"--policy": bool(policy), "--search": search, "--experiment": options.experiment is not None}
+    named = [name for name, there in given.items() if there]
+    if len(named) > 1:
+        raise ValueError(f"{' and '.join(named)} do not go together: {ALONE[named[-1]]}")
+    if not named:
+        raise ValueError("give --policy, once or more, or --search, or --experiment")
+    if options.position_model and not policy:
+        raise ValueError("--position-model is for --policy; --search chooses by the rule, an experiment needs none")
+    begin = None if options.since is None else moment("--since", options.since)
+    if begin is not None and begin > time.time():
+        raise ValueError(f"--since is {options.since!r}, which is in the future: {NO_VISITS}")
+    if options.experiment is not None:
+        others = {"--since": begin, "--picture": picture, "--weight-bound": options.weight_bound}
+        if wrong := next((name for name, value in others.items() if value is not None), None):
+            raise ValueError(f"{wrong} is for --policy and --search; an experiment counts its own visits")
+    if picture is not None:
+        check_picture("--picture", picture)
+    return begin
+
+
+def _say(words: str) -> None:
+    console.print(words, highlight=False, markup=False, soft_wrap=True)
 
 
 def _print_confirmed(found: PolicySearch) -> None:
-    words = f"Best of them: {found.chosen}. On {found.held_out.rounds:,} newer visits, which did not choose it:"
-    console.print(words, highlight=False, markup=False, soft_wrap=True)
+    gain = f"{found.gain:+.3f}"
+    words = f"Best of them: {found.chosen}."
+    if float(gain) <= 0:
+        words = f"None of them gains; the surest not to lose is {found.chosen}, with {gain} a visit against served."
+    _say(f"{words} On {found.held_out.rounds:,} newer visits, which did not choose it:")
     for result in found.held_out.candidates:
         words = f"{result.per_visit} a visit, {result.difference.value:+.3f} against served: {result.verdict}."
-        words = words if result.rounds else f"{result.verdict}."
-        console.print(words, highlight=False, markup=False, soft_wrap=True)
+        _say(words if result.rounds else f"{result.verdict}.")
 
 
 def _print(found: Evaluation) -> None:
-    if found.rounds == 0:
-        console.print("There are no visits with rewards to judge by.")
-        return
     words = f"{found.rounds:,} visits brought {found.served} each as served ({found.confidence:.0%} intervals)."
     console.print(words, highlight=False, markup=False)
     if found.differing:
@@ -126,12 +154,20 @@ def _print(found: Evaluation) -> None:
     for result in found.candidates:
         table.add_row(*_row(result))
     console.print(table)
-    for result in found.candidates:
-        for note in (*result.notes, *(f"{count:,} visits left out: {why}" for why, count in result.left_out.items())):
-            console.print(f"{result.name}: {note}", highlight=False, markup=False, soft_wrap=True)
-        if result.rounds:
-            words = f"{result.name}: weighed by {result.way}, which assumes: {result.assumes}"
-            console.print(words, highlight=False, markup=False, soft_wrap=True)
+    for note, names in _notes(found.candidates).items():
+        whose = "all" if len(names) == len(found.candidates) > 1 else "; ".join(names)
+        _say(f"{whose}: {note}")
+
+
+def _notes(candidates: Sequence[CandidateResult]) -> dict[str, list[str]]:
+    """What stands below the table, each once, with the candidates that it is about."""
+    about: dict[str, list[str]] = {}
+    for result in candidates:
+        left = (f"{count:,} visits left out: {why}" for why, count in result.left_out.items())
+        weighed = [f"weighed by {result.way}, which assumes: {result.assumes}"] if result.rounds else []
+        for note in (*result.notes, *left, *weighed):
+            about.setdefault(note, []).append(result.name)
+    return about
 
 
 def _row(result: CandidateResult) -> list[str]:

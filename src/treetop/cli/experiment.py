@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from treetop.bandit.bandit import Bandit
+from treetop.bandit.config_file import CONFIG
 from treetop.bandit.experiment_config import Experiment
 from treetop.bandit.live_experiment import ExperimentResult, LiveExperiment, find_experiment
 from treetop.cli.folder import Folder, LogAt
@@ -86,27 +87,32 @@ def _promote(bandit: Bandit, variant: str, as_json: bool) -> None:
 
 def show_experiment(bandit: Bandit, name: str | None, confidence: float, as_json: bool) -> None:
     """Prints how an experiment goes; the one that runs, or else the last, without a name."""
-    found = find_experiment(bandit.folder, name)
+    found, bad = find_experiment(bandit.folder, name), bandit.config.bad_experiments
     if found is None:
-        raise ValueError("no experiment was ever started" if name is None else f"experiment {name!r} was never started")
+        words = "no experiment was ever started" if name is None else f"experiment {name!r} was never started"
+        wrong = [why for each, why in bad.items() if name in (None, each)]
+        raise ValueError("; ".join([words, *(f"{CONFIG}: {why}" for why in wrong)]))
     live = LiveExperiment(bandit.log, found[0])
     while not live.update():
         pass
     result = live.result(found[1], bandit.config.rewards.reward_wait, confidence)
     if as_json:
-        print(json.dumps(result.to_dict()))
-    else:
-        _print(result)
+        print(json.dumps({**result.to_dict(), "bad": dict(bad)}))
+        return
+    _print(result)
+    for why in bad.values():
+        console.print(f"bad, cannot be started: {why}", highlight=False, markup=False)
 
 
 def _print(found: ExperimentResult) -> None:
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(found.started))
     state = "runs" if found.running else "has ended"
-    table = Table(title=f"Experiment {found.name} {state}, since {when}", title_justify="left")
-    table.add_column("variant", overflow="fold")
-    for head in ("visits", "reward a visit", "against the baseline"):
-        table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("verdict", overflow="fold")
+    title = f"Experiment {found.name} {state}, since {when}"
+    table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
+    table.add_column("variant", overflow="fold", min_width=8)
+    for head in ("visits", "reward\na visit", "against\nthe baseline"):
+        table.add_column(head, justify="right", overflow="fold")
+    table.add_column("verdict", overflow="fold", min_width=12)
     for variant in found.variants:
         gap = "" if variant.difference is None else _signed(variant.difference)
         table.add_row(variant.name, f"{variant.visits:,}", _number(variant.reward), gap, variant.verdict)
@@ -115,10 +121,12 @@ def _print(found: ExperimentResult) -> None:
 
 
 def _number(found: Estimate) -> str:
-    return "-" if found.high == float("inf") or found.value != found.value else str(found)
+    if found.high == float("inf") or found.value != found.value:
+        return "-"
+    return f"{found.value:.3f}\n[{found.low:.3f}, {found.high:.3f}]"
 
 
 def _signed(found: Estimate) -> str:
     if found.high == float("inf") or found.value != found.value:
         return "-"
-    return f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+    return f"{found.value:+.3f}\n[{found.low:+.3f}, {found.high:+.3f}]"

@@ -25,16 +25,27 @@ def greedy_weights(explored: Bools, propensities: Floats, nodes: Ints) -> Floats
     return np.where(explored.any(axis=1), 0.0, 1 / np.where(explored, 1.0, chance).prod(axis=1))
 
 
-def spent_share(decisions: float, reward: float, weight: float, weighted_reward: float) -> float:
-    """The share of the greedy reward that exploration gave up, by sums over decisions of 1, R, w and R w.
+def spent_reward(decisions: float, reward: float, weight: float, weighted_reward: float) -> float:
+    """The reward that exploration gave up in all, by the same sums; it may be negative, as rewards may.
 
     The sum of R w - R - mean(R) (w - 1) has the expectation of that of R w - R, and varies less. NaN if no decision was
     free of exploration.
 
-    >>> round(spent_share(decisions=4, reward=3.0, weight=4.0, weighted_reward=4.0), 9)
-    0.25
+    >>> spent_reward(decisions=4, reward=-3.0, weight=4.0, weighted_reward=-2.0)
+    1.0
     """
     if decisions <= 0 or weight <= 0:
         return math.nan
-    lost = weighted_reward - reward - reward / decisions * (weight - decisions)
+    return weighted_reward - reward - reward / decisions * (weight - decisions)
+
+
+def spent_share(decisions: float, reward: float, weight: float, weighted_reward: float) -> float:
+    """The share of the greedy reward that exploration gave up, by sums over decisions of 1, R, w and R w.
+
+    NaN if no decision was free of exploration, or if the greedy reward is not positive: then there is no such share.
+
+    >>> round(spent_share(decisions=4, reward=3.0, weight=4.0, weighted_reward=4.0), 9)
+    0.25
+    """
+    lost = spent_reward(decisions, reward, weight, weighted_reward)
     return lost / (reward + lost) if reward + lost > 0 else math.nan

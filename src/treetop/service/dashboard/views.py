@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from html import escape
 
-from treetop.log.greedy_slates import spent_share
+from treetop.log.greedy_slates import spent_reward, spent_share
 from treetop.log.visit_totals import Cell
 from treetop.service.dashboard import charts
 from treetop.service.dashboard.arm_views import arm_section, arms, new_arms, why_arm
@@ -142,30 +142,29 @@ def _tiles(board: Board) -> str:
     return f"<dl id='tiles' {OOB}>{''.join(tiles)}</dl>"
 
 
-def _spent_share(cells: list[Cell]) -> float:
+def _greedy_sums(cells: list[Cell]) -> tuple[float, float, float, float]:
     weight, weighted = sum(c.weight for c in cells), sum(c.weighted_reward for c in cells)
-    return spent_share(sum(c.visits for c in cells), sum(sum(c.reward) for c in cells), weight, weighted)
+    return sum(c.visits for c in cells), sum(sum(c.reward) for c in cells), weight, weighted
 
 
 def _spent(cells: list[Cell]) -> str:
     """Per cent of what the best of every slot would have brought; nothing if every decision explores."""
-    found = _spent_share(cells)
+    found = spent_share(*_greedy_sums(cells))
     return NONE if math.isnan(found) else f"{100 * found:.1f} %"
 
 
 def _over_greedy(cells: list[Cell]) -> str:
     """The reward of a visit less what the best of every slot would have brought, by the same models."""
-    found, visits = _spent_share(cells), sum(c.visits for c in cells)
-    if math.isnan(found) or found >= 1:
-        return NONE
-    mine = sum(sum(c.reward) for c in cells) / visits
-    return f"{-mine * found / (1 - found):+.3f}"
+    sums = _greedy_sums(cells)
+    lost = spent_reward(*sums)
+    return NONE if math.isnan(lost) else f"{-lost / sums[0]:+.3f}"
 
 
 def _earned(cells: list[Cell], reward: float) -> str:
     """What arms whose first reward an explored slot brought have earned here."""
     found = sum(c.found_reward for c in cells)
-    return f"such arms brought {amount(found)}, {share(found, reward)} of the reward"
+    part = f", {share(found, reward)} of the reward" if 0 <= found <= reward else ""  # no share of what may be a loss
+    return f"such arms brought {amount(found)}{part}"
 
 
 def _clipped(total: RequestTotals) -> str:
