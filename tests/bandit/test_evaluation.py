@@ -17,6 +17,8 @@ from treetop import Bandit, CandidatePolicy, PolicyConfig, RewardConfig, evaluat
 from treetop.bandit import evaluation, spread_tallies
 from treetop.bandit.evaluation import GONE, TAUGHT, UNFIT, UNLISTED, UNREWARDED, _Reading
 from treetop.bandit.logged_batches import FILTERS, batches
+from treetop.bandit.past_log import import_past
+from treetop.bandit.past_values import PastColumns
 from treetop.bandit.policy_search import neighbours, search_policies
 from treetop.evaluation.tallies import Tallies
 from treetop.parallel import Machines
@@ -300,6 +302,19 @@ def test_visits_that_a_candidate_does_not_fit_are_left_out(tmp_path: Path) -> No
         for held_out in (0.3, 0.9):
             found = treetop.search_policies(bandit, held_out=held_out)
             assert found.searched.rounds + found.held_out.rounds == 80
+
+
+def test_a_search_splits_the_visits_that_it_judges_and_not_those_of_another_system(tmp_path: Path) -> None:
+    past = tmp_path / "past.csv"
+    past.write_text("item,reward,time\n" + "".join(f"a{i % 60},1,{i + 1}\n" for i in range(400)))
+    with make(tmp_path) as bandit:
+        import_past(bandit, past, PastColumns.of("item=item,reward=reward,time=time"))
+        with pytest.raises(ValueError, match="no visits with rewards"):
+            search_policies(bandit)
+        for i in range(100):
+            bandit.reward(f"visit-{i}", {bandit.decide(X[i], f"visit-{i}").arms[0]: 1.0})
+        found = search_policies(bandit)
+        assert (found.searched.rounds, found.held_out.rounds) == (70, 30)
 
 
 def test_a_search_chooses_by_one_stretch_and_confirms_by_the_other(shop: Bandit) -> None:

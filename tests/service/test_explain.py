@@ -16,6 +16,7 @@ from helpers.running import Running, running, settings, small_bandit
 
 from treetop.bandit import config
 from treetop.bandit.bandit import Bandit
+from treetop.bandit.catalogue import Catalogue
 from treetop.errors import Problem
 from treetop.log.records import Event
 from treetop.model.model import Model
@@ -49,6 +50,17 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(Model, "load", noted)
     return seen
+
+
+def test_categories_are_named_whatever_model_serves_by_now(tmp_path: Path) -> None:
+    arms = Catalogue(["mint", "rose"], categories=["tea > green", "tea > red"])
+    with Bandit.create(tmp_path / "tea", arms, features=["mobile"]) as bandit:
+        bandit.reward("visit", {bandit.decide({"mobile": 1.0}, "visit").arms[0]: 1.0})
+        event = bandit.event("visit")
+        bandit.refit()
+        older = Explanations(bandit).snapshot_of(event.event)
+        assert older.name != bandit.snapshot.name
+        assert older.attributes.categories is not None
 
 
 def test_only_arms_that_could_be_shown_are_counted_below_a_node(shop: Running) -> None:

@@ -17,7 +17,6 @@ from treetop.bandit.candidates import CandidatePolicy
 from treetop.bandit.config import PolicyConfig
 from treetop.bandit.evaluation import NO_VISITS, Evaluation, judge_log
 from treetop.effort import Effort
-from treetop.log.base import Log
 
 # Parameters of strategies that are halved and doubled, with what they are if the settings do not say.
 TRIED = {
@@ -26,7 +25,6 @@ TRIED = {
     "boltzmann": {"beta": 1.0},
     "epsilon": {"epsilon": 0.167},
 }
-BISECTIONS = 50
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ def search_policies(
     weight_bound: float | None = None,
     effort: Effort = Effort(),  # noqa: B008
 ) -> PolicySearch:
-    """Judges the neighbours of the settings of a bandit, and confirms the best on the newest `held_out` of the visits.
+    """Judges the neighbours of the settings of a bandit, and confirms the best on the newest `held_out` of its visits.
 
     The best is the one whose difference to what was served has the highest lower bound. `weight_bound` is as for
     `evaluate`, and must hold for all neighbours.
@@ -88,7 +86,9 @@ def search_policies(
             options = {"since": since, "weight_bound": weight_bound}
             return search_policies(bandit, held_out=held_out, confidence=confidence, effort=effort, **options)
     check_float("held_out", held_out, 0.05, 0.95)
-    split = _split(log.log, since, 1 - held_out)
+    split = log.log.time_of_share(since or 0.0, 1 - held_out)
+    if split is None:
+        raise ValueError(NO_VISITS)
     candidates = neighbours(log.config.policy)
     searched, _ = judge_log(log, candidates, (since, split), confidence, weight_bound, effort)
     if not any(result.rounds for result in searched.candidates):
@@ -129,17 +129,3 @@ def _as_decided(config: PolicyConfig) -> PolicyConfig:
     if config.explore == 0 or config.strategy == "greedy":
         return replace(config, explore=0, strategy="greedy", parameters={})
     return config
-
-
-def _split(log: Log, since: float | None, share: float) -> float:
-    """The time before which so large a share of the visits were."""
-    newest = log.newest_time()
-    if newest is None:
-        raise ValueError(NO_VISITS)
-    low, high = (since or 0.0), newest + 1e-6
-    before = log.count_before(low)
-    wanted = before + share * (log.count_before(high) - before)
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if log.count_before(middle) < wanted else (low, middle)
-    return high

@@ -181,6 +181,11 @@ class Log(ABC):
         """How many decisions are older than a time."""
 
     @abstractmethod
+    def time_of_share(self, since: float, share: float) -> float | None:
+        """The time before which so large a share of the decisions since a time were, without those of other systems;
+        None if there is none."""
+
+    @abstractmethod
     def newest_time(self, before: float = math.inf) -> float | None:
         """The time of the newest decision older than a time; None if there is none."""
 

@@ -112,6 +112,16 @@ class SqlLog(Log):
         with self.reading() as connection:
             return int(connection.rows("SELECT count(*) FROM treetop_decisions WHERE time < ?", before)[0][0])
 
+    def time_of_share(self, since: float, share: float) -> float | None:
+        own = (
+            "FROM treetop_decisions d WHERE time >= ? AND EXISTS "
+            "(SELECT 1 FROM treetop_settings s WHERE s.id = d.settings AND s.model <> '')"
+        )
+        with self.reading() as connection:
+            first = int(share * connection.rows(f"SELECT count(*) {own}", since)[0][0])
+            rows = connection.rows(f"SELECT time {own} ORDER BY time LIMIT 1 OFFSET {first}", since)
+        return float(rows[0][0]) if rows else None
+
     def newest_time(self, before: float = math.inf) -> float | None:
         with self.reading() as connection:
             rows = connection.rows("SELECT max(time) FROM treetop_decisions WHERE time < ?", before)

@@ -71,7 +71,7 @@ class Explanations:
                 self._older = name, Model.load(self._bandit.folder.model_path(name))
             except (ModelFileError, OSError):
                 raise Problem(409, "model_not_kept", f"model {name} decided it and is not kept any more") from None
-        return Snapshot(name, self._older[1], now.arms, self._bandit.config.policy)
+        return Snapshot(name, self._older[1], now.arms, self._bandit.config.policy, attributes=now.attributes)
 
     def expire(self) -> None:
         """Lets go of an older model that nobody has used for a while."""
