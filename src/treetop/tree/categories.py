@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from treetop.arrays import Int64s, Ints, Matrix, as_rows, check_int
 from treetop.effort import Effort
-from treetop.tree.tree import LEVELS, Tree
+from treetop.tree.tree import Tree, family_levels
 
 SEPARATOR = ">"
 FAN_OUT = 8  # children of a node at most: what the search looks at below each node that survives
@@ -220,7 +220,7 @@ class _Builder:
                 self._split(len(self.parents) - 1, part)
             return
         mine = Tree.from_vectors(self.vectors[arms], self.max_leaf, self.branching, self.seed)
-        mine = mine.flattened(LEVELS) if self.branching == 2 else mine
+        mine = mine.flattened(family_levels(self.max_leaf)) if self.branching == 2 else mine
         number = np.concatenate([[node], len(self.parents) + np.arange(mine.n_nodes - 1)]).astype(np.int32)
         self.parents += number[mine.parents[1:]].tolist()
         self.leaf_of[arms] = number[mine.leaf_of]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -15,9 +16,7 @@ from treetop.tree.subtrees import TreeSettings, build_spread
 from treetop.tree.vectors import check_metric, dense_vectors, unit_vectors
 
 SPLITS = ("kmeans", "cocluster")
-# Levels of a binary tree that become one, in a tree for the learner of treetop. With labels an arm's routing function
-# learns against all arms below the parent of its leaf: more levels, more to fit and to keep.
-LEVELS, UNLABELLED_LEVELS = 3, 5
+FAMILY = 640  # arms below the parent of a leaf, about, in a tree for the learner of treetop
 KMEANS_ROUNDS = 20  # of balanced k-means, at most
 MEASURED_BRANCHING = 128  # children of a node, about, in a tree for a measure: fewer levels lose less
 MEASURED_ROUNDS = 10  # of k-means for it: after that recall no longer rises
@@ -122,14 +121,14 @@ class Tree:
         split: str = "kmeans",
         effort: Effort = Effort(),  # noqa: B008
     ) -> Tree:
-        """The same; a binary tree is flattened, five levels to one. What treetop's learner builds on without labels.
+        """The same; a binary tree is flattened (`family_levels`). What treetop's learner builds on without labels.
 
         >>> X = Y = np.eye(16, dtype=np.float32)
         >>> Tree.from_labels_flattened(X, Y, max_leaf=2)
         Tree(16 arms, 9 nodes, depth 1)
         """
         tree = cls.from_labels(X, Y, max_leaf, branching, seed, split=split, effort=effort)
-        return tree.flattened(UNLABELLED_LEVELS) if branching == 2 else tree
+        return tree.flattened(family_levels(max_leaf)) if branching == 2 else tree
 
     @classmethod
     def from_labels_separated(
@@ -145,8 +144,8 @@ class Tree:
     ) -> Tree:
         """The same, but arms without a positive context stand in leaves of their own below one child of the root.
 
-        No beam is spent on them then, and draws still reach them through that child. A binary tree is flattened, three
-        levels to one. What treetop's learner builds on with labels.
+        No beam is spent on them then, and draws still reach them through that child. A binary tree is flattened
+        (`family_levels`). What treetop's learner builds on with labels.
 
         >>> X, Y = np.eye(4, dtype=np.float32), np.eye(4, 6, dtype=np.float32)  # nobody knows arms 4 and 5
         >>> Tree.from_labels_separated(X, Y, max_leaf=2).leaf_of[4:]
@@ -156,7 +155,7 @@ class Tree:
         positive = np.diff(vectors.start) > 0
         tree = cls.from_vectors(vectors.csr()[positive], max_leaf, branching, seed, split=split, effort=effort)
         if branching == 2:
-            tree = tree.flattened(LEVELS)
+            tree = tree.flattened(family_levels(max_leaf))
         if positive.all():
             return tree
         return _with_others(tree, np.flatnonzero(positive), np.flatnonzero(~positive), max_leaf, branching)
@@ -286,6 +285,17 @@ class Tree:
                     leaf_for[name] = len(parents)
                     parents.append(number[name])
         return cls(np.array(parents, np.int32), np.array([leaf_for[name] for name in category_of], np.int32))
+
+
+def family_levels(max_leaf: int) -> int:
+    """How many levels of a binary tree become one, so that about FAMILY arms are below the parent of a leaf.
+
+    With labels an arm's routing function learns against all of these: more of them teach it more, and cost more to fit.
+
+    >>> [family_levels(max_leaf) for max_leaf in (10, 20, 100, 1000)]
+    [6, 5, 3, 1]
+    """
+    return max(1, round(math.log2(FAMILY / max_leaf)))
 
 
 def _with_others(tree: Tree, known: Int64s, others: Int64s, max_leaf: int, branching: int) -> Tree:
