@@ -9,6 +9,7 @@ from helpers.problems import topics
 import treetop
 from treetop.effort import Effort
 from treetop.tree.labels import pifa
+from treetop.tree.tree import family_levels
 
 
 def check_balanced(tree: treetop.Tree, max_leaf: int, branching: int) -> None:
@@ -115,7 +116,7 @@ def test_arms_without_labels_apart(labelled: int, branching: int) -> None:
     Y[np.arange(60), arms[np.arange(60) % labelled]] = 1
     tree = treetop.Tree.from_labels_separated(X, Y, max_leaf=4, branching=branching)
     alone = treetop.Tree.from_labels(X, Y[:, arms], max_leaf=4, branching=branching)
-    alone = alone.flattened(3) if branching == 2 else alone
+    alone = alone.flattened(family_levels(4)) if branching == 2 else alone
     if labelled > 4:
         np.testing.assert_array_equal(tree.parents[: alone.n_nodes], alone.parents)
         np.testing.assert_array_equal(tree.leaf_of[arms], alone.leaf_of)
