@@ -14,9 +14,10 @@ from treetop.arrays import Int64s
 from treetop.errors import SegmentError
 from treetop.log.open import open_log
 from treetop.log.records import Mark, Reward
+from treetop.log.segments import compaction
 from treetop.log.segments.binding import agrees
 from treetop.log.segments.compaction import follow
-from treetop.log.segments.manifest import Manifest, SegmentFolder
+from treetop.log.segments.manifest import Manifest, Segment, SegmentFolder
 from treetop.log.segments.reading import sealed_samples
 from treetop.log.segments.schema import VERSION
 from treetop.log.segments.seal import Sealing, seal_rounds
@@ -77,6 +78,34 @@ def test_small_steps_make_few_segments_and_deltas(tmp_path: Path, folder: Segmen
         assert sum(delta.rewards for delta in found.deltas) < told / 2  # many are in the segments now
         on_disk = {path.name for path in folder.path.iterdir()}
         assert on_disk == {"manifest.json", *found.names()}
+
+
+def test_few_late_rewards_a_segment_do_not_add_up(
+    tmp_path: Path, folder: SegmentFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Less than one for eight samples, so no segment has many; but what all readers hold is bounded."""
+    monkeypatch.setattr(compaction, "MOST_LATE", 24)
+    with open_log(tmp_path / "log.sqlite") as log:
+        told, held = 0, []
+        for step in range(12):
+            fill(log, range(step * 32, step * 32 + 32), keep=0.3)
+            seal(folder, log, rounds=32)
+            told += late(log, range(step * 32, step * 32 + 4))
+            seal(folder, log, rounds=32, rest=True)
+            held.append(sum(delta.rewards for delta in manifest(folder).deltas))
+            check_same(folder, log)
+        assert told > 60
+        assert 12 < max(held) <= 24
+        assert len(manifest(folder).segments) == 12
+
+
+def test_segments_with_most_late_rewards_for_their_size_take_them_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "MOST_LATE", 100)
+    segments = [Segment(f"s{i}", 10, n, 0, i, i, 0.0, 0.0, 0) for i, n in enumerate((1000, 500, 1000, 0))]
+    assert compaction._chosen(segments, np.array([30, 30, 40, 0]), 100) == []  # few in each, and not too many
+    assert compaction._chosen(segments, np.array([30, 30, 41, 0]), 101) == [1, 2]  # 30 are left
+    assert compaction._chosen(segments, np.array([30, 30, 40, 1]), 101) == [1, 2, 3]
+    assert compaction._chosen(segments, np.array([30, 63, 0, 0]), 93) == [1]  # one for eight samples
 
 
 def test_samples_are_partitioned_by_shard_with_one_context_a_round(tmp_path: Path, folder: SegmentFolder) -> None:
