@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.commands import call
 from helpers.problems import topics
 from helpers.ray_cluster import TwoNodes
 from helpers.running import named, settings, small_bandit
@@ -95,8 +97,10 @@ def test_a_rebuilt_tree_is_that_of_one_machine(
     with Bandit.open(here) as bandit:
         made = bandit.rebuild()
     monkeypatch.setattr(subtrees, "map_shards", counted)
-    with Bandit.open(there) as bandit:
-        assert bandit.rebuild().model == made.model
+    text = (there / "config.toml").read_text().replace(f'ray = "{nodes.address}"', 'ray = ""')
+    (there / "config.toml").write_text(text)
+    runner = call("rebuild", str(there), "--ray", nodes.address, "--json")
+    assert json.loads(runner.stdout)["model"] == made.model
     assert model_files(there, made.model) == model_files(here, made.model)
     assert min(built, default=0) > 1
 
