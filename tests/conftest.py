@@ -5,14 +5,13 @@ import random
 import shutil
 import tempfile
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import hypothesis
 import pytest
 from helpers.postgres import Server, binaries, new_schema
 from helpers.problems import Problem, topics
-from helpers.ray_cluster import TwoNodes, two_nodes
+from helpers.ray_cluster import TwoNodes, require_ray, two_nodes
 from helpers.running import Running, running, small_bandit
 
 import treetop
@@ -101,8 +100,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[TwoNodes]:
     """A Ray cluster of two nodes; `make test-ray` runs all tests that use it in one process."""
-    if find_spec("ray") is None:
-        pytest.skip("Ray is not installed (pip install 'treetop-bandits[ray]')")
+    require_ray()
     with two_nodes() as own:
         yield own
 

@@ -35,6 +35,10 @@ LARGEST = 64 * 1024  # bytes of a shard or of what a task returns: what is large
 AHEAD = 256  # tasks that Ray knows of at a time
 CONNECT_TIMEOUT = 10.0  # seconds
 TICK = 0.1  # seconds between two looks
+OTHER_TOKEN = (  # Ray does not say so: it waits and gives up
+    "; if it runs, it has another token or another version of Ray: RAY_AUTH_MODE, and RAY_AUTH_TOKEN or "
+    "~/.ray/auth_token, must be the same on all machines"
+)
 THREADS_VARIABLE = "TREETOP_THREADS"  # what "all cores" means to the kernels of a process
 S = TypeVar("S")
 P = TypeVar("P")
@@ -327,12 +331,14 @@ def _connect(address: str) -> Any:
     except ModuleNotFoundError:
         raise ClusterError("many machines need Ray: pip install 'treetop-bandits[ray]'") from None
     if not ray.is_initialized():
+        hint = ""
         try:
             _knock(address)
+            hint = OTHER_TOKEN
             ray.init(address=address, log_to_driver=False, configure_logging=False)
         except Exception as error:  # Ray has many, and none in common
-            first = str(error).strip().partition("\n")[0]
-            raise ClusterError(f"no Ray cluster answers at {address!r}: {first}") from error
+            first = str(error).strip().partition("\n")[0].rstrip(".")
+            raise ClusterError(f"no Ray cluster answers at {address!r}: {first}{hint}") from error
     return ray
 
 

@@ -1,6 +1,8 @@
 """Somebody's events are erased: no file of the folder has a byte of them, and the next model never met them."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,13 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.logs import check_whole
+from helpers.postgres import Server
 from helpers.problems import topics
 from helpers.sealing import check_feedback
 
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.config import Config, SegmentConfig
-from treetop.bandit.erasure import erase_events
+from treetop.bandit.erasure import erase_events, follow_erasure
 from treetop.bandit.sealing import follow_deletions, segment_folder
+from treetop.bandit.spread_tallies import PREFIX, Known, SpreadTallies
 from treetop.errors import EventConflict
 from treetop.log import sqlite
 from treetop.log.base import Log
@@ -24,10 +28,24 @@ from treetop.log.rounds import gather
 from treetop.log.segments import binding
 from treetop.log.segments.reading import sealed_samples
 from treetop.log.transfer import export_log, import_log
+from treetop.parallel import Machines
 
 X, Y = topics()
 AT_ONCE = SegmentConfig(wait_seconds=0.0, rounds=16)
 PERSON = "person-7c41"  # of the key, and of the ids of its events
+# An evaluation by tasks, as on a cluster, that is killed while the first of them would run.
+KILLED = """
+import os, sys
+from treetop.bandit import evaluation, spread_tallies
+from treetop.bandit.bandit import Bandit
+from treetop.effort import Effort
+from treetop.parallel import Machines
+
+evaluation.Machines = lambda ray: Machines()
+spread_tallies.SpreadTallies._finish_wave = lambda tallies: os.kill(os.getpid(), 9)
+with Bandit.open(*sys.argv[1:]) as bandit:
+    evaluation.evaluate(bandit, ["beam=2"], effort=Effort(ray="auto"))
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -77,22 +95,39 @@ def holding(folder: Path, needles: list[bytes]) -> set[str]:
     return {str(path.relative_to(folder)) for path, data in files.items() if any(n in data for n in needles)}
 
 
+def tables_holding(server: Server, needles: list[bytes]) -> set[str]:
+    """The files of a server's databases that hold any of these, once it has written all and deleted what it dropped:
+    without its write-ahead log."""
+    import psycopg
+
+    with psycopg.connect(server.address, autocommit=True) as db:
+        db.execute("CHECKPOINT")
+    return holding(server.folder / "data/base", needles)
+
+
 def others(log: Log) -> list[str]:
     return [e.stored.event.event_id for chunk in log.entries(log.summary()) for e in chunk]
 
 
-def test_no_file_has_a_byte_of_what_was_erased(bandit: Bandit, tmp_path: Path) -> None:
+def test_no_file_has_a_byte_of_what_was_erased(
+    bandit: Bandit, tmp_path: Path, place: str, request: pytest.FixtureRequest
+) -> None:
     visits(bandit, 120)
     bandit.refit()
     visits(bandit, 60, first=120)  # some of it is not sealed
+    assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "shop"), place]).returncode == -9
     needles, embedded = traces(bandit), (tmp_path / "log.sqlite").exists()
+    server: Any = None if embedded else request.getfixturevalue("server")
     before = holding(tmp_path, needles)
     assert len({name for name in before if "segments" in name}) > 5
+    assert any(name.startswith("shop/evaluate-work-") for name in before)
     assert not embedded or {"log.sqlite", "log.sqlite-wal"} & before
+    assert embedded or tables_holding(server, needles)
     erased = erase_events(bandit.folder, bandit.log, [("visitor", PERSON)])
     assert erased.events == 26
     assert erased.files >= 7
     assert holding(tmp_path, needles) == set()
+    assert embedded or tables_holding(server, needles) == set()
     assert not any(PERSON in name for name in others(bandit.log))
     assert len(others(bandit.log)) == 180 - 26
     check_whole(bandit.log)
@@ -108,6 +143,19 @@ def test_no_file_has_a_byte_of_what_was_erased(bandit: Bandit, tmp_path: Path) -
     assert holding(tmp_path, needles) == set()
     assert erase_events(bandit.folder, bandit.log, [("visitor", PERSON)]).events == 0
     assert [entry["count"] for entry in bandit.folder.history() if entry["kind"] == "events erased"] == [26, 0]
+
+
+def test_an_evaluation_that_runs_keeps_its_folder_to_the_end(bandit: Bandit, tmp_path: Path) -> None:
+    def folders() -> list[Path]:
+        return list((tmp_path / "shop").glob(f"{PREFIX}*"))
+
+    known = Known({}, bandit.snapshot.arms, (0.0, 1.0))
+    with SpreadTallies(1, None, known, Machines(), tmp_path / "shop") as tallies:
+        follow_erasure(bandit.folder, bandit.log)
+        assert folders() == [tallies.path]
+        with SpreadTallies(1, None, known, Machines(), tmp_path / "shop") as others:
+            assert set(folders()) == {tallies.path, others.path}
+    assert folders() == []
 
 
 @pytest.mark.parametrize("learned", [False, True], ids=["at once", "after a refit"])

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from treetop.bandit import model_changes
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import Config, RefitConfig, SegmentConfig, TreeConfig
-from treetop.bandit.gate import Judgement
+from treetop.bandit.gate import Judgement, judge_refit
 from treetop.bandit.results import same_decision
 from treetop.errors import NothingToLearn
 from treetop.model.model import Model
@@ -86,6 +87,21 @@ def test_one_that_is_worse_is_kept_aside(shop: Path, monkeypatch: pytest.MonkeyP
         assert bandit.snapshot.name == serving
         assert not np.array_equal(judged[0][0].tree.leaf_of, judged[0][1].tree.leaf_of)
         assert judged[0][1].n_seen < 360  # it had not seen the rounds that judged it
+
+
+def test_the_newest_rounds_judge_it(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judge itself, on enough rounds: the labels are wrong, so that a tree of rewards does not lose."""
+    found: list[Judgement] = []
+
+    def recorded(*facts: Any) -> Judgement:
+        found.append(judge_refit(*facts))
+        return found[-1]
+
+    monkeypatch.setattr(model_changes, "judge_refit", recorded)
+    with Bandit.open(shop) as bandit:
+        visits(bandit, 360, 300)
+        assert (bandit.rebuild().aside, bandit.snapshot.name) == ("", "000002")
+    assert [(judged.rounds >= 100, judged.loses) for judged in found] == [(True, "")]
 
 
 def test_by_the_settings_every_so_many_models(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:

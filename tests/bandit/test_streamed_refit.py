@@ -27,6 +27,7 @@ from treetop.bandit.past_log import import_past
 from treetop.bandit.past_values import PastColumns
 from treetop.bandit.promotion import logged_feedback, next_fit
 from treetop.errors import ShardError
+from treetop.learning import streamed
 from treetop.learning.examination import if_examined
 from treetop.learning.history import HistoryWriter
 from treetop.learning.shards import Shard
@@ -227,6 +228,16 @@ def test_refits_by_shard_heed_them_and_do_not_warn(shop: Path, tmp_path: Path) -
     with Bandit.open(Path(shutil.copytree(shop, tmp_path / "shop"))) as bandit:
         assert bandit.config.refit.memory == 0.01
         assert bandit.refit().warnings == ()
+
+
+def test_a_bandit_that_alone_is_more_than_memory_warns(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of so many arms: as if one took a megabyte."""
+    monkeypatch.setattr(streamed, "ARM_BYTES", 1e6)
+    with Bandit.open(Path(shutil.copytree(shop, tmp_path / "shop"))) as bandit:
+        (said,) = bandit.refit().warnings
+    assert said.startswith("[refit] memory = 0.01 is less than the 0.03 GB that every refit of this bandit holds")
 
 
 def full(*_: object, **__: object) -> None:

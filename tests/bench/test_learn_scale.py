@@ -30,4 +30,21 @@ def test_rounds_are_sealed_and_learned_step_by_step(tmp_path: Path) -> None:
         manifest = segment_folder(bandit.folder).manifest()
         assert manifest is not None
         assert [segment.rounds for segment in manifest.segments] == [50, 70]
+        assert not manifest.deltas
     assert np.isfinite([row["cpu_us_a_new_round"] for row in rows]).all()
+
+
+def test_late_rewards_change_where_they_are_and_not_what_is_learned(tmp_path: Path) -> None:
+    shape, models = asdict(SHAPE), []
+    for name, late in (("on time", 0.0), ("late", 0.3)):
+        place = tmp_path / name
+        place.mkdir()
+        learn_steps.begin(shape, str(place))
+        learn_steps.seal(shape, str(place), 120, late)
+        learn_steps.refit(str(place), 120)
+        with Bandit.open(place / learn_steps.BANDIT) as bandit:
+            manifest = segment_folder(bandit.folder).manifest()
+        assert manifest is not None
+        assert 100 < sum(delta.rewards for delta in manifest.deltas) < 260 if late else not manifest.deltas
+        models.append({path.name: path.read_bytes() for path in (place / learn_steps.MODEL).iterdir()})
+    assert models[0] == models[1]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 TESTS = Path(__file__).parents[1]
 ENVIRONMENT = {
@@ -23,6 +27,14 @@ ENVIRONMENT = {
 }
 # On loopback; Ray takes 127.0.0.1 for another name of the machine's outer address.
 NODE = {"num_cpus": 1, "object_store_memory": 80_000_000, "node_ip_address": "127.0.0.2"}
+
+
+def require_ray() -> None:
+    """Skips a test, with the reason, where no cluster can be started."""
+    if find_spec("ray") is None:
+        pytest.skip("Ray is not installed (pip install 'treetop-bandits[ray]')")
+    if sys.platform != "linux":
+        pytest.skip("clusters of tests need Linux: addresses of loopback other than 127.0.0.1, and /proc")
 
 
 class TwoNodes:

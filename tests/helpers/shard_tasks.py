@@ -7,7 +7,12 @@ import os
 import time
 from pathlib import Path
 
+from treetop.bandit.logged_history import WORK
+from treetop.learning.shards import Shard
+from treetop.learning.streamed import _solve_shard
 from treetop.parallel import write_piece
+
+SOLVING, GATE = "solving-", "open"  # beginning of the names of signs of life, and the gate, in the folder of a bandit
 
 
 def digest(shard: str) -> str:
@@ -37,10 +42,23 @@ def digest_when_open(shard: tuple[str, str]) -> str:
     """The same, with a sign of life first, once a gate is there: a file, waited for as long as a test may take."""
     path, gate = shard
     _count(Path(path))
-    until = time.monotonic() + 60.0
-    while not Path(gate).exists() and time.monotonic() < until:
-        time.sleep(0.02)
+    _wait_for(Path(gate))
     return digest(path)
+
+
+def solve_when_open(shard: Shard) -> str:
+    """A refit's own task on a shard of regressors, with a sign of life first, once the gate in the bandit's folder is
+    open."""
+    shop = Path(shard.folder.partition(f"/{WORK}/")[0])
+    _count(shop / f"{SOLVING}{shard.low:010d}")
+    _wait_for(shop / GATE)
+    return _solve_shard(shard)
+
+
+def _wait_for(gate: Path) -> None:
+    until = time.monotonic() + 60.0
+    while not gate.exists() and time.monotonic() < until:
+        time.sleep(0.02)
 
 
 def large(shard: str) -> bytes:

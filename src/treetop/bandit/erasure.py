@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from treetop.bandit.folder import BanditFolder
 from treetop.bandit.logged_history import clear_work
 from treetop.bandit.sealing import follow_deletions, segment_folder
+from treetop.bandit.spread_tallies import clear_evaluations
 from treetop.errors import FolderInUse, SegmentError
 from treetop.log.base import Log
 from treetop.log.keys import check_keys
@@ -97,4 +98,5 @@ def follow_erasure(folder: BanditFolder, log: Log) -> int:
     files = follow_deletions(folder, log)
     with suppress(FolderInUse), folder.refit_lock():  # a refit that runs deletes it at its end
         clear_work(folder)
+    clear_evaluations(folder.path)  # the same: one that runs deletes its own
     return files

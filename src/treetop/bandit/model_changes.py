@@ -22,7 +22,7 @@ from treetop.bandit.logged_history import logged_history, work_folder
 from treetop.bandit.ownership import claim_log
 from treetop.bandit.promotion import logged_feedback, next_fit, streamed_fit, validate
 from treetop.bandit.rebuilding import check_rebuildable, rebuilt
-from treetop.bandit.refit_config import ignored_in_memory, refit_resources
+from treetop.bandit.refit_config import ignored_in_memory, more_than_memory, refit_resources
 from treetop.bandit.results import RefitResult
 from treetop.bandit.sealing import seal_before_refit
 from treetop.bandit.snapshot import Snapshot
@@ -35,7 +35,7 @@ from treetop.learning.history import History
 from treetop.learning.pooled import Pooled
 from treetop.learning.refit import Learner
 from treetop.learning.saturation import learned_saturation, unsaturated, with_saturation
-from treetop.learning.streamed import can_stream
+from treetop.learning.streamed import can_stream, held_bytes
 from treetop.log.base import Log
 from treetop.log.records import Mark
 from treetop.model.model import Model
@@ -162,7 +162,8 @@ class ModelChanges:
             if rebuild:
                 base = rebuilt(base, history, learner.label_samples, config, Effort(ray=config.refit.ray, folder=work))
             resources = refit_resources(config.refit)
-            return *streamed_fit(base, history, learner, epoch, work, resources, trials), history
+            model, caught = streamed_fit(base, history, learner, epoch, work, resources, trials)
+            return model, (*caught, *more_than_memory(config.refit, held_bytes(history, samples))), history
         feedback = logged_feedback(self.log, mark, base, arms, config, self.folder)
         saturation = learned_saturation(base, feedback) if config.rewards.saturates else 0.0
         learned = unsaturated(base, feedback) if config.rewards.saturates else feedback
@@ -246,6 +247,8 @@ def _why_in_memory(base: Model, learner: Learner) -> str:
     """Why a refit is not by shard."""
     if not isinstance(learner, Pooled):
         return "the learner is 'paper'"
+    if base.prior is not None:
+        return "the score has an owner's model"
     return "contexts have vectors" if base.measure is None else "the catalogue has vectors"
 
 

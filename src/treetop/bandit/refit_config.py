@@ -30,8 +30,9 @@ class RefitConfig:
     With `rebuild`, a number n, every n-th model has a tree and routing made anew, if the newest rounds do not speak
     against it (0: never by itself).
 
-    `ray` is the cluster that refits by shard run on, as `Machines` takes it. `memory` is what a refit may take beside
-    the models, in GB; of what is larger there are more shards.
+    `ray` is the cluster that refits by shard run on, as `Machines` takes it. `memory`, in GB, is what shards are sized
+    by: with less there are more of them. It is no limit that ends a refit: the models, mapped, labels, about 250 bytes
+    an arm and one segment are held whatever it says; a refit warns if these alone are more.
     """
 
     first: int = 1024
@@ -97,6 +98,23 @@ def refit_resources(config: RefitConfig) -> Resources:
     """
     machines = Machines(config.ray) if config.ray else Machines(pauses=())  # here trying again would not help
     return Resources(config.memory * 1e9, machines)
+
+
+def more_than_memory(config: RefitConfig, held: float) -> tuple[str, ...]:
+    """A warning if a refit held so many bytes whatever the settings, and these are more than `memory`.
+
+    >>> more_than_memory(RefitConfig(memory=0.5), 0.4e9)
+    ()
+    >>> more_than_memory(RefitConfig(memory=0.5), 0.6e9)[0].split(":")[0]
+    '[refit] memory = 0.5 is less than the 0.60 GB that every refit of this bandit holds'
+    """
+    if held <= config.memory * 1e9:
+        return ()
+    what = "labels, about 250 bytes an arm, and one segment. It sizes shards, and is no limit"
+    return (
+        f"[refit] memory = {config.memory} is less than the {held / 1e9:.2f} GB that every refit of this bandit holds: "
+        f"{what}",
+    )
 
 
 def ignored_in_memory(config: RefitConfig, why: str) -> tuple[str, ...]:

@@ -11,9 +11,8 @@ import os
 import pickle
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,13 +23,15 @@ from typing import Any
 from treetop.bandit.answers import Answering, Question
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.logged_batches import CHUNK
+from treetop.errors import FolderInUse
 from treetop.evaluation.judged import Judged
 from treetop.evaluation.tally import Tally
+from treetop.files import locked
 from treetop.model.model import Model
 from treetop.parallel import Machines, map_shards, write_piece
 
 WAVE = 64  # files of questions that are answered before their answers are added up
-PREFIX, LEFT_AFTER = "evaluate-work-", 86400.0  # of folders; seconds without a change after which one is nobody's
+PREFIX, LOCK = "evaluate-work-", "lock"  # of folders; the file in each that is held while it is in use
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,7 @@ class CandidateWave:
 
 class SpreadTallies:
     """One tally a candidate, as `Tallies` has them; works in a new folder below the given one, which is gone at the end
-    of the context. One that a killed evaluation left is deleted by the next after a day.
+    of the context. One that a killed evaluation left is deleted by the next.
 
     >>> known = Known({}, ArmIndex.of(["tea", "jam"]), line=(0.0, 1.0))
     >>> with tempfile.TemporaryDirectory() as place, SpreadTallies(2, None, known, Machines(), place) as tallies:
@@ -77,8 +78,9 @@ class SpreadTallies:
     ) -> None:
         self.candidates, self.bound, self.machines = candidates, bound, machines
         self.differing = 0  # rounds whose propensities are not those that their model and settings give
-        _delete_left(Path(folder))
-        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=folder)).resolve()
+        clear_evaluations(Path(folder))
+        self._held = ExitStack()
+        self.path = _new_folder(Path(folder), self._held)
         self._waiting: list[Question] = []
         self._first, self._next = 0, 0  # files of this wave
         _write(self.path / "known", known)
@@ -124,6 +126,28 @@ class SpreadTallies:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
+        self._held.close()
+
+
+def clear_evaluations(folder: Path) -> None:
+    """Deletes the folders that killed evaluations left; one that is in use stays, and is gone at its own end.
+
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     (Path(place) / "evaluate-work-left").mkdir()
+    ...     clear_evaluations(Path(place))
+    ...     list(Path(place).iterdir())
+    []
+    """
+    for path in folder.glob(f"{PREFIX}*"):
+        with suppress(FolderInUse, FileNotFoundError), locked(path / LOCK):  # not there: somebody else deleted it
+            shutil.rmtree(path)
+
+
+def _new_folder(parent: Path, held: ExitStack) -> Path:
+    """A folder that is held before anybody can take it for one that was left."""
+    path = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=parent)).resolve()
+    held.enter_context(locked(path / LOCK))
+    return path.rename(path.with_name(path.name.removeprefix(".")))
 
 
 def _answer(asked: QuestionFile) -> int:
@@ -187,10 +211,3 @@ def _write(path: Path, what: object) -> Path:
 def _read(path: Path) -> Any:
     with path.open("rb") as file:
         return pickle.load(file)
-
-
-def _delete_left(folder: Path) -> None:
-    for path in folder.glob(f"{PREFIX}*"):
-        with suppress(OSError):
-            if time.time() - path.stat().st_mtime > LEFT_AFTER:
-                shutil.rmtree(path)

@@ -36,7 +36,7 @@ def learn_scale(setting: Setting) -> Result:
             rounds = max(2, round(shape.rounds * share))
             for n in (round(rounds / FACTOR), rounds):
                 setting.say(f"{n:,} rounds in segments")
-                sealed = _step(setting, "learn_seal", shape=shape, place=place, rounds=n)
+                sealed = _step(setting, "learn_seal", shape=shape, place=place, rounds=n, late=setting.late)
                 setting.say(f"a refit after {n:,} rounds")
                 facts = _step(setting, "learn_refit", place=place, rounds=n)
                 spent = {key: spent[key] + sealed[key] + facts[key] for key in spent}

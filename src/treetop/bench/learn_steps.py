@@ -28,10 +28,11 @@ from treetop.bench.timing import anonymous
 from treetop.data.synthetic import generate
 from treetop.learning.pooled import Pooled
 from treetop.log.base import Log
-from treetop.log.blocks import Block
+from treetop.log.blocks import Block, RewardRows
 from treetop.log.records import Mark
 from treetop.log.segments import binding
-from treetop.log.segments.manifest import Manifest
+from treetop.log.segments.compaction import merged_delta
+from treetop.log.segments.manifest import Manifest, Segment, SegmentFolder
 from treetop.log.segments.storage import write_segment, write_shards
 from treetop.model.model import Model
 
@@ -53,8 +54,8 @@ def begin(shape: dict[str, Any], place: str) -> dict[str, Any]:
     return {"seconds": round(time.perf_counter() - began, 1)}
 
 
-def seal(shape: dict[str, Any], place: str, rounds: int) -> dict[str, Any]:
-    """More rounds that never happened, sealed until there are so many."""
+def seal(shape: dict[str, Any], place: str, rounds: int, late: float = 0.0) -> dict[str, Any]:
+    """More rounds that never happened, sealed until there are so many; a share of their rewards comes late."""
     asked = Shape(**shape)
     began, worked = time.perf_counter(), time.process_time()
     X, Y, _, _ = generate(asked.spec(min(POOL, asked.rounds)))
@@ -64,10 +65,10 @@ def seal(shape: dict[str, Any], place: str, rounds: int) -> dict[str, Any]:
             manifest = found or _first_manifest(bandit, folder.path)
             shard_of = np.load(folder.path / manifest.shard_pieces[0].name / "shard.npy")
             for first in range(manifest.rounds, rounds, size):
-                block = _rounds(asked, X, Y, first, min(size, rounds - first))
+                block, rewards = _split_late(_rounds(asked, X, Y, first, min(size, rounds - first)), late)
                 name, manifest = manifest.named("segment")
                 written = write_segment(folder.path, name, block, (shard_of, manifest.shards))
-                manifest = _stored(folder, bandit.log, manifest, written)
+                manifest = _stored(folder, bandit.log, manifest, written, rewards)
     size = sum(segment.bytes for segment in manifest.segments)
     spent = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - worked}
     return {**spent, "bytes_a_round": round(size / rounds)}
@@ -81,9 +82,17 @@ def _first_manifest(bandit: Bandit, path: Path) -> Manifest:
     return Manifest(**facts)
 
 
-def _stored(folder: Any, log: Log, manifest: Manifest, written: Any) -> Manifest:
-    facts = {**vars(manifest), "segments": (*manifest.segments, written), "decisions": written.last}
-    return binding.store(folder, log, Manifest(**facts))
+def _stored(folder: SegmentFolder, log: Log, manifest: Manifest, written: Segment, late: RewardRows) -> Manifest:
+    manifest = replace(manifest, segments=(*manifest.segments, written), decisions=written.last)
+    return binding.store(folder, log, merged_delta(folder, manifest, late) if len(late) else manifest)
+
+
+def _split_late(block: Block, share: float) -> tuple[Block, RewardRows]:
+    """The rounds without some of their rewards, and these."""
+    gone = np.random.default_rng(int(block.positions[0])).random(len(block.arms)) < share
+    late = RewardRows(block.positions[block.rows], block.columns, block.rewards, block.reward_positions).take(gone)
+    rewards, positions = np.where(gone, np.nan, block.rewards), np.where(gone, 0, block.reward_positions)
+    return replace(block, rewards=rewards, reward_positions=positions), late
 
 
 def _rounds(shape: Shape, X: Rows, Y: Rows, first: int, n: int) -> Block:

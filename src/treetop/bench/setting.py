@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from treetop.arrays import check_int
+from treetop.arrays import check_float, check_int
 from treetop.bench.peers import SETUP, Peer, save_rows, take, to_pecos
 from treetop.bench.shape import BenchModel, Say, Shape, cached_model, default_cache, silent, weights
 from treetop.bench.timing import Row, Taken, spread, turns
@@ -29,7 +29,8 @@ Call = Callable[[int, int], list[Taken]]
 
 @dataclass(frozen=True)
 class Setting:
-    """Sizes, beams, how many contexts are timed, where models are kept, and where the peers are, if anywhere."""
+    """Sizes, beams, how many contexts are timed, where models are kept, where the peers are, if anywhere, and the share
+    of rewards that come after their rounds were sealed."""
 
     shape: Shape = field(default_factory=Shape)
     beams: tuple[int, ...] = (10, 30, 100)
@@ -38,9 +39,11 @@ class Setting:
     peers: tuple[Path, Path] | None = None
     dataset: Dataset | None = None  # instead of made-up data
     say: Say = silent
+    late: float = 0.0
 
     def __post_init__(self) -> None:
         check_int("contexts", self.contexts, 10, 10_000)
+        check_float("late", self.late, 0, 1)
         for beam in self.beams:
             check_int("beam", beam, 1)
         if not self.beams:

@@ -41,6 +41,7 @@ class TimingOptions:
     data: Annotated[str | None, typer.Option(help=f"Real data instead of made-up ones: {DATA_HELP}")] = None
     cache: Annotated[Path | None, typer.Option(help="Where made-up models are kept; ~/.cache/treetop/bench.")] = None
     peers: Annotated[bool, typer.Option(help="Time others' software too, where `make bench-peers` set it up.")] = True
+    late: Annotated[float, typer.Option(help="learn-scale: share of rewards that come after sealing.")] = 0.0
 
 
 @grouped
@@ -79,6 +80,7 @@ def bench(
             runner() if timing.peers else None,
             load(timing.data) if timing.data else None,
             (lambda text: None) if as_json else status.update,
+            timing.late,
         )
         command = " ".join(["treetop", *sys.argv[1:]])
         document = subjects.run([name for name in what or [] if name != "all"], setting, command)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
@@ -15,7 +15,7 @@ from treetop.bandit.bandit import Bandit
 from treetop.bandit.erasure import erase_events
 from treetop.bandit.sealing import seal_folder, segment_folder
 from treetop.cli.folder import Folder, LogAt
-from treetop.cli.options import Json
+from treetop.cli.options import Json, Ray
 from treetop.cli.output import console, errors
 from treetop.log.keys import as_keys
 
@@ -49,15 +49,18 @@ def seal(
     console.print(words, highlight=False, soft_wrap=True)
 
 
-def rebuild(folder: Folder, log: LogAt = None, as_json: Json = False) -> None:
+def rebuild(folder: Folder, log: LogAt = None, ray: Ray = "", as_json: Json = False) -> None:
     """Makes tree and routing anew from labels and rewards, and refits. The bandit may be serving meanwhile.
 
-    It is first fitted without the newest rounds and judged on them: if it is worse there than the model that serves,
-    that one serves on. Arms, ids and the log stay as they are.
+    It serves unless it is clearly worse: it is first fitted without the newest rounds and judged on them, and a clear
+    loser is kept aside while the model that serves serves on. Arms, ids and the log stay as they are. Without --ray it
+    runs where [refit] ray in config.toml says.
 
     Example: treetop rebuild shop
     """
     with Bandit.open(folder, log) as bandit:
+        if ray:
+            bandit.config = replace(bandit.config, refit=replace(bandit.config.refit, ray=ray))
         found = bandit.rebuild()
     if as_json:
         print(json.dumps(asdict(found)))

@@ -23,12 +23,14 @@ from treetop.learning.pooled import ANCHORS, Pooled, anchors, node_mean, state_w
 from treetop.learning.pooled_means import KNOTS, MeanSums, interpolate, pooled_rounds, slack
 from treetop.learning.routes import RouteCache, fold_routes, routed_samples
 from treetop.learning.samples import by_group, context_norms, latest, reached_step, scaled_down
-from treetop.learning.shards import Resources, Shard, ranks, release_freed, renumbered, split
+from treetop.learning.shards import SAMPLE_BYTES, Resources, Shard, ranks, release_freed, renumbered, split
 from treetop.learning.streamed_routing import with_streamed_routes
 from treetop.learning.trials import Trials
 from treetop.model.model import Model
 from treetop.model.pooled_state import PooledState
 from treetop.records import Feedback
+
+ARM_BYTES = 250  # that a refit keeps of an arm
 
 
 def can_stream(learner: Pooled, model: Model) -> bool:
@@ -41,6 +43,19 @@ def can_stream(learner: Pooled, model: Model) -> bool:
     True
     """
     return model.measure is None and model.prior is None and not learner.vectors
+
+
+def held_bytes(history: History, labels: LabelSamples | None) -> float:
+    """About what a refit holds however small its shards are: labels, what is kept of an arm, its largest part.
+
+    >>> from treetop.learning.history import ArmTotals
+    >>> held_bytes(History((), 2, ArmTotals.none(np.zeros(1000, bool)), Feedback.none(2, 1)), None)
+    250000.0
+    """
+    arms, context = len(history.totals.shown), history.context_bytes
+    part = max((part.rounds * (context + part.slots * SAMPLE_BYTES) for part in history.parts), default=0.0)
+    known = 0 if labels is None else len(labels.arm) * SAMPLE_BYTES + len(labels.contexts.value) * 8
+    return float(arms * ARM_BYTES + part + known)
 
 
 def learn_streamed(learner: Pooled, model: Model, history: History, work: Path, resources: Resources) -> Model:

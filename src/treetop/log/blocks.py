@@ -133,7 +133,8 @@ class Block:
 
     def with_rewards(self, late: RewardRows) -> Block:
         """With rewards that came later put into their places; of several for one slot, the one committed last."""
-        mine = late.take(np.isin(late.decisions, self.positions)).sorted()
+        near = late.take((late.decisions >= self.positions[:1]) & (late.decisions <= self.positions[-1:]))
+        mine = near.take(np.isin(near.decisions, self.positions)).sorted()
         if not len(mine):
             return self
         first = np.cumsum(self.slots) - self.slots

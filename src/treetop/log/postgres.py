@@ -173,7 +173,7 @@ class _Connection(Connection):
     def scrub(self) -> None:
         """Rewrites the files of the tables; what the server archives of its own log is its operator's."""
         for table in ("treetop_decisions", "treetop_rewards", "treetop_keys", "treetop_eligible"):
-            self.run(f"VACUUM FULL {table}")
+            self.run(f"VACUUM (FULL, ANALYZE) {table}")  # frequent values stand in the planner's statistics, too
 
     def close(self) -> None:
         with suppress(psycopg.Error):

@@ -1,14 +1,16 @@
-"""Segments written again: without what was deleted from the log, with many late rewards, small neighbours as one.
+"""Segments written again: without what was deleted from the log, with late rewards, small neighbours as one.
 
 Files are never changed: new ones are written, the manifest is replaced, the old ones are deleted.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from treetop.arrays import Int64s
 from treetop.errors import SegmentError
 from treetop.log.base import Log
 from treetop.log.blocks import RewardRows, join
@@ -18,6 +20,7 @@ from treetop.log.segments.storage import read_deltas, read_segment, read_shards,
 
 MAX_DELTAS = 16  # beyond that many they become one
 FOLD = 8  # one late reward for so many samples of a segment: they are then put into it
+MOST_LATE = 1 << 20  # rewards in deltas, which readers hold: beyond that, segments take them in until half are left
 
 
 def follow(folder: SegmentFolder, log: Log) -> int:
@@ -75,8 +78,10 @@ def follow_log(folder: SegmentFolder, log: Log, manifest: Manifest, forgotten: i
 
 
 def merged_delta(folder: SegmentFolder, manifest: Manifest, late: RewardRows) -> Manifest:
-    """With one more delta; if they have become many, one instead of all, without what goes into segments."""
-    if len(manifest.deltas) < MAX_DELTAS:
+    """With one more delta; if deltas or their rewards have become many, one instead of all, without what goes into
+    segments: so that reading holds at most MOST_LATE of them, however long the log is."""
+    count = sum(delta.rewards for delta in manifest.deltas) + len(late)
+    if len(manifest.deltas) < MAX_DELTAS and count <= MOST_LATE:
         name, manifest = manifest.named("delta")
         return replace(manifest, deltas=(*manifest.deltas, write_delta(folder.path, name, late)))
     rewards = RewardRows.join([read_deltas(folder.path, manifest.deltas), late])
@@ -85,17 +90,29 @@ def merged_delta(folder: SegmentFolder, manifest: Manifest, late: RewardRows) ->
 
 def _folded(folder: SegmentFolder, manifest: Manifest, rewards: RewardRows) -> tuple[Manifest, RewardRows]:
     """Segments that many of these rewards are for, written again with them; and the rewards that are left."""
-    segments, left = [], np.ones(len(rewards), np.bool_)
+    first = np.array([segment.first for segment in manifest.segments], np.int64)
+    last = np.array([0, *(segment.last for segment in manifest.segments)], np.int64)
+    place = np.searchsorted(first, rewards.decisions, side="right")  # 0: before the first segment
+    place[rewards.decisions > last[place]] = 0
+    chosen = _chosen(manifest.segments, np.bincount(place, minlength=len(last))[1:], len(rewards))
     shard_of = read_shards(folder.path, manifest.shard_pieces)
-    for segment in manifest.segments:
-        inside = (rewards.decisions >= segment.first) & (rewards.decisions <= segment.last)
-        if FOLD * inside.sum() >= max(1, segment.samples):
-            block = read_segment(folder.path, segment).with_rewards(rewards.take(inside))
-            name, manifest = manifest.named("segment")
-            segment = write_segment(folder.path, name, block, (shard_of, manifest.shards))
-            left &= ~inside
-        segments.append(segment)
-    return replace(manifest, segments=tuple(segments)), rewards.take(left)
+    segments = list(manifest.segments)
+    for i in chosen:
+        block = read_segment(folder.path, segments[i]).with_rewards(rewards.take(place == i + 1))
+        name, manifest = manifest.named("segment")
+        segments[i] = write_segment(folder.path, name, block, (shard_of, manifest.shards))
+    return replace(manifest, segments=tuple(segments)), rewards.take(~np.isin(place, np.add(chosen, 1)))
+
+
+def _chosen(segments: Sequence[Segment], counts: Int64s, rewards: int) -> list[int]:
+    """Segments with a late reward for every FOLD samples, and, if there are too many rewards, those with most of them
+    for their size, so that at most half of MOST_LATE are left."""
+    samples = np.array([max(1, segment.samples) for segment in segments], np.int64)
+    order = np.argsort(-counts / samples, kind="stable")
+    left = rewards - np.cumsum(counts[order]) + counts[order]  # before each is written again
+    needed = int((left > MOST_LATE // 2).sum()) if rewards > MOST_LATE else 0
+    many = int((FOLD * counts >= samples).sum())
+    return sorted(order[: max(needed, many)].tolist())
 
 
 def only_delta(folder: SegmentFolder, manifest: Manifest, rewards: RewardRows) -> Manifest:

@@ -125,21 +125,6 @@ def _permuted(values: NDArray[Any], counts: Ints, order: Int64s) -> NDArray[Any]
     return values[np.repeat(first[order], chosen) + places(chosen)]
 
 
-def read_shard(folder: Path, segment: Segment, shard: int) -> dict[str, NDArray[Any]]:
-    """The samples of one shard by the names of their columns, with `context_start`, `context_index`, `context_value`
-    of the whole segment, which `row` points into. The files are mapped: other shards' samples are only summed up."""
-    found, _ = _read(folder / segment.name, segment.crc32, SEGMENT)
-    ends = found["shard_start"]
-    low, high = ends[min(shard, len(ends) - 1)], ends[min(shard + 1, len(ends) - 1)]  # it may be of later arms alone
-    names = ("row", "slot", "arm", "node", "propensity", "score", "explored", "reward", "reward_position")
-    samples = {name: found[name][low:high] for name in names}
-    samples |= {name: found[name][samples["row"]] for name in ("position", "time", "epoch")}
-    counts = found["component_count"][found["row"][:high]]
-    begin, end = int(counts[:low].sum()), int(counts.sum())
-    contexts = {name: found[name] for name in ("context_start", "context_index", "context_value")}
-    return {**samples, "component": found["component"][begin:end], **contexts}
-
-
 def write_delta(folder: Path, name: str, rewards: RewardRows) -> Delta:
     """Writes rewards that came after their rounds were sealed."""
     columns = (rewards.decisions, rewards.slots, rewards.values, rewards.positions)
