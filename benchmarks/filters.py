@@ -2,14 +2,18 @@
 
     python benchmarks/filters.py --arms 1000000
 
-Decisions of `Bandit`'s snapshot, without the log: a different condition each time, on the same contexts as decisions
-without one. Also how long 100,000 changes of attributes take until they are durable and the next decision sees them.
+Decisions of `Bandit`'s snapshot, without the log: a different condition each time. Some conditions are spread evenly
+over the tree (`rank`, `brand`, `price`, `in_stock`), others follow it (`aisle`, `department`, `category`). Twice: on a
+new context each, as a service has them, and on one context for all after two decisions without a filter, so that a
+decision without a filter finds all that it reads in the caches, one that is led elsewhere does not. Also how long
+100,000 changes of attributes take until they are durable and the next decision sees them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,6 +27,7 @@ from treetop.bandit.bandit import Bandit
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import Config, TreeConfig
 from treetop.bandit.snapshot import Snapshot
+from treetop.bench.timing import commit, machine
 
 FEATURES = 32
 SHELVES = (12, 10, 25)
@@ -41,6 +46,8 @@ def shop(folder: Path, arms: int, seed: int) -> Bandit:
         "in_stock": rng.random(arms) < 5 / 6,
         "brand": [f"brand {i}" for i in rng.integers(0, 500, arms).tolist()],
         "rank": rng.random(arms),
+        "aisle": shelf + rng.random(arms),
+        "department": [f"dept {i}" for i in path[:, 0].tolist()],
     }
     ids = [f"sku-{i:07d}" for i in range(arms)]
     return Bandit.create(folder, Catalogue(ids, vectors, categories, attributes), config=Config(tree=TreeConfig(100)))
@@ -69,29 +76,40 @@ def cases(rng: np.random.Generator) -> dict[str, Callable[[], dict[str, Any] | N
             "price": {"<=": 20 + rng.random()},
             "in_stock": True,
         },
+        "half, neighbouring shelves": lambda: {"aisle": {">": (low := 1500 * rng.random()), "<=": low + 1500}},
+        "half, by departments": lambda: {"department": [f"dept {i}" for i in rng.choice(12, 6, replace=False)]},
+        "1 %, neighbouring shelves": lambda: {"aisle": {">": (low := 2970 * rng.random()), "<=": low + 30}},
+        "0.8 %, a category": lambda: {"category": f"dept {rng.integers(12)} > cat {rng.integers(10)}"},
+        "0.8 %, a category in stock": lambda: {
+            "category": f"dept {rng.integers(12)} > cat {rng.integers(10)}",
+            "in_stock": True,
+        },
     }
 
 
-def measure(snapshot: Snapshot, rounds: int, seed: int) -> dict[str, dict[str, float]]:
+def measure(snapshot: Snapshot, rounds: int, seed: int, same_context: bool) -> dict[str, dict[str, float]]:
     """Microseconds of CPU that a decision takes: medians, and the ratio to no filter.
 
-    In each round one context is decided by all cases, in any order, after two decisions that are not timed: what the
-    model says of it is in the caches for every case alike.
+    In each round all cases are decided, in any order: on a new context each, or on one after two decisions without a
+    filter that are not timed.
     """
     rng = np.random.default_rng(seed)
     asked = list(cases(rng).items())
     spent: dict[str, list[float]] = {name: [] for name, _ in asked}
     left: dict[str, int] = {}
     for i in range(rounds):
-        row = snapshot.bounded(as_rows(rng.normal(size=FEATURES).astype(np.float32)))
-        for warm in range(2):
-            snapshot.decide(row, f"warm {warm} {i}", None, None, snapshot.default_filter)
+        rows = [
+            snapshot.bounded(as_rows(rng.normal(size=FEATURES).astype(np.float32)))
+            for _ in range(1 if same_context else len(asked))
+        ]
+        for warm in range(2 if same_context else 0):
+            snapshot.decide(rows[0], f"warm {warm} {i}", None, None, snapshot.default_filter)
         for place in rng.permutation(len(asked)).tolist():
             name, make = asked[place]
             where = make()
             begin = time.thread_time_ns()
             arm_filter = snapshot.arm_filter(None, None, where)
-            snapshot.decide(row, f"{name}{i}", None, None, arm_filter)
+            snapshot.decide(rows[place % len(rows)], f"{name}{i}", None, None, arm_filter)
             spent[name].append(1e-3 * (time.thread_time_ns() - begin))
             left[name] = arm_filter.eligible.count(snapshot.model.n_arms)
     usual = float(np.median(spent["no filter"] + spent["no filter again"]))
@@ -127,14 +145,20 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as place, shop(Path(place, "shop"), given.arms, given.seed) as bandit:
         teach(bandit, given.taught, given.seed)
-        found = measure(bandit.snapshot, given.rounds, given.seed)
+        bandit.snapshot.filters.prepare()
+        found = {
+            contexts: measure(bandit.snapshot, given.rounds, given.seed, contexts == "same context")
+            for contexts in ("new contexts", "same context")
+        }
         changed = updates(bandit, given.changes, given.seed)
     if given.json:
-        print(json.dumps({"arms": given.arms, "filters": found, "updates": changed}))
+        facts = {"arms": given.arms, "seed": given.seed, "commit": commit(), "machine": machine()}
+        print(json.dumps({**facts, "load_average": os.getloadavg()[0], "filters": found, "updates": changed}, indent=1))
         return
-    print(f"{'':32}{'arms left':>12}{'us':>10}{'ratio':>8}")
-    for name, each in found.items():
-        print(f"{name:32}{each['left']:>12,.0f}{each['us']:>10.0f}{each['ratio']:>8.2f}")
+    print(f"{'':32}{'arms left':>12}{'new contexts':>20}{'same context':>20}")
+    for name, each in found["new contexts"].items():
+        times = "".join(f"{of[name]['us']:>10.0f} us{of[name]['ratio']:>7.2f}" for of in found.values())
+        print(f"{name:32}{each['left']:>12,.0f}{times}")
     durable, seen = changed["durable"], changed["seen"]
     print(f"{changed['changes']:,} changes: durable in {durable:.3f} s, seen by another in {seen:.3f} s")
 

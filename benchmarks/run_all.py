@@ -18,7 +18,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import targets
 
@@ -80,15 +79,18 @@ def page(found: targets.Documents) -> str:
         "Times by the clock are medians; other work on the machine shows in the load average.\n",
         targets.table(found),
     ]
-    for name, document in found.items():
-        if "rows" not in document or "checks" not in document:
-            continue
+    for name, document in benches(found).items():
         busy = " to ".join(f"{load:g}" for load in document["load_average"])
         about = f"Commit {document['commit']}, {document['machine']}, load average {busy}."
         tables = [f"{bench}\n\n{markdown(rows)}" for bench, rows in by_bench(document).items()]
         left = [f"Left out: {line}." for line in document["left_out"]]
         parts.append("\n\n".join([f"## {name}", f"    {document['command']}", about, *tables, *left]))
     return "\n\n".join(parts) + "\n"
+
+
+def benches(found: targets.Documents) -> targets.Documents:
+    """The results of runs of this script: other scripts leave theirs in the same folder, in forms of their own."""
+    return {name: document for name, document in found.items() if name in ALL}
 
 
 def fill() -> None:
@@ -100,9 +102,9 @@ def fill() -> None:
     PAGE.write_text(re.sub(r"<!-- targets -->\n.*?<!-- end -->", lambda _: content, text, flags=re.S))
 
 
-def _facts(found: dict[str, dict[str, Any]]) -> str:
+def _facts(found: targets.Documents) -> str:
     """On which commits, machine and load average the table stands."""
-    runs = [document for document in found.values() if "machine" in document]
+    runs = list(benches(found).values())
     commits = ", ".join(sorted({run["commit"] for run in runs}))
     machines = "; ".join(sorted({run["machine"] for run in runs}))
     busy = [load for run in runs for load in run["load_average"]]

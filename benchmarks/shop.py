@@ -15,6 +15,7 @@ are positions. What is built without a bandit has the rotation that fits the log
 - squarecb: a shortlist of 140, re-ranked by a curve over the dot product and a mean of what each item had left over,
   shrunk, learned at the same times; the last three slots drawn by inverse gap weighting (Foster and Rakhlin 2020)
 - truth: the five best, which nobody knows
+- `top5_found`: how much of the exact top 5 is shown; `beam_recall`: how much of it the search finds, before the draw
 - in stock: without --turn, the bandit with `where={"in_stock": true}` in every request, beside the dot product of that
 """
 
@@ -38,6 +39,8 @@ from treetop.bandit.config import Config, RewardConfig
 from treetop.bandit.past_log import import_past
 from treetop.bandit.past_values import PastColumns
 from treetop.learning.measured import fitted_curve
+from treetop.policy.eligibility import EVERY_ARM
+from treetop.policy.search import search_batch
 
 ROOT = Path(__file__).resolve().parents[1]
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
@@ -126,11 +129,24 @@ def play_bandit(
             started = time.perf_counter()
             policy.decide(model, ready, str(i))
             decided.append(time.perf_counter() - started)
+        facts: dict[str, Any] = {"create_seconds": made, "refit_seconds": refits[-1:]}
+        if past is None and where is None:
+            facts["beam_recall"] = beam_recall(world, bandit, visitors, asked.beside)
     examined = [round(f, 3) for f in model.pooled.examined] if model.pooled else []
-    facts = {"create_seconds": made, "refit_seconds": refits[-1:]}
     # Search and draw by the clock; a whole call of `Bandit.decide`, with the log and without its writer, in CPU time.
     facts |= {"decide_ms": 1e3 * float(np.median(decided)), "logged_cpu_ms": 1e3 * float(np.median(logged[-2000:]))}
     return shown, {**facts, **({"examined": examined} if examined else {})}
+
+
+def beam_recall(world: Any, bandit: treetop.Bandit, visitors: dict[str, Any], beside: str, count: int = 500) -> float:
+    """How much of the exact top 5 of the first visitors is among the single items that the bandit's search finds."""
+    count = min(count, len(visitors["device"]))
+    best, hits = best_dots(world, visitors["vector"][:count]), 0
+    model, beam = bandit.snapshot.model, bandit.config.policy.make_policy().beam
+    for i, five in enumerate(best):
+        found = search_batch(model, bandit.row(context(world, visitors, i, beside)), beam, None, 5, EVERY_ARM)
+        hits += int(np.isin(five, found.id[~found.is_node]).sum())
+    return round(hits / best.size, 4)
 
 
 def past_log(world: Any, folder: Path) -> tuple[tuple[Path, Path], Any]:

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "attribute_index.hpp"
+#include "conditions.hpp"
 #include "eligible.hpp"
 #include "index.hpp"
 #include "node_sums.hpp"

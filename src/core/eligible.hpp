@@ -37,15 +37,23 @@ inline std::uint32_t count_bits(std::span<const std::uint64_t> words) {
     return sum;
 }
 
+// What is known of the bits of a word, or of a block of words, without a look at each.
+enum class Known { none, some, all };
+constexpr std::size_t block_words = 64;
+
 // Bits that are computed when they are asked for.
 class BitSource {
 public:
     virtual ~BitSource() = default;
+    virtual bool bounded() const = 0;  // whether anything is known of words; if not, all are `some`
+    virtual Known known(std::size_t w) const = 0;
+    virtual Known known_block(std::size_t block) const = 0;
     virtual std::uint64_t word(std::size_t w, std::uint64_t wanted) const = 0;  // those of a word that are wanted
     virtual bool bit(std::size_t position) const = 0;
     virtual double share() const = 0;                      // about how many of all bits are set
     virtual void ask_bit(std::size_t position) const = 0;  // for the memory of a bit that will be computed
     virtual void ask(std::size_t w) const = 0;             // and of a word
+    virtual void ask_known(std::size_t w) const = 0;       // and of what is known of it
     virtual std::vector<std::uint64_t> words() const = 0;
 };
 
@@ -54,16 +62,20 @@ public:
 class LazyBits {
 public:
     LazyBits(std::size_t size, std::unique_ptr<const BitSource> source)
-        : size_(size), source_(std::move(source)), singly_(source_->share() > 0.25) {}
+        : size_(size), source_(std::move(source)), singly_(source_->share() > 0.25), bounded_(source_->bounded()) {}
 
     std::uint64_t word(std::size_t w, std::uint64_t wanted) {
         if (ready_.load(std::memory_order_acquire)) return bits_[w] & wanted;
+        if (const Known here = known(w); here != Known::some) return here == Known::all ? wanted : 0;
         if (asked_.fetch_add(1, std::memory_order_relaxed) * share < size_) return source_->word(w, wanted);
         return all()[w] & wanted;
     }
     bool ready() const { return ready_.load(std::memory_order_acquire); }
     // Whether one of the first few bits of a range is likely to be set, so that a word is more than has to be known.
     bool singly() const { return singly_ && !ready(); }
+    bool bounded() const { return bounded_ && !ready(); }
+    Known known(std::size_t w) const { return bounded_ ? source_->known(w) : Known::some; }
+    Known known_block(std::size_t block) const { return bounded_ ? source_->known_block(block) : Known::some; }
     const BitSource& source() const { return *source_; }
     std::span<const std::uint64_t> all() {
         std::call_once(once_, [&] {
@@ -77,7 +89,7 @@ private:
     static constexpr std::size_t share = 8;  // all words cost about as much as one of so many, asked for singly
     std::size_t size_;
     std::unique_ptr<const BitSource> source_;
-    bool singly_;
+    bool singly_, bounded_;
     std::vector<std::uint64_t> bits_;
     std::atomic<std::size_t> asked_ = 0;
     std::atomic<bool> ready_ = false;
@@ -121,25 +133,33 @@ public:
     // Whether there is an eligible position in [begin, end).
     bool any(std::int32_t begin, std::int32_t end) const {
         if (begin >= end) return false;
-        if (lazy_ && lazy_->singly()) {  // the first few by themselves
+        const std::size_t first = static_cast<std::size_t>(begin) / 64, last = static_cast<std::size_t>(end - 1) / 64;
+        if (lazy_ && lazy_->singly() && lazy_->known(first) == Known::some) {  // the first few by themselves
             constexpr std::int32_t few = 8;
             for (std::int32_t p = begin; p < std::min(end, begin + few); ++p)
                 if (lazy_->source().bit(static_cast<std::size_t>(p))) return true;
             if (end - begin <= few) return false;
         }
-        const std::size_t first = static_cast<std::size_t>(begin) / 64, last = static_cast<std::size_t>(end - 1) / 64;
         if (first == last) return word(first, from(begin) & up_to(end)) != 0;
         if (word(first, from(begin)) != 0) return true;
-        for (std::size_t w = first + 1; w < last; ++w)
-            if (word(w) != 0) return true;
+        for (std::size_t w = first + 1; w < last; ++w) {
+            if (block_at(w, last) == Known::none)
+                w += block_words - 1;
+            else if (word(w) != 0)
+                return true;
+        }
         return word(last, up_to(end)) != 0;
     }
     // Asks for the memory that `any` looks at first, where bits are lazy.
     void ask_first(std::int32_t begin) const {
         const auto at = static_cast<std::size_t>(begin);
+        if (lazy_->known(at / 64) != Known::some) return;
         lazy_->singly() ? lazy_->source().ask_bit(at) : lazy_->source().ask(at / 64);
     }
     bool lazy() const { return lazy_ && !lazy_->ready(); }
+    // Whether something is known of lazy bits without a look at each, and asks for the memory of that.
+    bool bounded() const { return lazy_ && lazy_->bounded(); }
+    void ask_known(std::int32_t begin) const { lazy_->source().ask_known(static_cast<std::size_t>(begin) / 64); }
     // Asks for the memory of [begin, end), which will be looked at.
     void ask(std::int32_t begin, std::int32_t end) const {
         if (lazy())
@@ -151,14 +171,22 @@ public:
         if (!before_.empty()) return static_cast<std::int32_t>(rank(end) - rank(begin));
         const std::size_t first = static_cast<std::size_t>(begin) / 64, last = static_cast<std::size_t>(end - 1) / 64;
         if (first == last) return std::popcount(word(first, from(begin) & up_to(end)));
-        constexpr std::size_t few = 8;  // words that are not worth all others
+        constexpr std::size_t few = 8, many = 64;  // words that are not worth all others, next to each other or not
         const std::int32_t ends = std::popcount(word(first, from(begin))) + std::popcount(word(last, up_to(end)));
-        std::uint32_t between = 0;
-        if (lazy_ && last - first <= few)
-            for (std::size_t w = first + 1; w < last; ++w) between += std::popcount(word(w));
-        else
-            between = count_bits(every_word().subspan(first + 1, last - first - 1));
-        return ends + static_cast<std::int32_t>(between);
+        const bool singly = lazy_ && (last - first <= few || (bounded() && unknown(first + 1, last, many) <= many));
+        if (!singly)
+            return ends + static_cast<std::int32_t>(count_bits(every_word().subspan(first + 1, last - first - 1)));
+        std::int32_t between = 0;
+        for (std::size_t w = first + 1; w < last; ++w) {
+            const Known block = block_at(w, last);
+            if (block == Known::some) {
+                between += std::popcount(word(w));
+            } else {
+                between += block == Known::all ? 64 * static_cast<std::int32_t>(block_words) : 0;
+                w += block_words - 1;
+            }
+        }
+        return ends + between;
     }
     // The j-th eligible position at or after `begin`; there must be one.
     std::int32_t pick(std::int32_t begin, std::int32_t j) const {
@@ -179,6 +207,22 @@ public:
     }
 
 private:
+    // What is known of the block of lazy bits that begins with a word and ends before another.
+    Known block_at(std::size_t w, std::size_t end) const {
+        if (w % block_words != 0 || w + block_words > end || !bounded()) return Known::some;
+        return lazy_->known_block(w / block_words);
+    }
+    // How many words of [first, end) have to be looked at; counted until they are more than `many`.
+    std::size_t unknown(std::size_t first, std::size_t end, std::size_t many) const {
+        std::size_t count = 0;
+        for (std::size_t w = first; w < end && count <= many; ++w) {
+            if (block_at(w, end) != Known::some)
+                w += block_words - 1;
+            else if (lazy_->known(w) == Known::some)
+                ++count;
+        }
+        return count;
+    }
     std::span<const std::uint64_t> every_word() const { return lazy_ ? lazy_->all() : bits_; }
     // The bits of a word at and after a position; those before one that is the end of a range.
     static std::uint64_t from(std::int32_t begin) { return ~std::uint64_t{0} << (begin % 64); }

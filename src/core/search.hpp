@@ -173,9 +173,13 @@ private:
 
     // Asks for what says whether there is an eligible arm below the children of frontier_.
     void ask_below(const Mask& mask) const {
-        for (const Visit& visit : frontier_)
-            for (std::int32_t i = 0; i < at(visit).children; ++i)
-                mask.ask_first(model_.index.walk.nodes[at(visit).child + i].begin);
+        const auto each_begin = [&](auto&& ask) {
+            for (const Visit& visit : frontier_)
+                for (std::int32_t i = 0; i < at(visit).children; ++i)
+                    ask(model_.index.walk.nodes[at(visit).child + i].begin);
+        };
+        if (mask.bounded()) each_begin([&](std::int32_t begin) { mask.ask_known(begin); });
+        each_begin([&](std::int32_t begin) { mask.ask_first(begin); });
     }
 
     // log g(x) of a node, or of arm -1 - node. Linear: log_linear. Geometric: g = min(1, rad / |x - ctr|). By the

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.strategies import few
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
@@ -125,6 +126,42 @@ def test_a_filter_is_what_its_words_say(where: dict[str, Any], seed: int, change
     wanted = [arm for arm in expected if values["in_stock"][arm] and arm in only and arm not in banned]
     assert both is not None
     assert sorted(tree.arm_at[both.positions()].tolist()) == wanted
+
+
+@few
+@given(st.integers(0, 2**32), st.integers(1, 3000), st.booleans(), st.booleans())
+def test_attributes_that_follow_the_tree(seed: int, width: int, missing: bool, with_base: bool) -> None:
+    """Counts, draws and emptiness of ranges, large ones too, where most words and blocks of words are all in or out."""
+    rng, n = np.random.default_rng(seed), 20_000
+    aisle = np.arange(n) // 300 + rng.random(n)
+    rank, has = rng.random(n), rng.random(n) < (0.99 if missing else 1.0)
+    names = [f"dept {a // 1000}" for a in range(n)]
+    columns = {
+        "aisle": Column.of([float(a) if h else None for a, h in zip(aisle, has, strict=True)]),
+        "rank": Column.of(rank.tolist()),
+        "dept": Column.of(names),
+    }
+    filters = Filters(AttributeTable(columns), Tree(np.array([-1], np.int32), np.zeros(n, np.int32)))
+    low = rng.uniform(0, 70)
+    base = filters.eligible({"rank": {">": 0.1}}).mask if with_base else None
+    depts = [f"dept {d}" for d in rng.choice(20, 6, replace=False)]
+    inside = {
+        "aisle": has & (aisle > low) & (aisle <= low + width / 100),
+        "dept": np.isin(names, depts),
+        "rank": rank <= 0.5,
+    }
+    asked = {"aisle": {">": low, "<=": low + width / 100}, "dept": depts, "rank": {"<=": 0.5}}
+    for some in (["aisle"], ["dept"], ["aisle", "rank"], ["aisle", "dept"]):
+        expected = np.all([inside[name] for name in some], axis=0) & (rank > 0.1 if with_base else True)
+        where = {name: asked[name] for name in some}
+        for _ in range(4):
+            mask = filters.eligible(where, base).mask
+            assert mask is not None
+            assert mask.empty == (not expected.any())
+            for first, last in np.sort(rng.integers(0, n + 1, (5, 2)), axis=1).tolist():
+                assert mask.count(first, last) == expected[first:last].sum()
+            assert np.array_equal(np.flatnonzero(expected), mask.positions())
+            assert mask.total == expected.sum()
 
 
 def test_a_tree_may_know_fewer_arms_than_the_attributes() -> None:

@@ -27,6 +27,7 @@ def test_a_bandit_of_vectors_earns_what_the_owner_would(monkeypatch: pytest.Monk
     assert records["shortlist"]["last_fifth_over_dot"] == pytest.approx(1.0)  # by looking at all, without faiss
     assert records["treetop"]["cold_over_dot"] >= 0.95
     assert records["treetop"]["last_fifth_over_dot"] >= 0.9
+    assert records["treetop"]["beam_recall"] >= 0.95
     assert records["truth"]["cold_over_dot"] > 1.05
     assert all(0 < record["top5_found"] <= 1 for record in records.values())
 

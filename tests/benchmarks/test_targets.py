@@ -95,6 +95,8 @@ def test_refit_has_two_targets() -> None:
 def test_the_tables_are_written_from_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "decide.json").write_text(json.dumps(decided(0.1, 6.0, 1.2)))
+    for name, other in {"coverage": {"machine": "m", "cells": []}, "churn": {"machine": "m", "rows": []}}.items():
+        (tmp_path / "results" / f"{name}.json").write_text(json.dumps(other))  # of other scripts: left alone
     page = tmp_path / "performance.md"
     page.write_text("before\n<!-- targets -->\nold\n<!-- end -->\nafter\n")
     monkeypatch.setattr(run_all, "HERE", tmp_path)
@@ -112,6 +114,12 @@ def test_the_tables_are_written_from_the_results(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(sys, "argv", ["run_all.py", "magic"])
     with pytest.raises(SystemExit):
         run_all.main()
+
+
+def test_committed_results_make_the_tables() -> None:
+    found = targets.read(BENCHMARKS / "results")
+    assert run_all._facts(found).startswith("Commit ")
+    assert "## decide" in run_all.page(found)
 
 
 def test_lines_and_their_replay(

@@ -112,3 +112,19 @@ def test_few_rewards_of_the_first_position_do_not_decide() -> None:
     few = position[np.r_[:10, 300:600]], reward[np.r_[:10, 300:600]], np.ones(310)
     assert examined_factors(*few)[1] < 1.3
     assert examined_factors(position, reward, np.ones(600))[1] == 2.0  # 300 slots say it
+
+
+def test_a_log_that_ranks_its_best_first_says_how_often_positions_are_looked_at(tmp_path: Path) -> None:
+    """Without vectors: eight items of different worth, the better ones higher more often than not."""
+    rng, n, worth = np.random.default_rng(0), 4000, np.linspace(0.05, 0.75, 8)
+    shown = np.argsort(-(worth + 0.15 * rng.normal(size=(n, 8))), axis=1)[:, :3]
+    clicked = rng.random((n, 3)) < worth[shown] * 0.7 ** np.arange(3)
+    assert clicked[:, 2].mean() / clicked[:, 0].mean() < 0.4  # what clicks alone say; 0.49 is so
+    lines = [f"{arm},{int(c)},{1 + i % 3}" for i, (arm, c) in enumerate(zip(shown.flat, clicked.flat, strict=True))]
+    (tmp_path / "past.csv").write_text("\n".join(["item,reward,position", *lines]))
+    with Bandit.create(tmp_path / "tea", Catalogue(list(range(8))), features=["age"]) as tea:
+        import_past(tea, tmp_path / "past.csv", PastColumns.of("position=position"))
+        tea.refit()
+        state = tea.snapshot.model.pooled
+        assert state is not None
+        np.testing.assert_allclose(state.examined, [1, 0.7, 0.49], rtol=0.08)

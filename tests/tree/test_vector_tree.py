@@ -168,17 +168,19 @@ def test_a_beam_finds_what_ranks_highest(metric: str, least: float) -> None:
     assert recall(V.astype(np.float32), X.astype(np.float32), metric) > least
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize(("name", "terms"), [("eurlex57k", False), ("tate", False), ("tate", True)])
-def test_a_beam_finds_it_among_real_embeddings(name: str, terms: bool, metric: str) -> None:
-    """Texts (or the terms that they are labelled with: means of their texts) in the space of the first 64 singular
+REAL = [(*texts, 64, metric) for texts in (("eurlex57k", False), ("tate", False), ("tate", True)) for metric in METRICS]
+
+
+@pytest.mark.parametrize(("name", "terms", "dims", "metric"), [*REAL, ("eurlex57k", False, 256, "cosine")])
+def test_a_beam_finds_it_among_real_embeddings(name: str, terms: bool, dims: int, metric: str) -> None:
+    """Texts (or the terms that they are labelled with: means of their texts) in the space of the first singular
     vectors; other texts ask."""
     if not (folder := SHARED / name).is_dir():
         pytest.skip(f"the set {name} is not beside this checkout (../shared/data/{name})")
     A: Any
     B: Any
     A, B = (sp.load_npz(folder / f"X.{part}.npz").astype(np.float32) for part in ("trn", "tst"))
-    basis: Any = np.random.default_rng(0).normal(size=(A.shape[1], 64)).astype(np.float32)
+    basis: Any = np.random.default_rng(0).normal(size=(A.shape[1], dims)).astype(np.float32)
     for _ in range(3):  # orthogonal iteration
         basis = np.linalg.qr(A.T @ (A @ basis))[0]
     V, X = A @ basis, (B @ basis)[:300]

@@ -74,10 +74,10 @@ class ColumnIndex:
     def _equal(self, name: str, value: object) -> tuple[int, int]:
         column = self.column
         kind = column.kind
-        value = value.item() if isinstance(value, np.generic) else value
         if kind == TEXT and isinstance(value, str):
             code = column.code.get(value, -1)
             return self._between(code, code)
+        value = value.item() if isinstance(value, np.generic) else value
         if kind == FLAG and isinstance(value, bool):
             return self._between(value, value)
         if kind == NUMBER and isinstance(value, NUMBERS) and abs(value) <= LARGEST:

@@ -3,8 +3,10 @@
     reward at position p = examined[p] * reward if looked at,    examined[1] = 1
 
 What was expected of slots is compared with what they brought, position by position; what all positions have in common
-cancels out. The best stand first, so with item vectors the curve of the owner's measure and the factors are fitted in
-turn, until both explain what slots at one position brought; else the deciding models' word counts.
+cancels out. The best stand first, so that what was expected has to be right: with item vectors it is a curve over the
+owner's measure times what each arm brings at all positions, and curve, arms and factors are fitted in turn until all
+explain the rewards (the position-based click model; Richardson, Dominowska, Ragno 2007). Else the deciding models' word
+counts, and of slots that no model has decided, those of a past log, the arms and factors are fitted.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ LOWEST, HIGHEST = 0.05, 2.0  # of a position's factor
 ROUNDS = 20  # of curve and factors
 LATEST = 1 << 16  # slots, the latest ones, that factors are learned from
 LEAST = 1e-3  # that is expected of any slot
+ARM_FORCE = 5.0  # rewards that say that an arm brings what was expected
 POSITIONS = 100  # that have a factor of their own; those behind have that of the last
 
 
@@ -80,25 +83,34 @@ def corrected(feedback: Feedback, factors: tuple[float, ...]) -> Feedback:
 
 
 def _factors(model: Model, feedback: Feedback, t: Int64s, slot: Int64s) -> tuple[float, ...]:
-    """The factors of positions, by the latest of these slots."""
+    """The factors of positions, by the latest of these slots: they and what is expected of slots are fitted in turn."""
     t, slot = t[-LATEST:], slot[-LATEST:]
-    position = np.minimum(feedback.positions[t, slot], POSITIONS)
+    position, arm = np.minimum(feedback.positions[t, slot], POSITIONS), feedback.arms[t, slot]
     reward, said = feedback.rewards[t, slot].astype(np.float64), _said(model, feedback)[t, slot]
-    if model.item_vectors is None or model.measure is None:
-        said = np.where(np.isnan(said), 1.0, said)
-        return examined_factors(position, reward, np.maximum(said, LEAST))
-    own = np.nan_to_num(said)
-    arm = feedback.arms[t, slot]
-    values = model.measure.values(feedback.contexts, model.item_vectors, t, arm, model.context_map)
+    values = None
+    if model.item_vectors is not None and model.measure is not None:
+        values = model.measure.values(feedback.contexts, model.item_vectors, t, arm, model.context_map)
     factors: tuple[float, ...] = (1.0,) * int(position.max())
+    effect = np.ones(len(reward))
     for _ in range(ROUNDS):
-        left = reward / np.array(factors)[position - 1] - own
-        slope, offset = fitted_curve(model.measure, values, left, np.ones(len(left)))
-        curve = 1 / (1 + np.exp(-np.clip(slope * values + offset, -500, 500)))
-        factors = examined_factors(position, reward, np.maximum(curve + own, LEAST))
+        looked = np.array(factors)[position - 1]
+        if values is not None and model.measure is not None:
+            slope, offset = fitted_curve(model.measure, values, reward / (looked * effect), looked * effect)
+            expected = 1 / (1 + np.exp(-np.clip(slope * values + offset, -500, 500)))
+            effect = _arm_effect(arm, reward, looked * expected)
+        else:
+            expected = np.where(np.isnan(said), max(reward.sum() / looked.sum(), LEAST), said)
+            effect = np.where(np.isnan(said), _arm_effect(arm, reward, looked * expected), 1.0)
+        factors = examined_factors(position, reward, np.maximum(expected * effect, LEAST))
         if not factors:
             break
     return factors
+
+
+def _arm_effect(arm: Int64s, reward: Floats, expected: Floats) -> Floats:
+    """How many times what was expected of their slots the arms of slots have brought, by all of an arm's slots."""
+    brought, wanted = np.bincount(arm, reward), np.bincount(arm, expected)
+    return np.asarray(((brought + ARM_FORCE) / (wanted + ARM_FORCE))[arm])
 
 
 def _said(model: Model, feedback: Feedback) -> Floats:
