@@ -38,6 +38,7 @@ from treetop.log.records import Counts, Entry, Event, LogSummary, Restored, Stor
 from treetop.policy.policy import MAX_SLOTS
 
 CHUNK = 1024  # decisions written at a time
+RANGE_HINT = "; --reward-range LOW,HIGH of treetop init, or low and high of [rewards] in config.toml, allow others"
 Line: TypeAlias = tuple[int, TableRow]
 
 
@@ -204,7 +205,7 @@ class PastReader:
             return None
         except (ValueError, TypeError) as error:
             raise ValueError(f"{row.where}: {error}") from None
-        reward = number_of(row, c.reward, limits.low, limits.high)
+        reward = number_of(row, c.reward, limits.low, limits.high, RANGE_HINT)
         propensity = number_of(row, c.propensity, 0.0, 1.0)
         position = number_of(row, c.position, 1, 1e6)
         if position is not None and position != int(position):
