@@ -265,7 +265,8 @@ class LimitConfig:
     batch_body: int = 16 << 20  # the same for a batch
     features: int = 10_000  # in one context
     k: int = 100
-    arms: int = 100_000  # listed in one request as eligible or excluded
+    arms: int = 100_000  # listed in one request as eligible or excluded, added or removed
+    changed_arms: int = 1_000_000  # whose attributes or set one request says: half of a large catalogue on sale
     batch: int = 1000  # requests in a batch
     in_flight: int = 256  # requests at a time, per worker
     seconds: float = 30.0  # until a request's body must have arrived
@@ -274,7 +275,17 @@ class LimitConfig:
     bodies: int = 64 << 20  # bytes of all bodies at a time, per worker; one alone is always accepted
 
     def __post_init__(self) -> None:
-        for name in ("body", "batch_body", "features", "arms", "batch", "in_flight", "connections", "bodies"):
+        for name in (
+            "body",
+            "batch_body",
+            "features",
+            "arms",
+            "changed_arms",
+            "batch",
+            "in_flight",
+            "connections",
+            "bodies",
+        ):
             check_int(name, getattr(self, name), 1, 2**40)
         check_int("k", self.k, 1, MAX_SLOTS)
         check_float("seconds", self.seconds, 0.1, 3600)
