@@ -136,7 +136,7 @@ def _budgeted(policy: Any, model: Any, view: Any, chosen: tuple[int, ...]) -> li
         strategy.budget,
         strategy.evaluation_share,
         strategy.evaluation_floor,
-        strategy.new_arms_budget,
+        strategy.new_arms_share,  # what running experience has made of the budget
         strategy.paying_budget,
         strategy.largest_chance,
         view.prior.astype(float),
