@@ -194,7 +194,7 @@ def test_a_model_whose_arms_came_and_went_starts_another_bandit(folder: Path, tm
     with Bandit.open(folder) as bandit:
         play(bandit, 30, "a")
         bandit.refit()
-        most = bandit.config.tree.max_leaf
+        most = bandit.config.tree.leaf_limit
         for step in range(4):
             bandit.remove_arms([bandit.snapshot.arms.ids[i] for i in range(10 * step, 10 * step + 10)])
             bandit.add_arms([f"new{step}-{i}" for i in range(10)], vectors=X[10 * step : 10 * step + 10])

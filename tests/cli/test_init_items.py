@@ -10,6 +10,7 @@ import pytest
 from helpers.commands import call, shell
 
 from treetop.bandit.bandit import Bandit
+from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.item_files import ItemColumns, read_items
 
 N = 40
@@ -71,6 +72,10 @@ def test_every_form_says_the_same(tmp_path: Path, form: str) -> None:
         (["--features", "names.txt"], "contexts have 2 named features"),
         (["--vectors", "v.npy", "--features", "parts.json"], "Contexts have vector (3 numbers) and 3 features more."),
         (["--vectors", "v.npy", "--other-space"], "a map at random, until one is learned"),
+        (["--vectors", "v.npy", "--metric", "inner_product"], "the context's 3 numbers, by their inner product."),
+        (["--vectors", "v.npy", "--metric", "euclidean"], "the context's 3 numbers, by their distance."),
+        (["--vectors", "v.npy", "--grow-features", "5"], "Contexts have vector (3 numbers)."),
+        (["--vectors", "v.npy", "--learner", "paper"], "near the context's 3 numbers, by their distance."),
     ],
 )
 def test_any_combination_works_and_says_what_is_known(tmp_path: Path, words: list[str], knows: str) -> None:
@@ -82,7 +87,7 @@ def test_any_combination_works_and_says_what_is_known(tmp_path: Path, words: lis
     said = call("init", str(tmp_path / "shop"), "--items", str(path), "--id", "sku", *given).output
     assert knows in " ".join(said.split())
     with Bandit.open(tmp_path / "shop") as shop:
-        x = np.ones(shop.snapshot.model.n_features)
+        x = np.ones(shop.vocabulary.given)
         for i in range(30):
             served = shop.decide(x, f"v{i}")
             shop.reward(f"v{i}", {served.arms[0]: float(served.arms[0] == "s3")})
@@ -140,6 +145,8 @@ def test_bad_options(tmp_path: Path) -> None:
         (["--items", str(path), "--id", "sku", "--seed", "-1"], "seed is -1; it must lie in [0, "),
         (["--items", str(path), "--id", "sku", "--init", "3"], "--init says something about labelled DATA"),
         (["--items", str(path), "--id", "sku", "--cold"], "--cold says something about labelled DATA"),
+        (["--items", str(path), "--id", "sku", "--metric", "cosine"], "--metric says something about vectors"),
+        (["--items", str(path), "--id", "sku", "--reward-range", "3"], "--reward-range is '3'; it must be two numbers"),
     ):
         result = shell("init", str(tmp_path / "shop"), *words)
         assert (result.returncode, message in result.stderr) == (2, True), result.stderr
@@ -168,3 +175,98 @@ def test_items_beside_labelled_data(tmp_path: Path) -> None:
     (tmp_path / "items.csv").write_text("id,price\nd,4\nc,3\nb,2\n")
     result = shell("init", str(tmp_path / "other"), str(path), "--init", "5", *words)
     assert "the data has an arm 'a', which is not among the 3 items" in result.stderr
+
+
+LABELLED = "40 3 40\n" + "".join(f"{i} {i % 3}:1\n" for i in range(N))
+
+
+@pytest.mark.parametrize("words", [[], ["--category", "shelf"], ["--vectors", "v.npy", "--metric", "euclidean"]])
+def test_the_command_makes_what_python_makes_of_the_same_things(tmp_path: Path, words: list[str]) -> None:
+    path, vectors = write(tmp_path, "csv"), np.random.default_rng(0).normal(size=(N, 3)).astype(np.float32)
+    np.save(tmp_path / "v.npy", vectors)
+    given = [str(tmp_path / word) if word.endswith(".npy") else word for word in words]
+    call("init", str(tmp_path / "shell"), "--items", str(path), "--id", "sku", *given)
+    by_vector = "--vectors" in words
+    items = Catalogue(
+        [row["sku"] for row in ROWS],
+        vectors=vectors if by_vector else None,
+        categories=[row["shelf"] for row in ROWS] if "--category" in words else None,
+        metric="euclidean" if by_vector else "cosine",
+    )
+    Bandit.create(tmp_path / "python", items).close()
+    with Bandit.open(tmp_path / "shell") as one, Bandit.open(tmp_path / "python") as other:
+        assert one.config == other.config
+        assert one.config.tree.max_leaf == 100
+        assert np.array_equal(one.snapshot.model.tree.leaf_of, other.snapshot.model.tree.leaf_of)
+        assert one.snapshot.model.measure == other.snapshot.model.measure
+        x = np.ones(one.snapshot.model.n_features)
+        assert one.decide(x, "v").arms == other.decide(x, "v").arms
+
+
+def test_labels_alone_have_small_leaves_wherever_they_come_from(tmp_path: Path) -> None:
+    (tmp_path / "data.txt").write_text(LABELLED)
+    call("init", str(tmp_path / "shell"), str(tmp_path / "data.txt"), "--init", "30")
+    X, Y = np.eye(3)[np.arange(N) % 3], np.eye(N)
+    Bandit.create(tmp_path / "python", None, X, Y).close()
+    Bandit.create(tmp_path / "both", Catalogue(vectors=np.eye(N, 3)), X, Y).close()
+    for folder, leaf in (("shell", 10), ("python", 10), ("both", 100)):
+        with Bandit.open(tmp_path / folder) as made:
+            assert made.config.tree.max_leaf == leaf
+
+
+def test_labelled_rows_vectors_and_a_log_go_together(tmp_path: Path) -> None:
+    """The measure is a part of the score, the log is learned, and the summary says it all."""
+    path = write(tmp_path, "csv")
+    (tmp_path / "data.txt").write_text(LABELLED)
+    (tmp_path / "arms.txt").write_text("".join(f"s{i}\n" for i in range(N)))
+    np.save(tmp_path / "v.npy", np.eye(3)[np.arange(N) % 3])
+    np.save(tmp_path / "visitors.npy", np.eye(3, dtype=np.float32))
+    lines = [f"s{i * 7 % N},{i % 3},{250 * (i * 7 % N == 4 and i % 3 == 1)}" for i in range(240)]
+    (tmp_path / "past.csv").write_text("\n".join(["item,visitor,revenue", *lines]) + "\n")
+    data = [str(tmp_path / "data.txt"), "--init", "30", "--arms", str(tmp_path / "arms.txt")]
+    items = ["--items", str(path), "--id", "sku", "--vectors", str(tmp_path / "v.npy")]
+    log = ["--log", str(tmp_path / "past.csv"), "--columns", "reward=revenue", "--contexts"]
+    log += [str(tmp_path / "visitors.npy"), "--context-key", "visitor"]
+    refused = shell("init", str(tmp_path / "shop"), *data, *items, *log)
+    assert "line 54: the column 'revenue' is 250" in refused.stderr
+    assert "--reward-range LOW,HIGH" in refused.stderr
+    said = " ".join(call("init", str(tmp_path / "shop"), *data, *items, *log, "--reward-range", "0,250").output.split())
+    assert "by the items' vectors." in said
+    assert "learned from 30 labelled rows and 240 decisions of the log with 240 rewards" in said
+    assert "else items whose vectors are near the context's 3 numbers, by their cosine." in said
+    assert "Rewards lie in [0, 250]." in said
+    with Bandit.open(tmp_path / "shop") as shop:
+        model = shop.snapshot.model
+        assert model.measure is not None
+        assert (model.measure.routes, model.n_seen) == (False, 240)
+        assert "s4" in shop.decide(np.array([0.0, 1.0, 0.0]), "v", explore=0).arms
+        assert shop.replay("v")[1].arms.tolist() == shop.replay("v")[0].arms.tolist()
+        shop.add_arms(["new"], vectors=[[0.0, 1.0, 0.0]])
+        assert shop.refit().rounds == 241
+
+
+def test_labels_and_vectors_that_no_context_has_are_refused(tmp_path: Path) -> None:
+    X, Y = np.eye(4), np.eye(4)
+    with pytest.raises(ValueError, match="vectors of 3 numbers, and contexts 4 features without a vector to compare"):
+        Bandit.create(tmp_path / "shop", Catalogue(vectors=np.eye(4, 3)), X, Y)
+    parts = {"vector": 3, "hot": None}
+    with Bandit.create(tmp_path / "parts", Catalogue(vectors=np.eye(4, 3)), X, Y, features=parts) as shop:
+        assert shop.snapshot.model.measure is not None
+        assert len(shop.decide({"vector": [0.0, 1.0, 0.0], "hot": 1.0}, k=2).arms) == 2
+
+
+def test_the_summary_is_printed_for_labelled_data(tmp_path: Path) -> None:
+    (tmp_path / "data.txt").write_text(LABELLED)
+    said = " ".join(call("init", str(tmp_path / "shop"), str(tmp_path / "data.txt"), "--init", "30").output.split())
+    assert "leaves of at most 10 items, by the labels of 30 rows." in said
+    assert "First decision: learned from 30 labelled rows; contexts have 3 features." in said
+    said = " ".join(
+        call("init", str(tmp_path / "c"), str(tmp_path / "data.txt"), "--init", "30", "--cold").output.split()
+    )
+    assert "the search goes where 30 labelled rows led, and nothing is known of rewards" in said
+
+
+def test_steps_are_told_while_a_bandit_is_made(tmp_path: Path) -> None:
+    told: list[str] = []
+    Bandit.create(tmp_path / "tea", Catalogue(vectors=np.eye(4)), progress=told.append).close()
+    assert told == ["the tree", "routing", "the first model", "the folder"]

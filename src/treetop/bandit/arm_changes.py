@@ -81,7 +81,7 @@ class ArmChanges:
             records = self._records(grown, listed, categories, attributes)
             lines = line_changed(grown.changes[len(known.changes) :])
             if new:
-                base = with_all_arms(self.folder, snapshot, self.config.tree.max_leaf)
+                base = with_all_arms(self.folder, snapshot, self.config.tree.leaf_limit)
                 is_new = np.isin(grown.find(listed), np.arange(len(known), len(grown)))
                 rows = None
                 if vectors is None and alike is not None and base.item_vectors is not None:
@@ -96,7 +96,7 @@ class ArmChanges:
                 elif categories is not None:
                     fresh = [categories[i] for i in np.flatnonzero(is_new).tolist()]
                     beside = neighbours(fresh, snapshot.attributes, base.n_arms)
-                model = grow(base, len(new), self.config.tree.max_leaf, rows, beside, grown.is_removed)
+                model = grow(base, len(new), self.config.tree.leaf_limit, rows, beside, grown.is_removed)
                 model = replace(model, epoch=state.next_epoch)
                 lines = line_added(grown.ids[len(known) :], model.epoch) + lines
                 made = self.folder.publish(model, state, self.config.refit, None, lines, records)

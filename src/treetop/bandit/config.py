@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,11 +18,7 @@ from treetop.learning.refit import Learner
 from treetop.log.records import LARGEST_REWARD
 from treetop.policy.policy import MAX_SLOTS, Policy
 from treetop.policy.strategies import make_strategy
-
-if sys.version_info >= (3, 11):
-    pass
-else:
-    pass
+from treetop.tree.tree import usual_max_leaf
 
 OUTLIERS = ("clip", "refuse", "accept")
 
@@ -64,19 +59,29 @@ class PolicyConfig:
 @dataclass(frozen=True)
 class TreeConfig:
     """How the tree is built: at most `max_leaf` arms in a leaf; after changes twice as many, with removed ones that are
-    there still or have returned.
+    there still or have returned. Without it `usual_max_leaf` says it when the bandit is created.
 
     >>> TreeConfig(max_leaf=0)
     Traceback (most recent call last):
     ValueError: max_leaf is 0; it must lie in [1, 2147483647]
     """
 
-    max_leaf: int = 100
+    max_leaf: int | None = None
     branching: int = 2
     seed: int = 0
 
+    @property
+    def leaf_limit(self) -> int:
+        """Arms in a leaf at most, also where the settings do not say it.
+
+        >>> TreeConfig(12).leaf_limit, TreeConfig().leaf_limit
+        (12, 100)
+        """
+        return usual_max_leaf(0, labelled=False) if self.max_leaf is None else self.max_leaf
+
     def __post_init__(self) -> None:
-        check_int("max_leaf", self.max_leaf, 1)
+        if self.max_leaf is not None:
+            check_int("max_leaf", self.max_leaf, 1)
         check_int("branching", self.branching, 2)
         check_int("seed", self.seed, -(2**63), 2**63 - 1)
 
@@ -260,7 +265,8 @@ class LimitConfig:
     batch_body: int = 16 << 20  # the same for a batch
     features: int = 10_000  # in one context
     k: int = 100
-    arms: int = 100_000  # listed in one request as eligible or excluded
+    arms: int = 100_000  # listed in one request as eligible or excluded, added or removed
+    changed_arms: int = 1_000_000  # whose attributes or set one request says: half of a large catalogue on sale
     batch: int = 1000  # requests in a batch
     in_flight: int = 256  # requests at a time, per worker
     seconds: float = 30.0  # until a request's body must have arrived
@@ -269,7 +275,17 @@ class LimitConfig:
     bodies: int = 64 << 20  # bytes of all bodies at a time, per worker; one alone is always accepted
 
     def __post_init__(self) -> None:
-        for name in ("body", "batch_body", "features", "arms", "batch", "in_flight", "connections", "bodies"):
+        for name in (
+            "body",
+            "batch_body",
+            "features",
+            "arms",
+            "changed_arms",
+            "batch",
+            "in_flight",
+            "connections",
+            "bodies",
+        ):
             check_int(name, getattr(self, name), 1, 2**40)
         check_int("k", self.k, 1, MAX_SLOTS)
         check_float("seconds", self.seconds, 0.1, 3600)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -36,12 +36,16 @@ from treetop.learning.label_samples import LabelSamples, save_label_samples
 from treetop.learning.refit import initial_fit
 from treetop.model.coverage import Coverage
 from treetop.model.feature_scale import feature_scale
+from treetop.model.measure import Measure, first_map
 from treetop.model.model import Model
+from treetop.model.pooled_state import PooledState
 from treetop.model.prior import Prior
 from treetop.tree.categories import Categories
 from treetop.tree.labels import pifa
-from treetop.tree.tree import Tree
+from treetop.tree.tree import Tree, usual_max_leaf
 from treetop.tree.vectors import dense_vectors
+
+Step: TypeAlias = Callable[[str], object]  # told what is being made
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +68,7 @@ def create_folder(
     features: Iterable[str] | Parts | None = None,
     model: Model | None = None,
     config: Config | None = None,
+    progress: Step | None = None,
 ) -> None:
     """Writes the folder of a new bandit; the arguments are those of `Bandit.create`.
 
@@ -73,13 +78,14 @@ def create_folder(
     ...     sorted(path.name for path in Path(place, "tea").glob("[!.]*"))
     ['catalogue.jsonl', 'config.toml', 'current', 'history.jsonl', 'models']
     """
-    config = config or Config()
-    names, room = _names(features, catalogue), config.features.grow_features
+    config = _with_leaf(config or Config(), catalogue, Y, model)
+    say, room = progress or (lambda step: None), config.features.grow_features
+    names = _names(features, catalogue, alone=room > 0 and X is None and model is None)
     if room:
-        if model is not None or (names is None and (X is not None or catalogue.vectors is not None)):
+        if model is not None or (names is None and X is not None):
             raise ValueError("grow_features needs names of the features that there are, and a model made here")
         names, X = names or (), None if X is None else _widened(X, room)
-    first = _first_model(catalogue, X, Y, model, config, names)
+    first = _first_model(catalogue, X, Y, model, config, names, say)
     arms = catalogue.index(first.n_arms)
     vocabulary = Vocabulary(first.n_features, names, reserved=room)
     # Of contexts that are compared with items by a measure nobody knows how large they are.
@@ -88,6 +94,7 @@ def create_folder(
     if first.coverage is None:
         first = replace(first, coverage=_coverage(catalogue, config))
     check_rebuild_setting(first, config, vocabulary)
+    say("the first model")
     samples = _label_samples(first, X, Y, config)
     if samples is None or first.pooled is None:
         first = _with_prior(first)
@@ -96,7 +103,16 @@ def create_folder(
     elif samples is not None and first.n_seen == 0:
         first = initial_fit(first, config.learner.make_learner(samples, tuple(vocabulary.vectors.values())))
     config = replace(config, learner=replace(config.learner, label_samples=samples is not None))
+    say("the folder")
     _write(folder, Contents(config, first, arms, names, samples, catalogue.records()))
+
+
+def _with_leaf(config: Config, catalogue: Catalogue, Y: Matrix | None, model: Model | None) -> Config:
+    """The settings with how many arms a leaf may have. A model has its leaves already."""
+    leaf = config.tree.leaf_limit
+    if config.tree.max_leaf is None and model is None and Y is not None:
+        leaf = usual_max_leaf(as_rows(Y).columns, labelled=catalogue.vectors is None)
+    return replace(config, tree=replace(config.tree, max_leaf=leaf))
 
 
 def _with_prior(model: Model) -> Model:
@@ -145,6 +161,7 @@ def _first_model(
     model: Model | None,
     config: Config,
     names: tuple[str, ...] | None,
+    say: Step,
 ) -> Model:
     """The model given, or one built from what there is. A model comes with its tree, and perhaps with its labels.
 
@@ -159,25 +176,29 @@ def _first_model(
     if model is not None:
         _check_unused(tree)
         largest = int(np.bincount(model.tree.leaf_of).max())
-        limit = 2 * tree.max_leaf if model.has_new_arms else tree.max_leaf  # where arms come and go: `grow`
+        limit = 2 * tree.leaf_limit if model.has_new_arms else tree.leaf_limit  # where arms come and go: `grow`
         if largest > limit:
             raise ValueError(
-                f"the model has a leaf of {largest} arms; max_leaf is {tree.max_leaf}: set it to {largest}"
+                f"the model has a leaf of {largest} arms; max_leaf is {tree.leaf_limit}: set it to {largest}"
             )
         return model
-    if X is not None and Y is not None:
-        return Model.initial(_tree(catalogue, X, Y, config), X, Y)
-    if catalogue.n_arms is None:
+    if X is None and catalogue.n_arms is None:
         raise ValueError("a bandit starts from X and Y, from a catalogue or from a model; there is none of them")
+    say("the tree")
+    if X is not None and Y is not None:
+        built = _tree(catalogue, X, Y, config)
+        say("routing")
+        labelled = Model.initial(built, X, Y)
+        return labelled if vectors is None or config.learner.name == "paper" else _measured(labelled, catalogue, names)
     if vectors is not None:
-        return _from_vectors(catalogue, config, names)
+        return _from_vectors(catalogue, config, names, say)
     built = _tree(catalogue, X, Y, config)
     columns = len(names or ()) + config.features.grow_features
     return Model.unlearned(built, constant_rows(built.n_nodes, 1.0, columns + 1))
 
 
 def _tree(catalogue: Catalogue, X: Matrix | None, Y: Matrix | None, config: Config) -> Tree:
-    how = config.tree.max_leaf, config.tree.branching, config.tree.seed
+    how = config.tree.leaf_limit, config.tree.branching, config.tree.seed
     vectors, categories = catalogue.vectors, catalogue.paths
     if categories is not None:
         return categories.tree(*how, vectors if vectors is not None or X is None else pifa(X, Y))
@@ -190,25 +211,52 @@ def _tree(catalogue: Catalogue, X: Matrix | None, Y: Matrix | None, config: Conf
     return build(X, Y, *how)
 
 
-def _from_vectors(catalogue: Catalogue, config: Config, names: tuple[str, ...] | None) -> Model:
+def _from_vectors(catalogue: Catalogue, config: Config, names: tuple[str, ...] | None, say: Step) -> Model:
     """For treetop's learner by the owner's measure, for the paper's with the geometry of Section 4."""
     vectors, tree = as_rows(catalogue.vectors), config.tree
     if config.learner.name == "paper":
+        if catalogue.metric != Catalogue().metric:
+            raise ValueError(f"metric is {catalogue.metric!r}; it is for the learner treetop, not for paper")
         return Model.from_vectors(_tree(catalogue, None, None, config), vectors)
     dense = dense_vectors(vectors)
     if catalogue.paths is not None:
         built = _tree(catalogue, None, None, config)
     else:
         branching = None if tree.branching == TreeConfig().branching else tree.branching
-        built = Tree.from_vectors(dense, tree.max_leaf, branching, tree.seed, metric=catalogue.metric)
+        built = Tree.from_vectors(dense, tree.leaf_limit, branching, tree.seed, metric=catalogue.metric)
     first, dims = vector_place(names, vectors.columns)
     other = dims if dims != vectors.columns or not catalogue.same_space else 0
     columns = max(len(names or ()), first + dims) + config.features.grow_features
+    say("routing")
     return Model.from_vectors(built, dense, catalogue.metric, n_features=columns, first=first, context_dims=other)
 
 
-def _names(features: Iterable[str] | Parts | None, catalogue: Catalogue) -> tuple[str, ...] | None:
-    """The names of the features. Parts without any vector get the one that is compared with the items', in front."""
+def _measured(model: Model, catalogue: Catalogue, names: tuple[str, ...] | None) -> Model:
+    """A model whose routing labels have taught, with the owner's measure as a component of its scores."""
+    dense = dense_vectors(as_rows(catalogue.vectors))
+    numbers, columns = dense.shape[1], model.n_features if names is None else len(names)
+    first, dims = vector_place(names, numbers)
+    if (first, dims) == (0, numbers) and columns != numbers and not _has_vectors(names):
+        raise ValueError(
+            f"items have vectors of {numbers} numbers, and contexts {columns} features without a vector to compare "
+            f"them with: name one as a part (features), or leave out the items' vectors or the labels"
+        )
+    other = dims if dims != numbers or not catalogue.same_space else 0
+    measure = replace(Measure.of(dense, catalogue.metric, first, other), routes=False)
+    return replace(
+        model,
+        measure=measure,
+        item_vectors=measure.item_vectors(dense),
+        context_map=first_map(measure),
+        pooled=PooledState.untaught(model.n_arms, measure),
+    )
+
+
+def _names(features: Iterable[str] | Parts | None, catalogue: Catalogue, alone: bool = False) -> tuple[str, ...] | None:
+    """The names of the features. Parts without any vector get the one that is compared with the items', in front;
+    `alone`: also if there are no parts."""
+    if features is None and alone and catalogue.vectors is not None:
+        features = {}
     if not isinstance(features, Mapping):
         return None if features is None else tuple(features)
     vectors: Any = catalogue.vectors
@@ -231,6 +279,10 @@ def vector_place(names: tuple[str, ...] | None, dims: int) -> tuple[int, int]:
     if VECTOR not in parts and len(parts) > 1:
         raise ValueError(f"which of the vectors {', '.join(parts)} is compared with the items'? Call it {VECTOR!r}")
     return parts.get(VECTOR) or next(iter(parts.values()))
+
+
+def _has_vectors(names: tuple[str, ...] | None) -> bool:
+    return names is not None and bool(Vocabulary(len(names), names).vectors)
 
 
 def _check_unused(tree: TreeConfig) -> None:

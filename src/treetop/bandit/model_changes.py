@@ -91,7 +91,7 @@ class ModelChanges:
             if counted_from is not None and state.schedule.time != counted_from:
                 raise ModelSuperseded(f"model {state.model} became current since the refit was due")
             arms, config = snapshot.arms, self.config
-            base = with_all_arms(self.folder, snapshot, config.tree.max_leaf)
+            base = with_all_arms(self.folder, snapshot, config.tree.leaf_limit)
             if rebuild:
                 check_rebuildable(base, config, self.vocabulary)
             seal_before_refit(self.folder, self.log, config.segments, base.tree)
@@ -144,7 +144,7 @@ class ModelChanges:
                 raise ModelSuperseded(f"model {now.model} became current while one was made from {state.model}")
             if now.model != state.model:
                 self.refresh()
-                grown = _with_added(model, self.snapshot, self.config.tree.max_leaf)
+                grown = _with_added(model, self.snapshot, self.config.tree.leaf_limit)
                 model = replace(grown, epoch=now.next_epoch)
             self.folder.publish(model, now, self.config.refit, fitted, aside=aside)
             return model

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 import time
+from array import array
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -38,6 +40,7 @@ from treetop.log.records import Counts, Entry, Event, LogSummary, Restored, Stor
 from treetop.policy.policy import MAX_SLOTS
 
 CHUNK = 1024  # decisions written at a time
+RANGE_HINT = "; --reward-range LOW,HIGH of treetop init, or low and high of [rewards] in config.toml, allow others"
 Line: TypeAlias = tuple[int, TableRow]
 
 
@@ -89,20 +92,27 @@ class PastReader:
 
     def check(self, progress: Callable[[int], object]) -> PastSummary:
         """Reads all of it and says what is in it. Raises ValueError that names the line of what is wrong."""
-        found, digest, seen = PastSummary(), hashlib.blake2b(digest_size=8), set[str]()
+        found, digest, seen = PastSummary(), hashlib.blake2b(digest_size=8), array("Q")
         was_shown = np.zeros(len(self.bandit.snapshot.arms), np.bool_)
         with closing(self._decisions(found, digest)) as decisions:
             for event in decisions:
                 was_shown[event.stored.event.arms] = True
-                if event.stored.event.event_id in seen:
-                    raise ValueError(f"{self.path}: the rows of event {event.stored.event.event_id!r} are not together")
-                seen.add(event.stored.event.event_id)
+                if self.columns.event is not None:  # the others are numbered
+                    seen.extend(_short(event.stored.event.event_id))
                 found.decisions += 1
                 if found.decisions % CHUNK == 0:
                     progress(found.decisions)
+        if (twice := _twice(seen)) is not None:
+            raise ValueError(f"{self.path}: the rows of event {self._named(twice)!r} are not together")
         self.digest = digest.hexdigest()
         found.items = int(was_shown.sum())
         return found
+
+    def _named(self, short: tuple[int, ...]) -> str:
+        """The event of these 16 bytes."""
+        with closing(self._decisions(PastSummary(), None)) as decisions:
+            names = (entry.stored.event.event_id for entry in decisions)
+            return next(name for name in names if _short(name) == short)
 
     def chunks(self, progress: Callable[[int], object]) -> Iterator[list[Entry]]:
         """The decisions as the log takes them, after `check`."""
@@ -204,7 +214,7 @@ class PastReader:
             return None
         except (ValueError, TypeError) as error:
             raise ValueError(f"{row.where}: {error}") from None
-        reward = number_of(row, c.reward, limits.low, limits.high)
+        reward = number_of(row, c.reward, limits.low, limits.high, RANGE_HINT)
         propensity = number_of(row, c.propensity, 0.0, 1.0)
         position = number_of(row, c.position, 1, 1e6)
         if position is not None and position != int(position):
@@ -255,6 +265,23 @@ class PastReader:
             return x
         except (ValueError, TypeError) as error:
             raise ValueError(f"{row.where}: {error}") from None
+
+
+def _short(name: str) -> tuple[int, ...]:
+    """16 bytes that stand for the id of an event, as two numbers: of millions of ids no two have the same."""
+    return struct.unpack("<QQ", hashlib.blake2b(name.encode(), digest_size=16).digest())
+
+
+def _twice(seen: array[int]) -> tuple[int, ...] | None:
+    """The first pair, in their own order, that is there more than once.
+
+    >>> _twice(array("Q", [3, 1, 2, 2, 3, 1])), _twice(array("Q", [3, 1, 3, 2]))
+    ((3, 1), None)
+    """
+    pairs = np.frombuffer(seen, np.uint64).reshape(-1, 2) if len(seen) else np.zeros((0, 2), np.uint64)
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    same = np.flatnonzero((pairs[order[1:]] == pairs[order[:-1]]).all(axis=1))
+    return tuple(pairs[order[same[0]]].tolist()) if len(same) else None
 
 
 def import_past(

@@ -193,8 +193,8 @@ def required_of(values: Mapping[str, Any], name: str) -> Any:
     return values[name]
 
 
-def number_of(row: TableRow, name: str | None, low: float, high: float) -> float | None:
-    """A number of a row, within its limits; None if there is none.
+def number_of(row: TableRow, name: str | None, low: float, high: float, hint: str = "") -> float | None:
+    """A number of a row, within its limits; None if there is none. `hint` says how to allow others.
 
     >>> number_of(TableRow({"clicked": "1"}, "past.csv, line 2"), "clicked", 0, 1)
     1.0
@@ -209,4 +209,4 @@ def number_of(row: TableRow, name: str | None, low: float, high: float) -> float
     try:
         return check_float(f"the column {name!r}", number, low, high)
     except ValueError as error:
-        raise ValueError(f"{row.where}: {error}") from None
+        raise ValueError(f"{row.where}: {error}{hint}") from None

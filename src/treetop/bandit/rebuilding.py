@@ -106,6 +106,6 @@ def rebuilt(model: Model, history: History, labels: LabelSamples | None, config:
     Y = sp.csr_matrix((np.ones(len(at[0]), np.float32), at), shape=(count, model.n_arms))
     Y.data[:] = 1  # an arm may have been found twice
     build = Tree.from_labels_flattened if labels is None else Tree.from_labels_separated
-    tree = build(as_rows(X.csr()), Y, config.tree.max_leaf, config.tree.branching, config.tree.seed, effort=effort)
+    tree = build(as_rows(X.csr()), Y, config.tree.leaf_limit, config.tree.branching, config.tree.seed, effort=effort)
     made = Model.initial(tree, X, Y)
     return replace(made, epoch=model.epoch, n_seen=model.n_seen, feature_scale=model.feature_scale)

@@ -23,6 +23,7 @@ from treetop.learning.refit import refit
 from treetop.policy.policy import Policy
 from treetop.policy.strategies import IGW
 from treetop.simulation.play import begin, run
+from treetop.tree.tree import usual_max_leaf
 
 Call = Callable[[int, int], list[Taken]]
 
@@ -105,7 +106,7 @@ def model_of_dataset(dataset: Dataset, shape: Shape) -> BenchModel:
     """A model that has learned from `shape.rounds` rounds of its own on a dataset, and the contexts of those rounds."""
     init = min(5000, len(dataset.X) // 4 if dataset.X_init is None else len(dataset.X_init))
     began = time.perf_counter()
-    stream, model = begin(dataset, init, shape.rounds, 10 if dataset.n_arms < 100_000 else 100, shape.seed)
+    stream, model = begin(dataset, init, shape.rounds, usual_max_leaf(dataset.n_arms), shape.seed)
     facts: dict[str, Any] = {"build_seconds": time.perf_counter() - began}
     history = run(stream, model, Policy(k=5, explore=3), seed=shape.seed).feedback
     learned = refit(model, history)

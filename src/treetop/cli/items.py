@@ -1,4 +1,4 @@
-"""The owner's items on the command line: which files and columns, and what a bandit made of them knows at first."""
+"""The owner's items on the command line: which files and columns."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-from treetop.bandit.bandit import Bandit
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.item_files import ItemColumns, read_items
-from treetop.bandit.past_log import PastSummary
 from treetop.cli.output import errors
 from treetop.data.datasets import Dataset
+from treetop.tree.vectors import METRICS, check_metric
 
 
 @dataclass(frozen=True)
@@ -33,6 +31,10 @@ class InitialItems:
     other_space: Annotated[
         bool, typer.Option("--other-space", help="Contexts' vectors lie in another space: the map is learned.")
     ] = False
+    metric: Annotated[
+        str | None,
+        typer.Option(help=f"How contexts and vectors are compared: {', '.join(METRICS)}; cosine if not given."),
+    ] = None
     category: Annotated[str | None, typer.Option(help="Their column of categories: 'dept 3 > cat 7', or lists.")] = None
     attributes: Annotated[
         str | None,
@@ -51,8 +53,12 @@ class InitialItems:
         about = ("vectors", "vector_column", "category", "attributes")
         if self.items is None and (wrong := next((name for name in about if getattr(self, name) is not None), None)):
             raise ValueError(f"--{wrong.replace('_', '-')} says something about --items, which are not given")
-        if self.other_space and self.vectors is None and self.vector_column is None:
-            raise ValueError("--other-space says something about vectors, which are not given")
+        said = {"--other-space": self.other_space, "--metric": self.metric is not None}
+        wrong = next((name for name, is_given in said.items() if is_given), None)
+        if wrong and self.vectors is None and self.vector_column is None:
+            raise ValueError(f"{wrong} says something about vectors, which are not given")
+        if self.metric is not None:
+            check_metric(self.metric)
 
     def read(self, dataset: Dataset | None, quiet: bool) -> Catalogue | None:
         """The catalogue of the items, None if they are not given; those of a dataset in the order of its arms."""
@@ -60,7 +66,7 @@ class InitialItems:
             return None
         with _progress(quiet) as progress:
             found = read_items(self.items, self.columns(), self.vectors, progress)
-        found = replace(found, same_space=not self.other_space)
+        found = replace(found, same_space=not self.other_space, metric=self.metric or found.metric)
         return found if dataset is None or dataset.arm_names is None else _in_order(found, dataset.arm_names)
 
 
@@ -89,60 +95,3 @@ def _in_order(found: Catalogue, names: Any) -> Catalogue:
         categories=None if found.categories is None else [found.categories[i] for i in at],
         attributes={name: [values[i] for i in at] for name, values in (found.attributes or {}).items()},
     )
-
-
-def first_knowledge(bandit: Bandit, catalogue: Catalogue, past: PastSummary | None) -> list[str]:
-    """What a new bandit knows when it decides for the first time, in sentences; `past` is the log that it learned."""
-    snapshot = bandit.snapshot
-    model, table, tree = snapshot.model, snapshot.attributes, snapshot.model.tree
-    leaves = tree.n_nodes - len(np.unique(tree.parents[1:]))
-    how = "the order of the items"
-    if table.categories is not None:
-        without = int((table.categories.code == 0).sum())
-        how = f"{len(table.categories.paths) - 1:,} categories"
-        how += f" ({without:,} items have none)" if without else ""
-    elif catalogue.vectors is not None:
-        how = "the items' vectors"
-    said = [f"Tree: {leaves:,} leaves of at most {bandit.config.tree.max_leaf} items, by {how}."]
-    names = bandit.vocabulary.names
-    given = len(names) if names else bandit.vocabulary.given
-    features = f"{given:,} {'named ' if names else ''}features" if given else "no features"
-    if bandit.vocabulary.room:
-        features += f" and room for {bandit.vocabulary.room:,} more"
-    near, learned = "", past is not None and past.rewards > 0
-    if catalogue.vectors is not None:
-        numbers = model.n_features if model.measure is None else model.measure.place[1]
-        how = "are near"
-        if model.context_map is not None:
-            how = "the learned map finds near" if learned else "a map at random, until one is learned, finds near"
-        near = f"items whose vectors {how} the context's {numbers:,} numbers"
-    if past is not None and learned:
-        share = f"{past.items:,} of {model.n_arms:,} items"
-        said.append(
-            f"First decision: learned from {past.decisions:,} decisions of the log with {past.rewards:,} rewards, "
-            f"which showed {share}; {f'else {near}' if near else f'contexts have {features}'}."
-        )
-    elif near:
-        said.append(f"First decision: {near}.")
-    else:
-        first = bandit.config.refit.first
-        said.append(
-            f"First decision: nothing is known of any item, so the first ones are shown most; contexts have "
-            f"{features}. "
-            f"It learns from the first refit on, after {first:,} rewarded decisions, or from a log: treetop import."
-        )
-    if past is not None:
-        left = {"rows of unknown items": past.skipped, "unknown features": past.unknown_features}
-        said += [f"Left out: {count:,} {what} of the log." for what, count in left.items() if count]
-        if not past.rewards:
-            said.append("The log has no reward: nothing was learned from it.")
-    if vectors := bandit.vocabulary.vectors:
-        parts = ", ".join(f"{name} ({dims:,} numbers)" for name, (_, dims) in vectors.items())
-        others = given - sum(dims for _, dims in vectors.values())
-        said.append(f"Contexts have {parts} and {others:,} features more." if others else f"Contexts have {parts}.")
-    if model.n_features == 0:
-        said.append("Without features all contexts are the same: --features names those that requests will carry.")
-    kinds = [f"{name} ({column.kind}, {len(column.order):,})" for name, column in table.columns.items()]
-    if kinds:
-        said.append(f"Requests may filter by {', '.join(kinds)}.")
-    return said

@@ -15,6 +15,7 @@ from treetop.cli.bench import bench
 from treetop.cli.demo import demo
 from treetop.cli.evaluate import evaluate_
 from treetop.cli.experiment import experiment
+from treetop.cli.init import init
 from treetop.cli.output import errors
 from treetop.cli.paper import report, reproduce
 from treetop.cli.simulate import simulate, tune
@@ -27,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 COMMANDS: dict[str, Callable[..., None]] = {
-    "init": folder.init,
+    "init": init,
     "serve": folder.serve,
     "join": replicas.join_,
     "replay": folder.replay,

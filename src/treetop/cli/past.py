@@ -20,6 +20,7 @@ from treetop.bandit.past_log import PastSummary, import_past
 from treetop.bandit.past_values import ROLES, PastColumns, context_columns, feature_names
 from treetop.bandit.vocabulary import VECTOR, Vocabulary, part_names
 from treetop.cli.output import errors
+from treetop.cli.progress import steps
 
 COLUMNS_HELP = (
     f"Which column is what, as role=column,...; the roles are {', '.join(ROLES)}. Not named: item and reward are the "
@@ -58,7 +59,7 @@ class InitialLog:
     """What another system has shown: the bandit learns it before its first decision."""
 
     log: Annotated[
-        Path | None, typer.Option(help="A log of what another system showed, an item a row; goes with --items.")
+        Path | None, typer.Option(help="A log of what another system showed of the items, an item a row.")
     ] = None
     columns: Annotated[str, typer.Option(help=f"Of --log. {COLUMNS_HELP}")] = ""
     log_features: Annotated[str, typer.Option(help="Columns of --log that are features of the context.")] = ""
@@ -108,7 +109,9 @@ class InitialLog:
                 progress=progress,
             )
         if found.rewards:
-            bandit.refit()
+            with steps(quiet) as step:
+                step(f"learning {found.decisions:,} decisions of the log")
+                bandit.refit()
         return found
 
     @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 
 @contextmanager
@@ -57,3 +57,20 @@ class _Bars:
 
 def _run_so_far(rounds: int, mean: float, rate: float) -> str:
     return f"{rounds:>9,}  reward [bold]{mean:.3f}[/] {rate:>7,.0f}/s"
+
+
+@contextmanager
+def steps(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """What is being made, and for how long, on one line of stderr; silent for machines.
+
+    >>> with steps(quiet=True) as step:
+    ...     step("the tree")
+    """
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
+        task = progress.add_task("", total=None)
+
+        def step(what: str) -> None:
+            progress.reset(task, description=what)
+
+        yield step

@@ -12,6 +12,7 @@ from treetop.arrays import Int64s, Rows, as_rows, check_int
 from treetop.data import debian, layouts, readers, synthetic
 from treetop.data.orders import arrange, check_order
 from treetop.data.presets import PRESETS, Preset
+from treetop.tree.tree import usual_max_leaf
 
 INIT = 5_000  # rows for tree and routing, where nothing else is said
 
@@ -118,7 +119,7 @@ class Dataset:
             left = max(1, len(self.X) - (init if shared else 0))
             horizon = left if not preset else preset.horizon if preset.bootstrap else min(preset.horizon, left)
         if max_leaf is None:
-            max_leaf = preset.max_leaf if preset else 10 if self.n_arms < 100_000 else 100
+            max_leaf = preset.max_leaf if preset else usual_max_leaf(self.n_arms)
         return init, horizon, max_leaf
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from treetop.data.datasets import Dataset
 from treetop.data.presets import PRESETS, Preset
+from treetop.tree.tree import usual_max_leaf
 
 QUICK_ROUNDS, QUICK_INIT, QUICK_EPOCH = 6_000, 2_000, 1_024
 DEBIAN = (3_413, 50_000, 10)  # init, horizon, max_leaf: as in the demo
@@ -45,4 +46,4 @@ class Sizes:
         if not (row and row.bootstrap):
             horizon = min(horizon, left)
         limits = [horizon, *([most] if most else []), *([QUICK_ROUNDS] if quick else [])]
-        return cls(init, min(limits), leaf or (10 if dataset.n_arms < 100_000 else 100), QUICK_EPOCH if quick else 4096)
+        return cls(init, min(limits), leaf or usual_max_leaf(dataset.n_arms), QUICK_EPOCH if quick else 4096)

@@ -246,7 +246,7 @@ async def new_arms(service: Service, scope: Scope) -> schema.NewArmsAnswer:
 
 
 async def attributes(service: Service, request: schema.AttributesRequest) -> schema.CatalogueAnswer:
-    check_arm_count(service, request.arms)
+    check_arm_count(service, request.arms, changed=True)
     await with_new_arms(
         service, lambda: service.bandit.set_attributes(request.arms, request.attributes, request.new), asyncio.to_thread
     )
@@ -255,7 +255,7 @@ async def attributes(service: Service, request: schema.AttributesRequest) -> sch
 
 
 async def put_set(service: Service, request: schema.SetRequest, name: str) -> schema.CatalogueAnswer:
-    check_arm_count(service, request.arms)
+    check_arm_count(service, request.arms, changed=True)
     await with_new_arms(service, lambda: service.bandit.set_arms(name, request.arms), asyncio.to_thread)
     logs.log_event("set changed", set=name, arms=None if request.arms is None else len(request.arms))
     return await catalogue(service, {})

@@ -134,9 +134,9 @@ def prepare(service: Service, request: schema.DecideRequest, capped: Ints = NO_A
     return PreparedRequest(snapshot, row, event_id, request, arm_filter, keys)
 
 
-def check_arm_count(service: Service, *lists: Sequence[Any] | None) -> None:
-    """Raises a Problem if a request lists more arms than the settings allow."""
-    largest = service.limits.arms
+def check_arm_count(service: Service, *lists: Sequence[Any] | None, changed: bool = False) -> None:
+    """Raises a Problem if a request lists more arms than the settings allow; `changed`: arms that it says things of."""
+    largest = service.limits.changed_arms if changed else service.limits.arms
     if (listed := sum(len(arms or ()) for arms in lists)) > largest:
         raise Problem(422, "too_many_arms", f"{listed} arms are listed; at most {largest} are accepted")
 

@@ -21,6 +21,18 @@ KMEANS_ROUNDS = 20  # of balanced k-means, at most
 MEASURED_BRANCHING = 128  # children of a node, about, in a tree for a measure: fewer levels lose less
 MEASURED_ROUNDS = 10  # of k-means for it: after that recall no longer rises
 
+SMALL_LEAF, LARGE_LEAF, MANY_ARMS = 10, 100, 100_000
+
+
+def usual_max_leaf(n_arms: int, labelled: bool = True) -> int:
+    """Arms in a leaf where nobody says how many. Labelled rows alone lead a search to small leaves; otherwise large
+    ones earn more, whether vectors, categories or nothing say which arms belong together.
+
+    >>> usual_max_leaf(20_000), usual_max_leaf(20_000, labelled=False), usual_max_leaf(100_000)
+    (10, 100, 100)
+    """
+    return SMALL_LEAF if labelled and n_arms < MANY_ARMS else LARGE_LEAF
+
 
 @dataclass(frozen=True, eq=False)
 class Tree:

@@ -43,7 +43,7 @@ def arms(board: Board) -> str:
         return f"<div id='arms' {OOB}></div>"
     found = board.logged.arms
     heads = "".join(_head(board.query, name) for name in COLUMNS)
-    rows = "".join(_row(board.query, row) for row in found.rows)
+    rows = "".join(_row(board.query, row, board.category(row.arm)) for row in found.rows)
     body = rows or f"<tr><td colspan='{len(COLUMNS)}' class='soft'>No arm has this in its id.</td></tr>"
     return (
         f"<div id='arms' {OOB}><p class='soft'>{_coverage(found)}</p>"
@@ -97,16 +97,17 @@ def _head(query: Query, name: str) -> str:
     return f"<th scope='col'{said}><a id='sort-{name}' {link}>{text}</a></th>"
 
 
-def _row(query: Query, row: ArmRow) -> str:
+def _row(query: Query, row: ArmRow, category: str) -> str:
     removed = " <span class='badge gone'>removed</span>" if row.removed else ""
     there, part = query.link(arm=row.arm), query.link("/dashboard/arm", arm=row.arm)
     why = (
         f"<a class='ask' href='{escape(there)}#arm-why' hx-get='{escape(part)}' hx-target='#arm-why' "
         f"aria-label='Why was {escape(row.name)} shown?'>why?</a>"
     )
+    below = f"<span class='path'>{escape(category)}</span>" if category else ""
     return (
         f"<tr data-arm='{escape(row.name)}'><th scope='row'><span class='name'>{escape(row.name)}</span>{removed} "
-        f"{why if row.impressions else ''}</th><td>{row.impressions:,}</td><td>{row.explored:,}</td>"
+        f"{why if row.impressions else ''}{below}</th><td>{row.impressions:,}</td><td>{row.explored:,}</td>"
         f"<td>{amount(row.reward)}</td><td>{number(row.rate)}</td></tr>"
     )
 
@@ -137,8 +138,9 @@ def why_arm(board: Board) -> str:
         if found
         else "<p class='soft'>No decision of this range is left in the log.</p>"
     )
-    name = escape(board.names.name(arm))
-    return f"<h3 id='h-why' tabindex='-1'>Why was {name} shown?</h3>{body}"
+    name, category = escape(board.names.name(arm)), board.category(arm)
+    of = f" <span class='path'>{escape(category)}</span>" if category else ""
+    return f"<h3 id='h-why' tabindex='-1'>Why was {name} shown?{of}</h3>{body}"
 
 
 def _shown(arm: int, stored: StoredEvent) -> str:

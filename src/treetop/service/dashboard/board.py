@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from treetop.bandit.attributes import CATEGORY_NAME, AttributeTable
+from treetop.bandit.attributes import CATEGORY_NAME, AttributeTable, Column
 from treetop.bandit.experiment_config import Experiment
 from treetop.bandit.folder import LOG, BanditFolder
 from treetop.bandit.live_experiment import ExperimentResult, LiveExperiment, find_experiment
@@ -26,6 +26,7 @@ from treetop.service.dashboard.categories import CategoryRow, by_category
 from treetop.service.dashboard.messages import Live
 from treetop.service.dashboard.query import Query
 from treetop.service.dashboard.requests import RequestSeries, RequestTotals
+from treetop.tree.categories import category_path
 
 TOTALS = "dashboard.npz"  # in the bandit's folder
 SLICE = 4000  # entries of the log that are counted between two pages
@@ -67,6 +68,11 @@ class Board:
     experiment: Experiment | None = None  # that runs, or the last
     result: ExperimentResult | None = None
     categories: list[CategoryRow] = field(default_factory=list)
+    category_column: Column | None = None
+
+    def category(self, arm: int) -> str:
+        """An arm's category as people read it; empty if it has none."""
+        return "" if self.category_column is None else str(self.category_column.value(arm) or "")
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -136,6 +142,7 @@ class Boards:
             experiment=experiment,
             result=result,
             categories=self._categories(query, bounds),
+            category_column=self._attributes.columns.get(CATEGORY_NAME),
         )
 
     def _experiment(self, live: Live) -> tuple[Experiment | None, ExperimentResult | None]:
@@ -153,7 +160,7 @@ class Boards:
         column = self._attributes.columns.get(CATEGORY_NAME)
         if column is None or self._series is None:
             return []
-        return by_category(self._arm_table(self._series, query, bounds).counts, column)
+        return by_category(self._arm_table(self._series, query, bounds).counts, column, category_path(query.category))
 
     def _opened(self) -> LogSeries:
         if self._log is None:

@@ -1,4 +1,4 @@
-"""Reward by category: the counts of arms added up by the first part of their category. Knows no HTML."""
+"""Reward by category: the counts of arms added up by what comes below one category. Knows no HTML."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from treetop.bandit.attributes import Column
 from treetop.log.arm_counts import Table
-from treetop.tree.categories import category_path
+from treetop.tree.categories import CategoryPath, category_path, category_text
 
 ROWS = 12  # categories that are shown; the others are added up
 OTHERS = "others"
@@ -17,13 +17,18 @@ WITHOUT = "without a category"
 
 @dataclass(frozen=True)
 class CategoryRow:
-    """One category: its arms that were shown, impressions, explored ones, and reward."""
+    """One category: its arms that were shown, impressions, explored ones, and reward; `deeper`: it has some below it.
+
+    `path` is empty for those that are no category of their own, such as all others.
+    """
 
     name: str
     arms: int
     impressions: int
     explored: int
     reward: float
+    path: CategoryPath = ()
+    deeper: bool = False
 
     @property
     def rate(self) -> float | None:
@@ -31,32 +36,45 @@ class CategoryRow:
         return self.reward / self.impressions if self.impressions else None
 
 
-def by_category(counts: Table, column: Column) -> list[CategoryRow]:
-    """The categories with the most impressions, by these; the rest is one row.
+def by_category(counts: Table, column: Column, within: CategoryPath = ()) -> list[CategoryRow]:
+    """The categories one level below `within` with the most impressions, by these; the rest is one row.
 
     >>> from treetop.log.arm_counts import ARM
     >>> shown = np.zeros(3, ARM)
     >>> shown["arm"], shown["impressions"], shown["reward"] = [0, 1, 5], [4, 6, 1], [2, 3, 0]
-    >>> [(row.name, row.impressions, row.reward) for row in by_category(shown, Column.of(["a > b", "a"], "category"))]
+    >>> column = Column.of(["a > b", "a"], "category")
+    >>> [(row.name, row.impressions, row.reward) for row in by_category(shown, column)]
     [('a', 10, 5.0), ('without a category', 1, 0.0)]
+    >>> [(row.name, row.deeper) for row in by_category(shown, column, ("a",))]
+    [('a, no deeper', False), ('a > b', False)]
     """
-    heads = [category_path(word)[0] for word in column.words]
-    names = [*dict.fromkeys(heads), WITHOUT]
-    place = np.array([*(names.index(head) for head in heads), len(names) - 1], np.int64)  # the last is that of -1
+    depth = len(within)
+    paths = [category_path(word) for word in column.words]
+    heads = [path[: depth + 1] if path[:depth] == within else None for path in paths]
+    groups: list[CategoryPath | None] = [*dict.fromkeys(heads), () if depth == 0 else None]
+    place = {head: i for i, head in enumerate(groups)}
+    of_word = np.array([*(place[head] for head in heads), len(groups) - 1], np.int64)  # the last is that of -1
     arms = counts["arm"]
     known = np.where(arms < len(column.values), column.values[np.minimum(arms, len(column.values) - 1)], -1)
-    group = place[known]
+    group = of_word[known]
     sums = {
-        what: np.bincount(group, counts[what].astype(np.float64), len(names))
+        what: np.bincount(group, counts[what].astype(np.float64), len(groups))
         for what in ("impressions", "explored", "reward")
     }
-    shown = np.bincount(group, counts["impressions"] > 0, len(names))
+    shown = np.bincount(group, counts["impressions"] > 0, len(groups))
+    parents = {path[: depth + 1] for path in paths if len(path) > depth + 1}
     rows = [
         CategoryRow(
-            name, int(shown[i]), int(sums["impressions"][i]), int(sums["explored"][i]), float(sums["reward"][i])
+            _name(head, within),
+            int(shown[i]),
+            int(sums["impressions"][i]),
+            int(sums["explored"][i]),
+            float(sums["reward"][i]),
+            head,
+            len(head) > depth and head in parents,
         )
-        for i, name in enumerate(names)
-        if sums["impressions"][i]
+        for i, head in enumerate(groups)
+        if head is not None and sums["impressions"][i]
     ]
     rows.sort(key=lambda row: -row.impressions)
     if len(rows) <= ROWS:
@@ -64,3 +82,9 @@ def by_category(counts: Table, column: Column) -> list[CategoryRow]:
     rest = rows[ROWS - 1 :]
     totals = [sum(getattr(row, what) for row in rest) for what in ("arms", "impressions", "explored", "reward")]
     return [*rows[: ROWS - 1], CategoryRow(OTHERS, *totals)]
+
+
+def _name(head: CategoryPath, within: CategoryPath) -> str:
+    if not head:
+        return WITHOUT
+    return f"{category_text(head)}, no deeper" if head == within else category_text(head)

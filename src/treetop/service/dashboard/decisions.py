@@ -20,7 +20,7 @@ def decision(board: Board, stored: StoredEvent) -> str:
     event, name = stored.event, board.names.name
     explored = is_explored(event.explored, event.propensities)
     slots = "".join(
-        _slot(name(int(arm)), bool(how), float(reward))
+        _slot(name(int(arm)), board.category(int(arm)), bool(how), float(reward))
         for arm, how, reward in zip(event.arms[:SHOWN], explored, stored.rewards, strict=False)
     )
     if len(event) > SHOWN:
@@ -44,21 +44,28 @@ def alternatives(event_id: str) -> str:
     )
 
 
-def _slot(arm: str, explored: bool, reward: float) -> str:
+def _slot(arm: str, category: str, explored: bool, reward: float) -> str:
     known = reward == reward
     state = ("good" if reward > 0 else "zero") if known else "open"
     title = f"{'explored' if explored else 'greedy'}, {f'reward {reward:g}' if known else 'no reward yet'}"
+    title = f"{category}: {title}" if category else title
     value = f" <b>{reward:g}</b>" if known else ""
-    return f"<li class='{'drawn' if explored else 'greedy'} {state}' title='{title}'>{escape(arm)}{value}</li>"
+    return f"<li class='{'drawn' if explored else 'greedy'} {state}' title='{escape(title)}'>{escape(arm)}{value}</li>"
 
 
 def explanation(answer: schema.ExplainAnswer) -> str:
     """The effective arms most likely to be drawn first."""
     rows = []
     for e in answer.effective:
-        who = escape(str(e.arm)) if e.node is None else f"<i>any of {e.arms_below:,} arms below node {e.node}</i>"
+        who = escape(str(e.arm)) if e.node is None else f"<i>any of {e.arms_below:,} arms{_where(e)}</i>"
+        who += f"<span class='path'>{escape(e.category)}</span>" if e.node is None and e.category else ""
         rows.append(f"<tr><td>{who}</td><td>{e.score:.3f}</td><td>{words.chance(e.probability)}</td></tr>")
     return (
         f"<p>{escape(answer.words)}</p><div class='scroll'><table><thead><tr><th>could show</th><th>score</th>"
         f"<th>chance of a first draw</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
+
+
+def _where(group: schema.Effective) -> str:
+    """Which arms a group has: the category that all are in, else where they are in the tree."""
+    return f" of {escape(group.category)}" if group.category else f" below node {group.node}"

@@ -1,4 +1,4 @@
-"""The experiment as HTML, with buttons to start, stop and promote; and reward by category."""
+"""The experiment as HTML, with buttons to start, stop and promote."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from treetop.evaluation.live import VariantResult
 from treetop.evaluation.verdict import Estimate
 from treetop.service.dashboard.board import Board
 from treetop.service.dashboard.models import button
-from treetop.service.dashboard.text import NONE, OOB, amount, moment, number, share
+from treetop.service.dashboard.text import NONE, OOB, moment, number
 
 HEADS = ("Variant", "Differs in", "Traffic", "Visits", "Reward per visit", "Uplift over the baseline", "Verdict")
-CATEGORY_HEADS = ("Category", "Arms shown", "Impressions", "Explored", "Reward", "Reward per impression")
 FORM = "/dashboard/experiment"
 
 
@@ -81,27 +80,4 @@ def _starts(board: Board) -> str:
     return "".join(
         button(board, FORM, {"action": "start", "name": name}, f"Start {name}", f"Start experiment {name}?")
         for name in board.live.defined
-    )
-
-
-def categories(board: Board) -> str:
-    """Reward by category; empty if the owner named none."""
-    if not board.categories:
-        return f"<div id='categories' {OOB}></div>"
-    heads = "".join(f"<th scope='col'>{head}</th>" for head in CATEGORY_HEADS)
-    rows = []
-    for row in board.categories:
-        values = (
-            escape(row.name),
-            f"{row.arms:,}",
-            f"{row.impressions:,}",
-            share(row.explored, row.impressions),
-            amount(row.reward),
-            number(row.rate),
-        )
-        cells = zip(CATEGORY_HEADS, values, strict=True)
-        rows.append("<tr>" + "".join(f"<td data-head='{head}'>{value}</td>" for head, value in cells) + "</tr>")
-    return (
-        f"<div id='categories' {OOB} class='card'><h3>Reward by category</h3><table class='stack'><thead>"
-        f"<tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )

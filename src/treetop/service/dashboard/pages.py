@@ -39,6 +39,7 @@ class Dashboard:
             route("/dashboard/updates", self._made("updates")),
             route("/dashboard/arms", self._made("arms")),
             route("/dashboard/arm", self._made("arm")),
+            route("/dashboard/categories", self._made("categories")),
             route("/dashboard/why/{event_id:path}", self.why),
             route("/dashboard/rollback", self.roll_back, "admin", "POST"),
             route("/dashboard/unpin", self.unpin, "admin", "POST"),

@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime, timezone
 from urllib.parse import urlencode
 
+from treetop.tree.categories import category_path, category_text
+
 RANGES = {"hour": ("Last hour", 3600.0), "day": ("Last day", 86_400.0), "week": ("Last week", 604_800.0)}
 ALL, CUSTOM = "all", "custom"
 SORTS = ("arm", "impressions", "explored", "reward", "rate")
@@ -17,7 +19,8 @@ LATEST = 4_102_444_800.0  # the year 2100
 
 @dataclass(frozen=True)
 class Query:
-    """`begin` and `end` are seconds since 1970 and belong to the range "custom"; `arm` is an arm's index."""
+    """`begin` and `end` are seconds since 1970 and belong to the range "custom"; `arm` is an arm's index;
+    `category` is the one that rewards are shown below of, all if it is empty."""
 
     range: str = "day"
     begin: float | None = None
@@ -27,6 +30,7 @@ class Query:
     search: str = ""
     page: int = 1
     arm: int | None = None
+    category: str = ""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Query:
@@ -47,6 +51,7 @@ class Query:
             _short("search", given.get("search", "")),
             _number("page", given.get("page", "1"), 1),
             _number("arm", given["arm"], 0) if "arm" in given else None,
+            category_text(category_path(_short("category", given.get("category", "")))),
         )
 
     def bounds(self, now: float) -> tuple[float, float]:

@@ -16,8 +16,9 @@ from treetop.log.visit_totals import Cell
 from treetop.service.dashboard import charts
 from treetop.service.dashboard.arm_views import arm_section, arms, new_arms, why_arm
 from treetop.service.dashboard.board import Board, LogData
+from treetop.service.dashboard.category_views import categories
 from treetop.service.dashboard.decisions import decision
-from treetop.service.dashboard.experiment_views import categories, experiment, over_baseline
+from treetop.service.dashboard.experiment_views import experiment, over_baseline
 from treetop.service.dashboard.latency import percentiles
 from treetop.service.dashboard.layout import document
 from treetop.service.dashboard.models import models
@@ -264,4 +265,4 @@ SECTIONS: tuple[Part, ...] = (
     *(_state, _tiles, _reward, _experiment, arm_section, categories, _exploration, _service, models, _recent, _data),
 )
 CHANGING: tuple[Part, ...] = (_state, _tiles, experiment, arms, new_arms, categories, _routes, models, _recent, _data)
-PARTS: dict[str, Part] = {"page": page, "updates": updates, "arms": arms, "arm": why_arm}
+PARTS: dict[str, Part] = {"page": page, "updates": updates, "arms": arms, "arm": why_arm, "categories": categories}

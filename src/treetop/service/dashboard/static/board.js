@@ -271,7 +271,8 @@
     // What is being read or reached by keyboard is not taken away, unless that is what was asked for.
     const { target } = event.detail;
     const busy = target.querySelector("details[open], :focus-visible") || (target.id === "arms" && target.matches(":hover"));
-    if (busy && !answered.startsWith("/dashboard/arms")) event.detail.shouldSwap = false;
+    const asked = answered.startsWith("/dashboard/arms") || answered.startsWith("/dashboard/categories");
+    if (busy && !asked) event.detail.shouldSwap = false;
   });
   body.addEventListener("htmx:oobAfterSwap", (event) => {
     const element = document.getElementById(event.detail.target.id);
@@ -289,7 +290,7 @@
     if (!event.detail.successful) return;
     pulse("live");
     const [path, search] = event.detail.pathInfo.finalRequestPath.split("?");
-    if (path !== "/dashboard/arms") return;
+    if (!["/dashboard/arms", "/dashboard/categories"].includes(path)) return;
     const typed = event.detail.elt.id === "search-form";
     history[typed ? "replaceState" : "pushState"](null, "", search ? `/?${search}` : "/");
   });
