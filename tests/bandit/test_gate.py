@@ -1,5 +1,6 @@
 """A refit that is clearly worse than the model that serves is kept aside; any other is published with all rounds."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -131,9 +132,9 @@ def test_a_judgement_has_the_units_of_the_rewards(tmp_path: Path) -> None:
     assert found.error == pytest.approx(((foreseen + 4) ** 2).mean(), rel=0.01)
 
 
-def test_models_that_served_lately_stay_as_long_as_they_have_room(tmp_path: Path) -> None:
+def test_models_of_logged_decisions_stay_as_long_as_they_have_room(tmp_path: Path) -> None:
     """Refits and models made by added arms alike: their visits can be replayed. `keep` alone would delete them."""
-    for days, gigabytes, kept in ((7.0, 10.0, 7), (7.0, 1e-9, 3), (0.0, 10.0, 3)):
+    for days, gigabytes, kept in ((0.0, 10.0, 7), (7.0, 10.0, 7), (1e-9, 10.0, 3), (0.0, 1e-9, 3), (0.0, 0.0, 3)):
         folder = tmp_path / f"shop-{days}-{gigabytes}"
         with shop(folder, "", keep=2, keep_days=days, keep_gb=gigabytes) as bandit:
             for i in range(3):
@@ -144,8 +145,10 @@ def test_models_that_served_lately_stay_as_long_as_they_have_room(tmp_path: Path
             assert len(bandit.folder.models()) == kept, (days, gigabytes, bandit.folder.models())
             if kept == 7:
                 assert all(same_decision(*bandit.replay(f"grown-{i}")) for i in range(3))
-                old = replace(bandit.folder.state(), experiment=None)
-                assert old.needed(old.models["000005"].until, 1e12, {}) == set()
+                bandit.log.forget(time.time())
+                state = bandit.folder.state()
+                assert state.needed(bandit.log.models(), bandit.config.refit, time.time(), {}), "a day for what waits"
+                assert not state.needed(bandit.log.models(), bandit.config.refit, time.time() + 86400, {})
 
 
 def test_scores_foresee_rewards_where_slots_stand(tmp_path: Path) -> None:
