@@ -33,9 +33,10 @@ import treetop
 from treetop.arrays import Floats, as_rows
 from treetop.bandit.answers import cuts
 from treetop.evaluation.bernstein import BernsteinSums
+from treetop.evaluation.estimators import SLATE, SLOTS
 from treetop.evaluation.ips import slate_terms, slot_terms
 from treetop.evaluation.judged import Judged
-from treetop.evaluation.tally import SLATE, SLOTS, Tally
+from treetop.evaluation.tally import Tally
 from treetop.evaluation.verdict import chosen_way, intervals
 from treetop.policy.eligibility import EVERY_ARM
 from treetop.policy.probability import shared_chances
@@ -178,7 +179,7 @@ def measure(world: Any, n: int, reps: int) -> Cell:
             "snips, slots": tally.ways[SLOTS].sums.value,
             "controlled, slate": tally.ways[SLATE].controlled.mean,
             "controlled, slots": tally.ways[SLOTS].controlled.mean,
-            **{label: moments.mean for label, moments in tally.model_based.items()},
+            **{label: each.value.mean for label, each in tally.model_based.items()},
             **{f"mips, {key}": tally.ways[key].terms.mean for key in tally.ways if key.startswith("nodes")},
         }
         for label, value in estimates.items():

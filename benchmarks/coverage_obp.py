@@ -28,7 +28,8 @@ from coverage import CONFIDENCE, LOGGED, WORLDS, Slates
 
 import treetop
 from treetop.arrays import Floats
-from treetop.evaluation.tally import SLOTS, Tally
+from treetop.evaluation.estimators import SLOTS
+from treetop.evaluation.tally import Tally
 from treetop.evaluation.verdict import intervals
 
 FITS = 4 << 30  # bytes of the arrays of one repetition

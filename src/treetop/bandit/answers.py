@@ -23,7 +23,7 @@ from treetop.tree.tree import Tree
 
 MODELS = 8  # that are in memory at a time; their files are mapped
 ANY_WEIGHT = 1e200  # the largest weight of rounds whose propensities say nothing about it: no control variates
-HEIGHTS = 2  # cuts of the tree that are weighed by: leaves, and the nodes above them
+HEIGHTS = 2  # cuts of the tree that are weighed by unless more are asked for: leaves, and the nodes above them
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,13 +43,15 @@ class Question:
 
 
 class Answering:
-    """Answers questions, with models by name; `line` leads from scores to rewards."""
+    """Answers questions, with models by name; `line` leads from scores to rewards, `heights` are weighed by."""
 
-    def __init__(self, load: Callable[[str], Model], arms: ArmIndex, line: tuple[float, float]) -> None:
+    def __init__(
+        self, load: Callable[[str], Model], arms: ArmIndex, line: tuple[float, float], heights: int = HEIGHTS
+    ) -> None:
         self.line, self.lists = line, dict[str, Ints | None]()
         self.model = lru_cache(MODELS)(load)
         self.tree = lru_cache(MODELS)(lambda name: tree_id(self.model(name).tree))
-        self._cuts = lru_cache(MODELS)(lambda name: cuts(self.model(name).tree))
+        self._cuts = lru_cache(MODELS)(lambda name: cuts(self.model(name).tree, heights))
         self._sets = lru_cache(MODELS)(lambda name: ArmSets(lambda n: self.lists.get(n), arms, self.model(name).tree))
 
     def answer(self, question: Question, add: Callable[[int, Callable[[], Judged]], object]) -> int:
@@ -94,15 +96,15 @@ def _as_recorded(batch: LoggedBatch, served: SlotChances) -> Bools:
     return np.asarray(exact.all(axis=1))
 
 
-def cuts(tree: Tree) -> Ints:
-    """(HEIGHTS, n_arms): the node of each arm at each height, its leaf first.
+def cuts(tree: Tree, heights: int = HEIGHTS) -> Ints:
+    """(heights, n_arms): the node of each arm at each height, its leaf first.
 
     >>> cuts(Tree(parents=[-1, 0, 0, 1], leaf_of=[3, 2]))
     array([[3, 2],
            [1, 0]], dtype=int32)
     """
     above = [tree.leaf_of]
-    while len(above) < HEIGHTS:
+    while len(above) < heights:
         above.append(np.maximum(tree.parents[above[-1]], 0))
     return np.stack(above).astype(np.int32)
 

@@ -21,7 +21,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any
 
-from treetop.bandit.answers import Answering, Question
+from treetop.bandit.answers import HEIGHTS, Answering, Question
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.logged_batches import CHUNK
 from treetop.evaluation.judged import Judged
@@ -35,11 +35,13 @@ PREFIX, LEFT_AFTER = "evaluate-work-", 86400.0  # of folders; seconds without a 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What answers need beside questions: where models lie by their names, the arms, from scores to rewards."""
+    """What answers need beside questions: where models lie by their names, the arms, from scores to rewards, and how
+    many cuts of the tree are weighed by."""
 
     models: Mapping[str, str]
     arms: ArmIndex
     line: tuple[float, float]
+    heights: int = HEIGHTS
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ def _add_answers(wave: CandidateWave) -> str:
 def _answering(folder: str, thread: int) -> Answering:
     """Tasks that follow each other in a thread share models and sets of arms."""
     known: Known = _read(Path(folder) / "known")
-    return Answering(lambda name: Model.load(known.models[name]), known.arms, known.line)
+    return Answering(lambda name: Model.load(known.models[name]), known.arms, known.line, known.heights)
 
 
 def _questions(folder: Path, number: int) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from treetop.cli.options import Json, Ray, grouped
 from treetop.cli.output import check_picture, console, errors
 from treetop.effort import Effort
 from treetop.evaluation.picture import draw_results
-from treetop.evaluation.verdict import CandidateResult
+from treetop.evaluation.verdict import ROUNDING, CandidateResult
 
 POLICY_HELP = (
     "A candidate: settings of the visits with some replaced, such as strategy=greedy, beam=30, explore=1, "
@@ -35,6 +36,10 @@ EXPERIMENT_HELP = "Compare the variants of an experiment on live traffic, which 
 POSITION_HELP = (
     "What a slot's reward may depend on: any (slot of the decision) or cascade (itself and the slots above). Without "
     "it the weights choose, see docs/evaluation.md."
+)
+ESTIMATOR_HELP = (
+    "An estimator by its name in `others` of --json, such as snips-nodes-0 or dr-slots, instead of what the weights "
+    "choose; docs/evaluation.md says what each assumes."
 )
 ALONE = {
     "--search": "--search makes its own candidates",
@@ -52,6 +57,7 @@ class EvaluationOptions:
     weight_bound: Annotated[float | None, typer.Option(help=BOUND_HELP)] = None
     experiment: Annotated[str | None, typer.Option(help=EXPERIMENT_HELP)] = None
     position_model: Annotated[str | None, typer.Option(help=POSITION_HELP)] = None
+    estimator: Annotated[str | None, typer.Option(help=ESTIMATOR_HELP)] = None
     ray: Ray = ""
 
 
@@ -88,7 +94,7 @@ def evaluate_(
             found = searched.searched
         else:
             more: dict[str, Any] = {"since": begin, "weight_bound": bound, "position_model": options.position_model}
-            found = evaluate(bandit, policy or [], confidence=sure, effort=effort, **more)
+            found = evaluate(bandit, policy or [], confidence=sure, estimator=options.estimator, effort=effort, **more)
     if found.rounds == 0:
         raise ValueError(NO_VISITS)
     if picture is not None:
@@ -111,8 +117,9 @@ def _check(options: EvaluationOptions, policy: list[str], search: bool, picture:
         raise ValueError(f"{' and '.join(named)} do not go together: {ALONE[named[-1]]}")
     if not named:
         raise ValueError("give --policy, once or more, or --search, or --experiment")
-    if options.position_model and not policy:
-        raise ValueError("--position-model is for --policy; --search chooses by the rule, an experiment needs none")
+    chosen = {"--position-model": options.position_model, "--estimator": options.estimator}
+    if not policy and (wrong := next((name for name, value in chosen.items() if value is not None), None)):
+        raise ValueError(f"{wrong} is for --policy; --search chooses by the rule, an experiment needs none")
     begin = None if options.since is None else moment("--since", options.since)
     if begin is not None and begin > time.time():
         raise ValueError(f"--since is {options.since!r}, which is in the future: {NO_VISITS}")
@@ -164,10 +171,33 @@ def _notes(candidates: Sequence[CandidateResult]) -> dict[str, list[str]]:
     about: dict[str, list[str]] = {}
     for result in candidates:
         left = (f"{count:,} visits left out: {why}" for why, count in result.left_out.items())
-        weighed = [f"weighed by {result.way}, which assumes: {result.assumes}"] if result.rounds else []
-        for note in (*result.notes, *left, *weighed):
+        weighed = [support(result), f"weighed by {result.way}, which assumes: {result.assumes}"]
+        for note in (*result.notes, *left, *(weighed if result.rounds else [])):
             about.setdefault(note, []).append(result.name)
     return about
+
+
+def support(result: CandidateResult) -> str:
+    """How large weights are, and how much of what the candidate would show the log cannot.
+
+    >>> from dataclasses import replace
+    >>> from treetop.evaluation.verdict import Estimate
+    >>> nothing = Estimate(1.0, 1.0, 1.0)
+    >>> known = CandidateResult("c", 9, "slots", "", *[nothing] * 4, 9, 1, 1, "better", largest_weight=3.51)
+    >>> support(known)
+    'weights up to 3.5; which decisions the log cannot show is not known: models that served are gone or differ'
+    >>> support(replace(known, unsupported=0.123))
+    'weights up to 3.5; the log cannot show 12.3% of its decisions'
+    >>> support(replace(known, unsupported=0.0))
+    'weights up to 3.5; the log can show all its decisions'
+    """
+    share, words = result.unsupported, "the log can show all its decisions"
+    if math.isnan(share):
+        words = "which decisions the log cannot show is not known: models that served are gone or differ"
+    elif share > ROUNDING:
+        shown = f"{share:.1%}" if share >= 5e-4 else "less than 0.1%"
+        words = f"the log cannot show {shown} of its decisions"
+    return f"weights up to {result.largest_weight:,.1f}; {words}"
 
 
 def _row(result: CandidateResult) -> list[str]:
