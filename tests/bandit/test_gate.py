@@ -7,11 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from treetop.bandit import gate
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.config import Config, PolicyConfig, RewardConfig, TreeConfig
 from treetop.bandit.gate import LEAST, judge_refit, newest_stretch
 from treetop.bandit.refit_config import RefitConfig
 from treetop.bandit.results import same_decision
+from treetop.evaluation.verdict import CandidateResult
+from treetop.model.model import Model
 
 ARMS, FEATURES = 20, 8
 RNG = np.random.default_rng(3)
@@ -21,8 +24,8 @@ X, Y = CENTRE[RIGHT] + RNG.normal(0, 0.5, (1400, FEATURES)), np.eye(ARMS)[RIGHT]
 POLICY = PolicyConfig(k=1, explore=1, beam=10, strategy="epsilon", parameters={"epsilon": 0.3})
 
 
-def shop(folder: Path, gate: str = "not-worse", **refit: float) -> Bandit:
-    config = Config(policy=POLICY, tree=TreeConfig(5), refit=RefitConfig(first=10**9, gate=gate, **refit))  # type: ignore[arg-type]
+def shop(folder: Path, judged: str = "not-worse", **refit: float) -> Bandit:
+    config = Config(policy=POLICY, tree=TreeConfig(5), refit=RefitConfig(first=10**9, gate=judged, **refit))  # type: ignore[arg-type]
     return Bandit.create(folder, X=X[:400], Y=Y[:400], config=config)
 
 
@@ -69,8 +72,8 @@ def test_a_damaged_model_is_never_replaced_by_one_kept_aside(tmp_path: Path) -> 
 def test_a_refit_that_is_not_worse_has_learned_all_rounds(tmp_path: Path) -> None:
     """The model is that of a bandit without a gate, to the last bit."""
     models = []
-    for gate in ("not-worse", ""):
-        with shop(tmp_path / f"shop{gate}", gate) as bandit:
+    for chosen in ("not-worse", ""):
+        with shop(tmp_path / f"shop{chosen}", chosen) as bandit:
             visit(bandit, range(400, 800))
             refit = bandit.refit()
             assert (refit.aside, refit.rounds, bandit.snapshot.name) == ("", 400, "000001")
@@ -130,6 +133,31 @@ def test_a_judgement_has_the_units_of_the_rewards(tmp_path: Path) -> None:
     assert found.reward.per_visit.value == pytest.approx(-4)
     foreseen = np.clip(20 * np.array(scores[-found.rounds :]), -5, 20)
     assert found.error == pytest.approx(((foreseen + 4) ** 2).mean(), rel=0.01)
+
+
+def test_control_variates_narrow_what_the_gate_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chances of all that served are known while the tree is the same. Rounds that others decided have none."""
+    with shop(tmp_path / "shop", "") as bandit:
+        visit(bandit, range(400, 900))
+        bandit.refit()
+        visit(bandit, range(900, 1400))
+        now, stretch = bandit.snapshot, newest_stretch(bandit.log, time.time(), bandit.log.seal("now"))
+        stretch = replace(stretch, after=0)
+        first = Model.load(bandit.folder.model_path("000000"))
+
+        def judged(served: Model) -> CandidateResult:
+            models = served, now.model
+            found = judge_refit(bandit.log, stretch, models, now.arms, bandit.logged_sets(), bandit.config, 0.0)
+            assert found.reward is not None
+            return found.reward
+
+        with_them = judged(now.model)
+        assert with_them.others["controlled-slots"] != with_them.others["ips-slots"]
+        monkeypatch.setattr(gate, "tree_id", lambda tree: id(tree))
+        beside = judged(first)
+        assert beside.others["controlled-slots"] == beside.others["ips-slots"], "another tree: no control variates"
+        assert with_them.others["ips-slots"] == beside.others["ips-slots"]
+        assert with_them.per_visit.high - with_them.per_visit.low < beside.per_visit.high - beside.per_visit.low
 
 
 def test_models_of_logged_decisions_stay_as_long_as_they_have_room(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ class Answering:
             found = self._chances(batch, policies, name, self._cuts(name) if same else NO_GROUPS, beside)
             if own:
                 served = found.pop(0)
-                exact = _as_recorded(batch, served)
+                exact = as_recorded(batch, served)
             for (i, _), chances in zip(mine, found, strict=True):
                 largest = np.where(exact[:, None], chances.largest, ANY_WEIGHT)
                 add(i, partial(judged_rounds, batch, replace(chances, largest=largest), served if same else None))
@@ -90,8 +90,17 @@ class Answering:
         ]
 
 
-def _as_recorded(batch: LoggedBatch, served: SlotChances) -> Bools:
-    """(n,): whether recorded propensities are those that the model and settings give."""
+def as_recorded(batch: LoggedBatch, served: SlotChances) -> Bools:
+    """(n,): whether recorded propensities are those that the model and settings give.
+
+    >>> from treetop.arrays import Rows
+    >>> from treetop.bandit.config import PolicyConfig
+    >>> one, none = np.ones((1, 1)), np.zeros((1, 1, 0))
+    >>> row = Rows(np.array([0, 0]), np.zeros(0, np.int32), np.zeros(0, np.float32), 3)
+    >>> batch = LoggedBatch("000000", 0, PolicyConfig(), np.ones(1), [("", 0)], row, one.astype(int), 0.5 * one, one)
+    >>> [as_recorded(batch, SlotChances(p * one, one, one, one, none, one, one)).tolist() for p in (0.5, 0.4)]
+    [[True], [False]]
+    """
     exact = np.isclose(served.probability, batch.propensities, rtol=1e-6, atol=0) | (batch.arms < 0)
     return np.asarray(exact.all(axis=1))
 
