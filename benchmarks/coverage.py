@@ -173,6 +173,11 @@ class Refitted:
     def true_gap(self) -> float:
         return (self.first.true_gap + self.second.true_gap) / 2
 
+    def truths(self, looks: int) -> list[float]:
+        """The mean over the rounds so far, at each look."""
+        shares = [min(1.0, looks / 2 / look) for look in range(1, looks + 1)]  # of the first half
+        return [share * self.first.truth + (1 - share) * self.second.truth for share in shares]
+
     def play(self, n: int, seed: int) -> Judged:
         return coverage_batch.joined([self.first.play(n // 2, seed), self.second.play(n // 2, seed + 10**6)])
 
@@ -180,6 +185,7 @@ class Refitted:
 def measure(world: Any, n: int, reps: int) -> Cell:
     """One cell: shares of intervals that hold the truth, mean widths, and errors of the estimators."""
     truth, most = world.truth, world.slots
+    truths = world.truths(LOOKS) if isinstance(world, Refitted) else [truth] * LOOKS
     held: dict[str, list[bool]] = {}
     width: dict[str, list[float]] = {}
     error: dict[str, list[float]] = {}
@@ -192,7 +198,8 @@ def measure(world: Any, n: int, reps: int) -> Cell:
 
     for first in range(0, reps, BLOCK):
         plays = [world.play(n, seed) for seed in range(first, min(reps, first + BLOCK))]
-        along.append(coverage_batch.held(plays, truth, most, CONFIDENCE, LOOKS))
+        at = {each: coverage_batch.held(plays, each, most, CONFIDENCE, LOOKS) for each in dict.fromkeys(truths)}
+        along.append(np.stack([at[each][:, look] for look, each in enumerate(truths)], axis=1))
     for seed in range(min(reps, SINGLE)):
         judged, tally = world.play(n, seed), Tally()
         for look in range(LOOKS):

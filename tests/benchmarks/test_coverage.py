@@ -76,6 +76,7 @@ def test_a_refit_midway_has_the_truth_of_both_halves() -> None:
     one, two = (SimpleNamespace(slots=1, truth=t, true_gap=t / 2, play=coverage.Flat(10, e).play) for t, e in HALVES)
     both = coverage.Refitted(one, two)
     assert (both.truth, both.true_gap) == (0.5, 0.25)
+    assert both.truths(4) == pytest.approx([0.4, 0.4, (2 * 0.4 + 0.6) / 3, 0.5])
     played = both.play(100, seed=1)
     assert len(played) == 100
     assert played.logged[:50].tolist() == coverage.Flat(10, 0.5).play(50, 1).logged.tolist()
