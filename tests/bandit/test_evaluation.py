@@ -126,8 +126,6 @@ def test_an_estimator_by_name(shop: Bandit) -> None:
         assert any("one look" in note for note in result.notes) == name.startswith(("dr", "offcem"))
     with pytest.raises(ValueError, match="estimator is 'mips'; there are ips-, snips-"):
         evaluate(shop, ["strategy=greedy"], estimator="mips")
-    with pytest.raises(ValueError, match="only one can choose"):
-        evaluate(shop, ["strategy=greedy"], estimator="snips-slots", position_model="any")
 
 
 def test_nodes_of_every_height_can_be_asked_for(tmp_path: Path) -> None:
@@ -194,14 +192,12 @@ def test_what_a_reward_may_depend_on_can_be_said(shop: Bandit) -> None:
     """Whole slates or slots, instead of what the rule would choose; both hold the truth."""
     base = shop.config.policy
     truth = true_value(shop, CandidatePolicy.of("explore=0").applied(base).make_policy(), 4000)
-    for said, way in (("any", "slate"), ("cascade", "slots")):
-        result = evaluate(shop, ["explore=0"], position_model=said).candidates[0]
+    for way in ("slate", "slots"):
+        result = evaluate(shop, ["explore=0"], estimator=f"snips-{way}").candidates[0]
         assert (result.way, result.per_visit.low <= truth <= result.per_visit.high) == (way, True)
         assert {"dr-slots", "dr-slate", "controlled-slate"} <= result.others.keys()
         value, error = result.others["dr-slate"]
         assert abs(value - truth) < 5 * error
-    with pytest.raises(ValueError, match="position_model is 'best'; it must be one of any, cascade"):
-        evaluate(shop, ["explore=0"], position_model="best")
 
 
 def test_threads_change_nothing(shop: Bandit) -> None:

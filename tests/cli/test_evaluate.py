@@ -55,6 +55,15 @@ def test_an_estimator_and_support(shop: str) -> None:
     done = shell("evaluate", shop, "--search", "--estimator", "offcem-1")
     assert done.returncode == 2
     assert "--estimator is for --policy" in done.stderr
+    for position, says in (
+        ("any", "only one can choose"),
+        ("best", "--position-model is 'best'; it must be one of any"),
+    ):
+        done = shell("evaluate", shop, *words, "--position-model", position)
+        assert done.returncode == 2
+        assert says in done.stderr
+    chosen = json.loads(call("evaluate", shop, *words[:2], "--position-model", "cascade", "--json").output)
+    assert chosen["candidates"][0]["estimator"] == "snips-slots"
     found = json.loads(call("evaluate", shop, *words, "--json").output)["candidates"][0]
     assert found["estimator"] == "offcem-1"
     assert found["largest_weight"] > 1

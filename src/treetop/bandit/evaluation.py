@@ -34,7 +34,6 @@ from treetop.model.model import Model
 from treetop.parallel import Machines, all_cores
 from treetop.policy.policy import Policy, expect
 
-POSITION_MODELS = {"any": "snips-slate", "cascade": "snips-slots"}  # by what a slot's reward may depend on
 UNREWARDED, GONE, TAUGHT = "without a reward yet", "decided by a model that is not kept", "taught the model"
 SILENT = (
     "{:,} visits have no reward though reward_wait is over: estimates hold only if whether a reward comes does not "
@@ -88,7 +87,6 @@ def evaluate(
     until: float | None = None,
     confidence: float = 0.95,
     weight_bound: float | None = None,
-    position_model: str | None = None,
     estimator: str | None = None,
     effort: Effort = Effort(),  # noqa: B008
 ) -> Evaluation:
@@ -97,12 +95,12 @@ def evaluate(
     A candidate is the settings of each visit with some of them replaced: "strategy=greedy", "beam=30",
     "explore=1,model=000012" or the same as a mapping. Visits before `since` and from `until` on (seconds since 1970)
     are left out, and those without an observed reward; a slot without one counts as 0. `weight_bound` is for logs whose
-    propensities have a floor, see docs/evaluation.md. `position_model` says what a slot's reward may depend on: "any"
-    slot of the decision, or "cascade", itself and the slots above; without it a rule chooses. Or `estimator` is one by
-    name, such as "snips-nodes-0" or "dr-slots": the names are those of `others` of a result. Intervals hold at all
-    times at once, but for those of "dr-..." and "offcem-...". Visits whose settings a candidate cannot replace, such as
-    a parameter that their strategy has not, are left out; if nothing else is there for any candidate, that is an error.
-    With `effort.ray` a cluster does the work, through files in `effort.folder` or the bandit's, with the same result.
+    propensities have a floor, see docs/evaluation.md. A rule chooses between whole slates and slots, or `estimator`
+    does by name, such as "snips-slate", "snips-nodes-0" or "dr-slots": those of `others` of a result. Intervals hold at
+    all times at once, but for those of "dr-..." and "offcem-...". Visits whose settings a candidate cannot replace,
+    such as a parameter that their strategy has not, are left out; if nothing else is there for any candidate, that is
+    an error. With `effort.ray` a cluster does the work, through files in `effort.folder` or the bandit's, with the same
+    result.
 
     >>> import tempfile
     >>> rng = np.random.default_rng(0)
@@ -120,14 +118,8 @@ def evaluate(
     if not isinstance(log, Bandit):
         with open_bandit(log) as bandit:
             options: dict[str, Any] = {"since": since, "until": until, "weight_bound": weight_bound}
-            more: dict[str, Any] = {"confidence": confidence, "position_model": position_model, "effort": effort}
-            return evaluate(bandit, candidates, estimator=estimator, **options, **more)
-    if position_model is not None:
-        if position_model not in POSITION_MODELS:
-            raise ValueError(f"position_model is {position_model!r}; it must be one of {', '.join(POSITION_MODELS)}")
-        if estimator is not None:
-            raise ValueError(f"position_model is {position_model!r}, estimator {estimator!r}; only one can choose")
-        estimator = POSITION_MODELS[position_model]
+            more: dict[str, Any] = {"confidence": confidence, "estimator": estimator, "effort": effort}
+            return evaluate(bandit, candidates, **options, **more)
     found, unfit = judge_log(log, candidates, (since, until), confidence, weight_bound, effort, estimator)
     if unfit is not None and not any(result.rounds for result in found.candidates):
         raise ValueError(unfit)

@@ -41,6 +41,7 @@ ESTIMATOR_HELP = (
     "An estimator by its name in `others` of --json, such as snips-nodes-0 or dr-slots, instead of what the weights "
     "choose; docs/evaluation.md says what each assumes."
 )
+POSITION_MODELS = {"any": "snips-slate", "cascade": "snips-slots"}
 ALONE = {
     "--search": "--search makes its own candidates",
     "--experiment": "--experiment compares the variants that visits have shown",
@@ -93,8 +94,8 @@ def evaluate_(
             searched = search_policies(bandit, since=begin, confidence=sure, weight_bound=bound, effort=effort)
             found = searched.searched
         else:
-            more: dict[str, Any] = {"since": begin, "weight_bound": bound, "position_model": options.position_model}
-            found = evaluate(bandit, policy or [], confidence=sure, estimator=options.estimator, effort=effort, **more)
+            more: dict[str, Any] = {"since": begin, "weight_bound": bound, "estimator": _estimator(options)}
+            found = evaluate(bandit, policy or [], confidence=sure, effort=effort, **more)
     if found.rounds == 0:
         raise ValueError(NO_VISITS)
     if picture is not None:
@@ -130,6 +131,18 @@ def _check(options: EvaluationOptions, policy: list[str], search: bool, picture:
     if picture is not None:
         check_picture("--picture", picture)
     return begin
+
+
+def _estimator(options: EvaluationOptions) -> str | None:
+    """The name of the estimator that the options choose; None leaves it to the rule."""
+    said = options.position_model
+    if said is None:
+        return options.estimator
+    if said not in POSITION_MODELS:
+        raise ValueError(f"--position-model is {said!r}; it must be one of {', '.join(POSITION_MODELS)}")
+    if options.estimator is not None:
+        raise ValueError(f"--position-model {said} and --estimator {options.estimator}: only one can choose")
+    return POSITION_MODELS[said]
 
 
 def _say(words: str) -> None:
