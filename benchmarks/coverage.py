@@ -1,7 +1,7 @@
 """How often intervals of `treetop.evaluate` hold the truth, how wide they are, and how far estimators err.
 
-    python benchmarks/coverage.py [--cells flat,synthetic,debian,670k,shop] [--reps 1000] [--rounds 2000]
-        [--pairs "epsilon 0.3, greedy; igw, epsilon 0.1"] [--shop ../shared/worlds/shop.py]
+    python benchmarks/coverage.py [--cells flat,synthetic,refitted,debian,670k,shop,FOLDER] [--reps 1000]
+        [--rounds 2000] [--pairs "epsilon 0.3, greedy; igw, epsilon 0.1"] [--shop ../shared/worlds/shop.py]
         [--out benchmarks/results/coverage.json]
 
 Every cell plays the same log `--reps` times over and knows what the candidate earns: by the chances of clicks that the
@@ -10,8 +10,9 @@ share of repetitions in which the betting interval was wrong at any of four look
 computed for many repetitions at once (coverage_batch.py); the first hundred are judged one by one, too, as the package
 does it, for widths, for the other intervals and for errors of estimators. Flat cells are bandits
 of one slot; the others are decisions of three slots over a tree. Every repetition draws rounds anew; those over a tree
-draw from a pool of contexts and of decisions for them, whose chances are computed once. The file keeps every cell, and
-one that is in it is not played again.
+draw from a pool of contexts and of decisions for them, whose chances are computed once. In `refitted` cells a refit
+serves the second half of every log. A folder is that of a labelled set. `gap` is the coverage of the difference to what
+was served, which decides the verdict. The file keeps every cell, and one that is in it is not played again.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ import treetop
 from treetop.arrays import Floats, as_rows
 from treetop.bandit.answers import cuts
 from treetop.evaluation.bernstein import BernsteinSums
+from treetop.evaluation.estimators import SLATE, SLOTS
 from treetop.evaluation.ips import slate_terms, slot_terms
 from treetop.evaluation.judged import Judged
-from treetop.evaluation.tally import SLATE, SLOTS, Tally
+from treetop.evaluation.tally import Tally
 from treetop.evaluation.verdict import chosen_way, intervals
 from treetop.policy.eligibility import EVERY_ARM
 from treetop.policy.probability import shared_chances
@@ -74,6 +76,11 @@ class Flat:
     def truth(self) -> float:
         return float((self.target * self.good).sum(axis=1).mean())
 
+    @property
+    def true_gap(self) -> float:
+        """What the candidate earns more than the log."""
+        return self.truth - float((self.logged * self.good).sum(axis=1).mean())
+
     def play(self, n: int, seed: int) -> Judged:
         rng = np.random.default_rng([seed, self.arms])
         x = rng.integers(0, 5, n)
@@ -104,20 +111,33 @@ class Slates:
         return self.served.k
 
     @cached_property
-    def truth(self) -> float:
-        """Over the contexts; a candidate that draws is drawn many times."""
-        rows, total = np.arange(self.X.shape[0]), 0.0
+    def earned(self) -> Floats:
+        """What the candidate earns in each context; one that draws is drawn many times."""
+        rows, total = np.arange(self.X.shape[0]), np.zeros(self.X.shape[0])
         draws = 1 if self.candidate.explore == 0 else DRAWS
         for seed in range(draws):
             shown = self.candidate.decide_batch(self.model, self.X, seed=10**6 + seed)
-            total += float(self.click(rows, shown.arms).sum(axis=1).mean())
+            total += self.click(rows, shown.arms).sum(axis=1)
         return total / draws
+
+    @property
+    def truth(self) -> float:
+        return float(self.earned.mean())
+
+    @cached_property
+    def true_gap(self) -> float:
+        """What the candidate earns more than the served policy, in the contexts of the pool."""
+        return float(self.earned[self.rows].mean() - self.pool[1].sum(axis=1).mean())
+
+    @cached_property
+    def rows(self) -> Any:
+        """The contexts of the pool."""
+        return np.random.default_rng(5).integers(0, self.X.shape[0], LOGGED)
 
     @cached_property
     def pool(self) -> tuple[Judged, Floats]:
         """Many decisions for contexts drawn at random, as the candidate sees them; and chances of clicks on them."""
-        rows = np.random.default_rng(5).integers(0, self.X.shape[0], LOGGED)
-        x = as_rows(self.X[rows])
+        rows, x = self.rows, as_rows(self.X[self.rows])
         shown = self.served.decide_batch(self.model, x, seed=5)
         policies, groups = [self.candidate, self.served], cuts(self.model.tree)
         beside = self.served, self.model
@@ -134,9 +154,38 @@ class Slates:
         return replace(pool.part(rows), rewards=rewards, served=rewards.sum(axis=1))
 
 
+@dataclass(frozen=True, eq=False)
+class Refitted:
+    """A log whose second half was served by another model, which the candidate then has as well."""
+
+    first: Slates
+    second: Slates
+
+    @property
+    def slots(self) -> int:
+        return self.first.slots
+
+    @property
+    def truth(self) -> float:
+        return (self.first.truth + self.second.truth) / 2
+
+    @property
+    def true_gap(self) -> float:
+        return (self.first.true_gap + self.second.true_gap) / 2
+
+    def truths(self, looks: int) -> list[float]:
+        """The mean over the rounds so far, at each look."""
+        shares = [min(1.0, looks / 2 / look) for look in range(1, looks + 1)]  # of the first half
+        return [share * self.first.truth + (1 - share) * self.second.truth for share in shares]
+
+    def play(self, n: int, seed: int) -> Judged:
+        return coverage_batch.joined([self.first.play(n // 2, seed), self.second.play(n // 2, seed + 10**6)])
+
+
 def measure(world: Any, n: int, reps: int) -> Cell:
     """One cell: shares of intervals that hold the truth, mean widths, and errors of the estimators."""
     truth, most = world.truth, world.slots
+    truths = world.truths(LOOKS) if isinstance(world, Refitted) else [truth] * LOOKS
     held: dict[str, list[bool]] = {}
     width: dict[str, list[float]] = {}
     error: dict[str, list[float]] = {}
@@ -149,7 +198,8 @@ def measure(world: Any, n: int, reps: int) -> Cell:
 
     for first in range(0, reps, BLOCK):
         plays = [world.play(n, seed) for seed in range(first, min(reps, first + BLOCK))]
-        along.append(coverage_batch.held(plays, truth, most, CONFIDENCE, LOOKS))
+        at = {each: coverage_batch.held(plays, each, most, CONFIDENCE, LOOKS) for each in dict.fromkeys(truths)}
+        along.append(np.stack([at[each][:, look] for look, each in enumerate(truths)], axis=1))
     for seed in range(min(reps, SINGLE)):
         judged, tally = world.play(n, seed), Tally()
         for look in range(LOOKS):
@@ -157,8 +207,9 @@ def measure(world: Any, n: int, reps: int) -> Cell:
         name, _ = chosen_way(tally)
         ways.append(name)
         weights = judged.prefix_weights()
-        found, _ = intervals(tally, name, CONFIDENCE, by_rule=True)
+        found, gap = intervals(tally, name, CONFIDENCE, by_rule=True)
         note("betting, one by one", found.low, found.high)
+        held.setdefault("betting, gap", []).append(gap.low <= world.true_gap <= gap.high)
         for key in (key for key in tally.ways if key.startswith("nodes")):
             held.setdefault(f"betting, {key}", []).append(tally.ways[key].holds(truth, most, most, CONFIDENCE))
         terms, complements = slot_terms(judged, weights)
@@ -178,7 +229,7 @@ def measure(world: Any, n: int, reps: int) -> Cell:
             "snips, slots": tally.ways[SLOTS].sums.value,
             "controlled, slate": tally.ways[SLATE].controlled.mean,
             "controlled, slots": tally.ways[SLOTS].controlled.mean,
-            **{label: moments.mean for label, moments in tally.model_based.items()},
+            **{label: each.value.mean for label, each in tally.model_based.items()},
             **{f"mips, {key}": tally.ways[key].terms.mean for key in tally.ways if key.startswith("nodes")},
         }
         for label, value in estimates.items():
@@ -219,6 +270,15 @@ def labelled_world(data: str, rows: int, max_leaf: int) -> tuple[treetop.Model, 
         return np.asarray(MISS + (CLICK - MISS) * (right > 0))
 
     return model, pool, click
+
+
+def taught(model: treetop.Model, X: Any, click: Callable[[Any, Any], Floats]) -> treetop.Model:
+    """The model after a refit on two rounds in each of these contexts: more than it had seen."""
+    rows = np.tile(np.arange(X.shape[0]), 2)
+    shown = treetop.Policy(k=3, explore=1).decide_batch(model, X[rows], seed=2)
+    chance = click(rows, shown.arms)
+    rewards = (np.random.default_rng(2).random(chance.shape) < chance).astype(float)
+    return treetop.refit(model, treetop.Feedback.of(X[rows], shown, rewards), treetop.Pooled())
 
 
 def shop_world(path: Path) -> tuple[treetop.Model, Any, Callable[[Any, Any], Floats]]:
@@ -267,6 +327,7 @@ WORLDS: dict[str, Callable[[Path], tuple[treetop.Model, Any, Callable[[Any, Any]
     "670k": lambda _: labelled_world("synthetic:like=amazon-670k,rows=6000,init=1000", 3_000, 100),
     "shop": shop_world,
 }
+REFITTED = ("default, greedy", "epsilon 0.3, greedy")
 
 
 def worlds(name: str, shop: Path, rounds: int, pairs: Sequence[str] = tuple(PAIRS)) -> Iterator[tuple[Cell, Any]]:
@@ -277,18 +338,27 @@ def worlds(name: str, shop: Path, rounds: int, pairs: Sequence[str] = tuple(PAIR
                 for n in (1_000, 10_000):
                     yield {"cell": "flat", "arms": arms, "pair": f"epsilon {epsilon:g}", "n": n}, Flat(arms, epsilon)
         return
-    model, X, click = WORLDS[name](shop)
+    if name == "refitted":
+        model, X, click = WORLDS["synthetic"](shop)
+        again = taught(model, X, click)
+        for pair in (pair for pair in REFITTED if pair in pairs):
+            both = (Slates(each, X, click, *PAIRS[pair]) for each in (model, again))
+            yield {"cell": name, "arms": model.n_arms, "pair": pair, "n": rounds}, Refitted(*both)
+        return
+    folder = Path(name)
+    model, X, click = WORLDS[name](shop) if name in WORLDS else labelled_world(name, 3_000, 10)
     for pair in pairs:
         served, candidate = PAIRS[pair]
-        facts = {"cell": name, "arms": model.n_arms, "pair": pair, "n": rounds}
+        facts = {"cell": folder.name, "arms": model.n_arms, "pair": pair, "n": rounds}
         yield facts, Slates(model, X, click, served, candidate)
 
 
 def printed(cells: Sequence[Cell]) -> str:
-    """Coverage of betting by the rule, at the end and at all looks, and of the normal approximation; widths of betting
+    """Coverage of betting by the rule, at the end and at all looks, of the difference to what was served (the first
+    hundred logs; - where a cell was played before that was kept), and of the normal approximation; widths of betting
     divided by the normal approximation's of the way that the rule took in each repetition, and of the same with control
     variates."""
-    heads = ["cell", "arms", "served, candidate", "rounds", "covered", "always", "normal", "width", "controlled"]
+    heads = ["cell", "arms", "served, candidate", "rounds", "covered", "always", "gap", "normal", "width", "controlled"]
     rows = []
     for cell in cells:
         c, w, base = cell["coverage"], cell["width"], "normal, rule"
@@ -296,7 +366,9 @@ def printed(cells: Sequence[Cell]) -> str:
             base = "normal, slate" if cell["ways"].get(SLATE, 0) > cell["ways"].get(SLOTS, 0) else "normal, slots"
         shares = c["betting, rule"], 1 - cell["anytime"], c[base]
         widths = (w["betting, one by one"] / w[name] for name in (base, f"{base} controlled"))
-        numbers = [*(f"{share:.1%}" for share in shares), *(f"{width:.2f}" for width in widths)]
+        said = [f"{share:.1%}" for share in shares]
+        said.insert(2, f"{c['betting, gap']:.0%}" if "betting, gap" in c else "-")
+        numbers = [*said, *(f"{width:.2f}" for width in widths)]
         rows.append([cell["cell"], f"{cell['arms']:,}", cell["pair"], f"{cell['n']:,}", *numbers])
     return table(heads, rows)
 

@@ -1,7 +1,7 @@
 """Estimates and intervals of `treetop.evaluate` beside those of obp, on logs whose truth is known.
 
     make bench-peers
-    python benchmarks/coverage_obp.py [--cells synthetic,debian] [--reps 100] [--rounds 2000]
+    python benchmarks/coverage_obp.py [--cells synthetic,debian] [--reps 100] [--rounds 2000] [--contexts 2000]
         [--peers .venv-peers/bin/python] [--out benchmarks/results/coverage_obp.json]
 
 obp needs the chance and the score of every arm in every round, as arrays; it has no slates that are drawn without
@@ -24,11 +24,12 @@ from typing import Any
 
 import numpy as np
 from cells import Cell, Cells, table
-from coverage import CONFIDENCE, LOGGED, WORLDS, Slates
+from coverage import CONFIDENCE, POOL, WORLDS, Slates
 
 import treetop
 from treetop.arrays import Floats
-from treetop.evaluation.tally import SLOTS, Tally
+from treetop.evaluation.estimators import SLOTS
+from treetop.evaluation.tally import Tally
 from treetop.evaluation.verdict import intervals
 
 FITS = 4 << 30  # bytes of the arrays of one repetition
@@ -61,7 +62,7 @@ def dense(world: Slates) -> tuple[Floats, Floats]:
 def measure(world: Slates, n: int, reps: int, peers: Path) -> Cell:
     """One cell: both on the same logs."""
     pool, chance = world.pool
-    contexts = np.random.default_rng(5).integers(0, world.X.shape[0], LOGGED)  # as in `pool`
+    contexts = world.rows
     shown = world.served.decide_batch(world.model, world.X[contexts], seed=5)
     assert np.array_equal(shown.propensities, pool.logged)
     played, found = [], {"treetop": [], "treetop, controlled": []}  # type: ignore[var-annotated]
@@ -100,6 +101,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--cells", default="synthetic,debian")
     parser.add_argument("--reps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=2_000)
+    parser.add_argument("--contexts", type=int, default=POOL, help="of the world: so many rows the tables of obp have")
     parser.add_argument("--peers", type=Path, default=Path(".venv-peers/bin/python"))
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args(argv[1:])
@@ -108,11 +110,14 @@ def main(argv: Sequence[str]) -> None:
     cells = Cells.opened(asked.out, argv)
     for name in asked.cells.split(","):
         model, X, click = WORLDS[name](Path())
+        X = X[: asked.contexts]
         if 3 * 8 * asked.rounds * model.n_arms > FITS:
             raise SystemExit(f"{name}: obp's arrays of {asked.rounds:,} rounds and {model.n_arms:,} arms do not fit")
         for pair, (served, candidate) in PAIRS.items():
             world = Slates(model, X, click, served, candidate)
             facts = {"cell": name, "arms": model.n_arms, "pair": pair, "n": asked.rounds, "reps": asked.reps}
+            if asked.contexts != POOL:
+                facts["contexts"] = asked.contexts
             cells.play(facts, lambda world=world: measure(world, asked.rounds, asked.reps, asked.peers))
     rows = [
         [

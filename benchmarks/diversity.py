@@ -1,29 +1,31 @@
 """What `diversity` and learned saturation bring where a slate's reward is no sum: right arms of one subject group earn
 less and less.
 
-    python benchmarks/diversity.py ../shared/data/tate [--init 5000] [--rows 5000] [--seed 0]
-    python benchmarks/diversity.py ../shared/data/tate --horizon 30000 [--less 0.3] [--seed 1]
+    python benchmarks/diversity.py ../shared/data/tate [--init 5000] [--rows 5000] [--seed 0] [--out FILE.json]
+    python benchmarks/diversity.py ../shared/data/tate --horizon 30000 [--less 0.3] [--seed 1] [--out FILE.json]
 
 The groups are the topmost subjects of the set's own taxonomy (labels.json). The j-th right arm of a group in a slate
 earns `less`^(j - 1). A model learns from labelled rows; then other rows are decided greedily with several weights. With
 a horizon they are a stream instead, decided by the default strategy and learned from: refits at 1,024 rounds and 1.5
-times as many each, without a bonus, with fixed ones, and with a saturation that refits learn.
+times as many each, without a bonus, with fixed ones, and with a saturation that refits learn. The file keeps the rows
+of every call, and what is in it is not played again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cells import table
+from cells import Cell, Cells, table
 
 import treetop
 from treetop.arrays import Floats, Ints, as_rows
-from treetop.bench.timing import commit, machine
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.pooled import Pooled
 from treetop.learning.refit import initial_fit
@@ -104,7 +106,7 @@ class World:
         return np.concatenate(earned), model.coverage.saturation
 
 
-def streams(world: World, horizon: int) -> str:
+def streams(world: World, horizon: int) -> Cell:
     rows: list[list[str]] = []
     without, last = np.zeros(0), slice(horizon * 4 // 5, None)
     for weight in (0.0, 0.02, 0.05, LEARNED):
@@ -113,7 +115,8 @@ def streams(world: World, horizon: int) -> str:
         name = f"learned: {found:g}" if weight == LEARNED else f"diversity {weight:g}"
         numbers = [f"{values.mean():.3f}", _against(values, without), f"{values[last].mean():.3f}"]
         rows.append([name, *numbers, _against(values[last], without[last])])
-    return table(["", "saturating reward", "against 0", "last fifth", "against 0"], rows)
+    heads = ["", "saturating reward", "against 0", "last fifth", "against 0"]
+    return {"mean_reward": float(without.mean()), "heads": heads, "table": rows}
 
 
 def _against(values: Floats, others: Floats) -> str:
@@ -122,7 +125,7 @@ def _against(values: Floats, others: Floats) -> str:
     return f"{more.mean():+.2f} % +- {1.96 * more.std() / np.sqrt(len(more)):.2f}"
 
 
-def greedily(world: World, count: int) -> str:
+def greedily(world: World, count: int) -> Cell:
     later, rows, without = world.later[:count], [], np.zeros(count)
     for weight in WEIGHTS:
         policy = treetop.Policy(5, 0, 10, treetop.Greedy(), diversity=weight)
@@ -135,10 +138,11 @@ def greedily(world: World, count: int) -> str:
         right = world.right(later, shown.arms).sum(axis=1).mean()
         numbers = f"{values.mean():.3f}", f"{more.mean():+.3f} +- {error:.3f}", f"{right:.3f}"
         rows.append([f"{weight:g}", *numbers, f"{different:.2f}"])
-    return table(["diversity", "saturating reward", "against 0", "right arms", "groups shown"], rows)
+    heads = ["diversity", "saturating reward", "against 0", "right arms", "groups shown"]
+    return {"mean_reward": float(without.mean()), "heads": heads, "table": rows}
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--init", type=int, default=5_000)
@@ -146,11 +150,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--less", type=float, default=LESS)
     parser.add_argument("--horizon", type=int, default=0)
-    asked = parser.parse_args()
-    world = World(asked.folder, asked.init, asked.seed, asked.less)
-    print(streams(world, asked.horizon) if asked.horizon else greedily(world, asked.rows))
-    print(f"\nCommit {commit()}; {machine()}.")
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args(argv[1:])
+    cells = Cells.opened(asked.out, argv)
+    length = {"horizon": asked.horizon} if asked.horizon else {"rows": asked.rows}
+    facts = {"set": asked.folder.name, "init": asked.init, "less": asked.less, "seed": asked.seed, **length}
+
+    def measure() -> Cell:
+        world = World(asked.folder, asked.init, asked.seed, asked.less)
+        return streams(world, asked.horizon) if asked.horizon else greedily(world, asked.rows)
+
+    cells.play(facts, measure)
+    for cell in cells.found(**facts):
+        print(table(cell["heads"], cell["table"]))
+    print(cells.about())
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv)

@@ -15,6 +15,8 @@ from helpers.running import settings, small_bandit
 import treetop
 from treetop import Bandit, CandidatePolicy, PolicyConfig, RewardConfig, evaluate
 from treetop.bandit import evaluation, spread_tallies
+from treetop.bandit.answers import HEIGHTS
+from treetop.bandit.config import LearnerConfig
 from treetop.bandit.evaluation import GONE, TAUGHT, UNFIT, UNLISTED, UNREWARDED, _Reading
 from treetop.bandit.logged_batches import FILTERS, batches
 from treetop.bandit.past_log import import_past
@@ -101,10 +103,76 @@ def test_as_served_is_what_was_served(shop: Bandit) -> None:
     assert result.effective == pytest.approx(4000)
     assert result.per_visit.value == pytest.approx(result.served.value)
     assert result.difference.value == pytest.approx(0, abs=1e-9)
-    assert result.verdict.startswith("cannot tell yet")
+    assert result.verdict == "the same: every visit was as likely under it"
+    assert result.largest_weight == 1.0
+    assert result.unsupported == pytest.approx(0, abs=1e-12)
     for name, (value, _) in result.others.items():
         if name.startswith(("ips", "snips")):
             assert value == pytest.approx(result.served.value), name
+    assert not evaluate(shop, ["k=1"]).candidates[0].verdict.startswith("the same"), "a slot less is another policy"
+
+
+def test_an_estimator_by_name(shop: Bandit) -> None:
+    """Every name that a result lists can be asked for, and is the number that was listed."""
+    base = evaluate(shop, ["strategy=greedy"]).candidates[0]
+    assert base.estimator == "snips-slate"
+    for name, (value, _) in base.others.items():
+        result = evaluate(shop, ["strategy=greedy"], estimator=name).candidates[0]
+        assert result.estimator == name
+        assert result.per_visit.value == pytest.approx(value), name
+        assert result.per_visit.low < value < result.per_visit.high
+        assert result.difference.value == pytest.approx(value - result.served.value)
+        assert any("biased" in note for note in result.notes) == ("nodes" in name or "offcem" in name)
+        assert any("one look" in note for note in result.notes) == name.startswith(("dr", "offcem"))
+    with pytest.raises(ValueError, match="estimator is 'mips'; there are ips-, snips-"):
+        evaluate(shop, ["strategy=greedy"], estimator="mips")
+
+
+def test_nodes_of_every_height_can_be_asked_for(tmp_path: Path) -> None:
+    policy = PolicyConfig(k=2, explore=2, beam=4, strategy="epsilon", parameters=EPSILON)
+    config = settings(policy=policy, learner=LearnerConfig("paper"))  # whose trees are not flattened
+    with Bandit.open(small_bandit(tmp_path / "shop", X, Y, config=config)) as bandit:
+        visit(bandit, 200)
+        top = bandit.snapshot.model.tree.depth - 1
+        assert top >= HEIGHTS
+        base = evaluate(bandit, ["strategy=greedy"], estimator="snips-slots").candidates[0]
+        for kind in ("snips-nodes", "offcem"):
+            high = evaluate(bandit, ["strategy=greedy"], estimator=f"{kind}-{top}").candidates[0]
+            assert high.effective > base.effective, "weights of nodes vary less"
+            with pytest.raises(ValueError, match=f"-{top + 1}'; the tree has {top + 1} levels"):
+                evaluate(bandit, ["strategy=greedy"], estimator=f"{kind}-{top + 1}")
+
+
+def test_what_the_log_cannot_show_is_counted(tmp_path: Path) -> None:
+    """A greedy log says nothing of what a candidate draws beside the best."""
+    with make(tmp_path, strategy="greedy", k=1) as bandit:
+        visit(bandit, 200)
+        result = evaluate(bandit, ["strategy=epsilon,epsilon=0.2"]).candidates[0]
+        assert 0.1 < result.unsupported < 0.2
+        assert 1 - result.unsupported == pytest.approx(result.mean_weight)
+        assert result.largest_weight < 1
+        bandit.config = replace(bandit.config, refit=replace(bandit.config.refit, keep=2, keep_gb=0.0))
+        for _ in range(3):
+            bandit.refit()
+        assert "000000" not in bandit.folder.models()
+        visit(bandit, 20, 200)
+        again = evaluate(bandit, ["strategy=epsilon,epsilon=0.2"]).candidates[0]
+        assert again.left_out == {GONE: 200}
+        assert 0.1 < again.unsupported < 0.2
+
+
+def test_a_log_is_a_bandit_or_its_folder() -> None:
+    with pytest.raises(TypeError, match="log is a list; a Bandit or the path of its folder is needed"):
+        evaluate([1.0], ["beam=1"])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="log is a list; a Bandit or the path of its folder is needed"):
+        search_policies([1.0])  # type: ignore[arg-type]
+
+
+def test_a_notebook_shows_a_table(shop: Bandit) -> None:
+    found = evaluate(shop, ["strategy=greedy", "beam=1"])
+    html = found._repr_html_()
+    for part in ("4,000 visits", "strategy=greedy", found.candidates[0].verdict, str(found.candidates[1].per_visit)):
+        assert part in html
 
 
 def test_a_folder_a_stretch_and_a_bound(shop: Bandit) -> None:
@@ -124,14 +192,12 @@ def test_what_a_reward_may_depend_on_can_be_said(shop: Bandit) -> None:
     """Whole slates or slots, instead of what the rule would choose; both hold the truth."""
     base = shop.config.policy
     truth = true_value(shop, CandidatePolicy.of("explore=0").applied(base).make_policy(), 4000)
-    for said, way in (("any", "slate"), ("cascade", "slots")):
-        result = evaluate(shop, ["explore=0"], position_model=said).candidates[0]
+    for way in ("slate", "slots"):
+        result = evaluate(shop, ["explore=0"], estimator=f"snips-{way}").candidates[0]
         assert (result.way, result.per_visit.low <= truth <= result.per_visit.high) == (way, True)
         assert {"dr-slots", "dr-slate", "controlled-slate"} <= result.others.keys()
         value, error = result.others["dr-slate"]
         assert abs(value - truth) < 5 * error
-    with pytest.raises(ValueError, match="position_model is 'best'; it must be one of any, cascade"):
-        evaluate(shop, ["explore=0"], position_model="best")
 
 
 def test_threads_change_nothing(shop: Bandit) -> None:
@@ -207,7 +273,7 @@ def test_added_arms_and_models_that_learned(tmp_path: Path) -> None:
 
 def test_models_that_are_not_kept(tmp_path: Path) -> None:
     with make(tmp_path) as bandit:
-        bandit.config = replace(bandit.config, refit=replace(bandit.config.refit, keep_days=0.0))
+        bandit.config = replace(bandit.config, refit=replace(bandit.config.refit, keep_gb=0.0))
         for i in range(7):
             visit(bandit, 20, 20 * i)
             bandit.refit()

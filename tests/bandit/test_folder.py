@@ -28,7 +28,7 @@ X, Y = topics()
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return small_bandit(
-        tmp_path / "shop", X, Y, config=settings(refit=config.RefitConfig(first=10**9, keep=3, keep_days=0))
+        tmp_path / "shop", X, Y, config=settings(refit=config.RefitConfig(first=10**9, keep=3, keep_gb=0))
     )
 
 
@@ -58,9 +58,12 @@ def test_small_models_that_served_lately_do_not_add_up_for_ever(
 ) -> None:
     names = [f"{i:06d}" for i in range(300)]
     models = {name: ModelOrigin(until=float(i + 1)) for i, name in enumerate(names)}
-    lately = FolderState("b1", names[-1], 12, 300, models).needed(0.0, 1e12, dict.fromkeys(names, 1000))
-    assert sorted(lately) == names[-state.NEEDED :]
-    monkeypatch.setattr(state, "NEEDED", 3)
+    served, sizes = FolderState("b1", names[-1], 12, 300, models), dict.fromkeys(names, 1000)
+    assert sorted(served.needed((), config.RefitConfig(), 1.0, sizes)) == names[-state.WAITING :]
+    assert sorted(served.needed(names, config.RefitConfig(), 1e9, sizes)) == names
+    monkeypatch.setattr(state, "WAITING", 3)
+    monkeypatch.setattr(state, "LOGGED", 7)
+    assert sorted(served.needed(names, config.RefitConfig(), 1e9, sizes)) == names[-7:]
     with Bandit.open(small_bandit(tmp_path / "shop", X, Y)) as bandit:
         for i in range(6):
             bandit.add_arms([f"n{i}"])

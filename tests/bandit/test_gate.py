@@ -1,16 +1,20 @@
 """A refit that is clearly worse than the model that serves is kept aside; any other is published with all rounds."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from treetop.bandit import gate
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.config import Config, PolicyConfig, RewardConfig, TreeConfig
 from treetop.bandit.gate import LEAST, judge_refit, newest_stretch
 from treetop.bandit.refit_config import RefitConfig
 from treetop.bandit.results import same_decision
+from treetop.evaluation.verdict import CandidateResult
+from treetop.model.model import Model
 
 ARMS, FEATURES = 20, 8
 RNG = np.random.default_rng(3)
@@ -20,8 +24,8 @@ X, Y = CENTRE[RIGHT] + RNG.normal(0, 0.5, (1400, FEATURES)), np.eye(ARMS)[RIGHT]
 POLICY = PolicyConfig(k=1, explore=1, beam=10, strategy="epsilon", parameters={"epsilon": 0.3})
 
 
-def shop(folder: Path, gate: str = "not-worse", **refit: float) -> Bandit:
-    config = Config(policy=POLICY, tree=TreeConfig(5), refit=RefitConfig(first=10**9, gate=gate, **refit))  # type: ignore[arg-type]
+def shop(folder: Path, judged: str = "not-worse", **refit: float) -> Bandit:
+    config = Config(policy=POLICY, tree=TreeConfig(5), refit=RefitConfig(first=10**9, gate=judged, **refit))  # type: ignore[arg-type]
     return Bandit.create(folder, X=X[:400], Y=Y[:400], config=config)
 
 
@@ -68,8 +72,8 @@ def test_a_damaged_model_is_never_replaced_by_one_kept_aside(tmp_path: Path) -> 
 def test_a_refit_that_is_not_worse_has_learned_all_rounds(tmp_path: Path) -> None:
     """The model is that of a bandit without a gate, to the last bit."""
     models = []
-    for gate in ("not-worse", ""):
-        with shop(tmp_path / f"shop{gate}", gate) as bandit:
+    for chosen in ("not-worse", ""):
+        with shop(tmp_path / f"shop{chosen}", chosen) as bandit:
             visit(bandit, range(400, 800))
             refit = bandit.refit()
             assert (refit.aside, refit.rounds, bandit.snapshot.name) == ("", 400, "000001")
@@ -131,9 +135,34 @@ def test_a_judgement_has_the_units_of_the_rewards(tmp_path: Path) -> None:
     assert found.error == pytest.approx(((foreseen + 4) ** 2).mean(), rel=0.01)
 
 
-def test_models_that_served_lately_stay_as_long_as_they_have_room(tmp_path: Path) -> None:
+def test_control_variates_narrow_what_the_gate_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chances of all that served are known while the tree is the same. Rounds that others decided have none."""
+    with shop(tmp_path / "shop", "") as bandit:
+        visit(bandit, range(400, 900))
+        bandit.refit()
+        visit(bandit, range(900, 1400))
+        now, stretch = bandit.snapshot, newest_stretch(bandit.log, time.time(), bandit.log.seal("now"))
+        stretch = replace(stretch, after=0)
+        first = Model.load(bandit.folder.model_path("000000"))
+
+        def judged(served: Model) -> CandidateResult:
+            models = served, now.model
+            found = judge_refit(bandit.log, stretch, models, now.arms, bandit.logged_sets(), bandit.config, 0.0)
+            assert found.reward is not None
+            return found.reward
+
+        with_them = judged(now.model)
+        assert with_them.others["controlled-slots"] != with_them.others["ips-slots"]
+        monkeypatch.setattr(gate, "tree_id", lambda tree: id(tree))
+        beside = judged(first)
+        assert beside.others["controlled-slots"] == beside.others["ips-slots"], "another tree: no control variates"
+        assert with_them.others["ips-slots"] == beside.others["ips-slots"]
+        assert with_them.per_visit.high - with_them.per_visit.low < beside.per_visit.high - beside.per_visit.low
+
+
+def test_models_of_logged_decisions_stay_as_long_as_they_have_room(tmp_path: Path) -> None:
     """Refits and models made by added arms alike: their visits can be replayed. `keep` alone would delete them."""
-    for days, gigabytes, kept in ((7.0, 10.0, 7), (7.0, 1e-9, 3), (0.0, 10.0, 3)):
+    for days, gigabytes, kept in ((0.0, 10.0, 7), (7.0, 10.0, 7), (1e-9, 10.0, 3), (0.0, 1e-9, 3), (0.0, 0.0, 3)):
         folder = tmp_path / f"shop-{days}-{gigabytes}"
         with shop(folder, "", keep=2, keep_days=days, keep_gb=gigabytes) as bandit:
             for i in range(3):
@@ -144,8 +173,10 @@ def test_models_that_served_lately_stay_as_long_as_they_have_room(tmp_path: Path
             assert len(bandit.folder.models()) == kept, (days, gigabytes, bandit.folder.models())
             if kept == 7:
                 assert all(same_decision(*bandit.replay(f"grown-{i}")) for i in range(3))
-                old = replace(bandit.folder.state(), experiment=None)
-                assert old.needed(old.models["000005"].until, 1e12, {}) == set()
+                bandit.log.forget(time.time())
+                state = bandit.folder.state()
+                assert state.needed(bandit.log.models(), bandit.config.refit, time.time(), {}), "a day for what waits"
+                assert not state.needed(bandit.log.models(), bandit.config.refit, time.time() + 86400, {})
 
 
 def test_scores_foresee_rewards_where_slots_stand(tmp_path: Path) -> None:

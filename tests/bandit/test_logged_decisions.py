@@ -21,7 +21,7 @@ from treetop.model.model import Model
 TEAS = ["mint", "rose", "oolong", "sencha"]
 CONFIG = Config(
     policy=PolicyConfig(k=2, explore=2, strategy="epsilon", parameters={"epsilon": 0.5}),
-    refit=RefitConfig(keep=2, keep_days=0),
+    refit=RefitConfig(keep=2, keep_gb=0),
 )
 
 

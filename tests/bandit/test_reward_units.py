@@ -30,12 +30,12 @@ def by_place(bandit: Bandit, gains: tuple[float, ...]) -> None:
         bandit.reward(f"visit-{i}", dict(zip(served.arms, gains, strict=True)))
 
 
-@pytest.mark.parametrize(("said", "way"), [(None, "slate"), ("any", "slate"), ("cascade", "slots")])
+@pytest.mark.parametrize(("said", "way"), [(None, "slate"), ("snips-slate", "slate"), ("snips-slots", "slots")])
 def test_dropping_slots_that_lose_is_better(tmp_path: Path, said: str | None, way: str) -> None:
     """The first slot brings 3, the others cost 1 each: 1 a visit as served, 3 with one slot, 2 with two."""
     with make(tmp_path, -5.0, 40.0) as bandit:
         by_place(bandit, (3.0, -1.0, -1.0))
-        found = evaluate(bandit, ["k=1", "k=2"], position_model=said)
+        found = evaluate(bandit, ["k=1", "k=2"], estimator=said)
     assert found.served.value == pytest.approx(1)
     assert found.served.low <= 1 <= found.served.high
     for result, slots in zip(found.candidates, (1, 2), strict=True):
@@ -96,10 +96,10 @@ def brute_force(bandit: Bandit, name: str) -> float:
     return total / 20 / N
 
 
-@pytest.mark.parametrize("said", [None, "any", "cascade"])
+@pytest.mark.parametrize("said", [None, "snips-slate", "snips-slots"])
 def test_intervals_hold_what_brute_force_finds(shop: Bandit, said: str | None) -> None:
     served = brute_force(shop, "explore=3")
-    found = evaluate(shop, ["k=1", "k=2", "k=1,explore=0", "epsilon=0.2"], position_model=said)
+    found = evaluate(shop, ["k=1", "k=2", "k=1,explore=0", "epsilon=0.2"], estimator=said)
     assert found.served.low <= served <= found.served.high
     assert found.served.value == pytest.approx(served, abs=0.6)
     for result in found.candidates:

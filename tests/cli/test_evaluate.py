@@ -42,6 +42,34 @@ def test_a_table_with_verdicts(shop: str) -> None:
         assert part in text
 
 
+def test_an_estimator_and_support(shop: str) -> None:
+    words = ("--policy", "strategy=greedy", "--estimator", "offcem-1")
+    text = " ".join(call("evaluate", shop, *words).output.split())
+    for part in (
+        "biased where it does not hold",
+        "weights up to",
+        "the log can show all its decisions",
+        "weighed by nodes-1",
+    ):
+        assert part in text
+    done = shell("evaluate", shop, "--search", "--estimator", "offcem-1")
+    assert done.returncode == 2
+    assert "--estimator is for --policy" in done.stderr
+    for position, says in (
+        ("any", "only one can choose"),
+        ("best", "--position-model is 'best'; it must be one of any"),
+    ):
+        done = shell("evaluate", shop, *words, "--position-model", position)
+        assert done.returncode == 2
+        assert says in done.stderr
+    chosen = json.loads(call("evaluate", shop, *words[:2], "--position-model", "cascade", "--json").output)
+    assert chosen["candidates"][0]["estimator"] == "snips-slots"
+    found = json.loads(call("evaluate", shop, *words, "--json").output)["candidates"][0]
+    assert found["estimator"] == "offcem-1"
+    assert found["largest_weight"] > 1
+    assert 0 <= found["unsupported"] < 1e-9
+
+
 def test_json_and_a_picture(shop: str, tmp_path: Path) -> None:
     picture = tmp_path / "results.png"
     words = ("--policy", "strategy=greedy", "--policy", "model=000001", "--picture", str(picture), "--json")

@@ -15,12 +15,13 @@ import treetop
 from treetop.arrays import as_rows
 from treetop.evaluation.control import Lines, controlled_terms
 from treetop.evaluation.doubly_robust import doubly_robust_slate_terms, doubly_robust_terms
+from treetop.evaluation.estimators import SLATE, SLOTS
 from treetop.evaluation.ips import slate_terms, slot_terms
 from treetop.evaluation.judged import Judged
 from treetop.evaluation.mips import mips_terms, node_weights
 from treetop.evaluation.offcem import offcem_terms
 from treetop.evaluation.snips import WeightSums
-from treetop.evaluation.tally import SLATE, SLOTS, Tally
+from treetop.evaluation.tally import Tally
 from treetop.evaluation.verdict import judge
 from treetop.policy.eligibility import Eligible
 from treetop.policy.probability import shared_chances, slot_chances
@@ -232,7 +233,7 @@ def test_huge_weights_are_judged() -> None:
     rest = 0.5 * one, 0.5 * one, np.zeros((n, 1, 0)), one > 0
     judged = Judged(logged, one, hits, hits[:, 0], *rest, covered=one, largest=one / logged)
     for known in (judged, replace(judged, covered=None, largest=None)):
-        found = judge("rare", Tally.of(known), {}, way=SLOTS)
+        found = judge("rare", Tally.of(known), {}, estimator="snips-slots")
         assert 0 <= found.per_visit.low <= found.per_visit.high <= 1
         assert found.effective == pytest.approx(1, abs=0.01)
 

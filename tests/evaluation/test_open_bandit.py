@@ -9,7 +9,7 @@ import pytest
 
 from treetop.arrays import Floats, Int64s
 from treetop.evaluation.judged import Judged
-from treetop.evaluation.tally import SLATE, Tally
+from treetop.evaluation.tally import Tally
 from treetop.evaluation.verdict import CandidateResult, judge
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "obd-men"
@@ -30,7 +30,7 @@ def estimate(click: Floats, logged: Floats, target: Floats, bound: float | None 
     judged = Judged(
         logged[:, None], target[:, None], c, click, nothing, nothing, np.zeros((len(c), 1, 0)), nothing == 0
     )
-    return judge("other", Tally.of(judged, bound), {}, way=SLATE, weight_bound=bound)
+    return judge("other", Tally.of(judged, bound), {}, estimator="snips-slate", weight_bound=bound)
 
 
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="the Open Bandit sample is not beside this checkout (../shared/data)")

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from treetop.evaluation.estimators import SLATE, SLOTS
 from treetop.evaluation.interval import Interval
 from treetop.evaluation.judged import Judged
 from treetop.evaluation.picture import draw_results
-from treetop.evaluation.tally import SLATE, SLOTS, Tally
-from treetop.evaluation.verdict import chosen_way, judge, verdict
+from treetop.evaluation.snips import WeightSums
+from treetop.evaluation.tally import Tally
+from treetop.evaluation.verdict import NO_CHANCE, chosen_way, judge, verdict
 
 
 def rounds(n: int, logged: float, hit: float, miss: float = 0.1, nodes: float | None = None, seed: int = 0) -> Judged:
@@ -31,7 +33,7 @@ def test_the_rule_goes_by_effective_sizes() -> None:
     assert chosen_way(Tally.of(rounds(600, 0.1, 0.5))) == (SLOTS, False)
     by_nodes = Tally.of(rounds(600, 0.1, 0.5, nodes=1.0))
     assert chosen_way(by_nodes) == (SLOTS, False), "nodes only if asked for"
-    assert any("biased" in note for note in judge("c", by_nodes, {}, way="nodes-0").notes)
+    assert any("biased" in note for note in judge("c", by_nodes, {}, estimator="snips-nodes-0").notes)
     assert chosen_way(Tally()) == (SLOTS, False)
 
 
@@ -64,15 +66,17 @@ def test_slots_that_nothing_is_known_of_count_as_0_in_every_unit() -> None:
     """The second slot never shows what the candidate would: its estimate is that of the first."""
     judged = rounds(4000, 0.9, 0.5)
     blind = Tally.of(Judged(**{**vars(judged), "target": judged.target * [1.0, 0.0]}))
-    plain = judge("blind", blind, {}, way=SLOTS)
+    plain = judge("blind", blind, {}, estimator="snips-slots")
     assert plain.per_visit.value == pytest.approx(0.5, abs=0.05)
     for low, high, nothing in ((-6.0, 4.0, 0.0), (1.0, 3.0, 1.0), (-4.0, -2.0, -2.0)):
-        found = judge("blind", blind, {}, way=SLOTS, limits=(low, high))
+        found = judge("blind", blind, {}, estimator="snips-slots", limits=(low, high))
         assert found.per_visit.value == pytest.approx(low + (high - low) * plain.per_visit.value + nothing)
         assert found.per_visit.low == pytest.approx(2 * low + (high - low) * plain.per_visit.low)
     for way in (SLOTS, SLATE):
         never = Tally.of(Judged(**{**vars(judged), "target": 0 * judged.target}))
-        assert judge("never", never, {}, way=way, limits=(-6.0, 4.0)).per_visit.value == pytest.approx(0)
+        assert judge("never", never, {}, estimator=f"snips-{way}", limits=(-6.0, 4.0)).per_visit.value == pytest.approx(
+            0
+        )
 
 
 def test_a_guess_of_more_visits_shrinks_as_they_come() -> None:
@@ -82,11 +86,11 @@ def test_a_guess_of_more_visits_shrinks_as_they_come() -> None:
 
 
 def test_intervals_shrink_and_a_bound_narrows_them() -> None:
-    few, many = (judge("c", Tally.of(rounds(n, 0.7, 0.3)), {}, way=SLOTS).per_visit for n in (500, 5000))
+    few, many = (judge("c", Tally.of(rounds(n, 0.7, 0.3)), {}, estimator="snips-slots").per_visit for n in (500, 5000))
     assert many.high - many.low < 0.5 * (few.high - few.low)
     judged, bound = rounds(5000, 0.7, 0.3), 1 / 0.7**2
-    bounded = judge("c", Tally.of(judged, bound), {}, way=SLOTS, weight_bound=bound)
-    plain = judge("c", Tally.of(judged), {}, way=SLOTS)
+    bounded = judge("c", Tally.of(judged, bound), {}, estimator="snips-slots", weight_bound=bound)
+    plain = judge("c", Tally.of(judged), {}, estimator="snips-slots")
     width: Any = lambda e: e.high - e.low  # noqa: E731
     assert width(bounded.per_visit) < width(plain.per_visit)
     assert width(bounded.difference) < width(plain.difference)
@@ -117,20 +121,56 @@ def test_a_bound_that_weights_exceed_is_refused() -> None:
     """Bets with a wrong bound lose more than all they have: the interval was that of no knowledge, without a word."""
     tally = Tally.of(rounds(2000, 0.7, 0.3)) + Tally.of(rounds(10, 0.9, 0.3))
     for way, largest in ((SLATE, 1 / 0.7**2), (SLOTS, 1 / 0.7**2)):
-        judge("c", tally, {}, way=way, weight_bound=largest)
+        judge("c", tally, {}, estimator=f"snips-{way}", weight_bound=largest)
         with pytest.raises(ValueError, match=r"weight_bound is 2; c has a weight of 2\.04082"):
-            judge("c", tally, {}, way=way, weight_bound=2.0)
+            judge("c", tally, {}, estimator=f"snips-{way}", weight_bound=2.0)
 
 
 def test_what_is_wrong_is_said() -> None:
     judged = rounds(4000, 0.7, 0.3)
     wrong = Judged(**{**vars(judged), "logged": judged.logged / 2})
     assert any("and should be 1" in note for note in judge("c", Tally.of(wrong), {}).notes)
-    with pytest.raises(ValueError, match="way is 'best'; these rounds have slate, slots"):
-        judge("c", Tally.of(judged), {}, way="best")
+    with pytest.raises(ValueError, match="estimator is 'best'; there are ips-, snips- or controlled-"):
+        judge("c", Tally.of(judged), {}, estimator="best")
     nothing = judge("c", Tally(), {})
     assert nothing.verdict == "cannot tell: there are no rounds to judge it by"
     assert math.isnan(nothing.per_visit.value)
+
+
+@pytest.mark.parametrize("rare", [1e-4, 3e-3, 0.1])
+def test_weights_that_are_right_are_called_so_however_skewed(rare: float) -> None:
+    """Greedy against a log that seldom explores: 1 / (1 - rare), or 0. A log without a rare one seemed to be wrong."""
+    flagged = 0
+    for seed in range(200):
+        explored = np.random.default_rng(seed).random((1000, 1)) < rare
+        sums = WeightSums(1000, _columns(np.where(explored, 0.0, 1 / (1 - rare))))
+        flagged += sums.excess > NO_CHANCE
+        few = np.random.default_rng(seed).random((1000, 1)) < 1 - rare  # and the other way round: 1 / rare, or 0
+        flagged += WeightSums(1000, _columns(np.where(few, 0.0, 1 / rare))).excess > NO_CHANCE
+    assert flagged == 0
+
+
+def test_weights_that_are_wrong_are_noticed_where_it_matters() -> None:
+    for wrong, n, noticed in ((1.05, 4000, True), (1.001, 4000, False), (1.001, 10**6, False)):
+        explored = np.random.default_rng(0).random((n, 1)) < 0.3
+        one, chance = np.ones((n, 1)), np.where(explored, 0.3, 0.7) / wrong
+        judged = Judged(
+            chance,
+            np.where(explored, 0.2, 0.8),
+            0 * one,
+            0 * one[:, 0],
+            0 * one,
+            0 * one,
+            0 * one[:, :, None][:, :, :0],
+            one > 0,
+        )
+        notes = judge("c", Tally.of(judged), {}).notes
+        assert any("and should be 1" in note for note in notes) == noticed, (wrong, n)
+
+
+def _columns(weights: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    squares = (weights**2).sum()
+    return np.array([[len(weights)], [weights.sum()], [squares], [0.0], [(weights > 0).sum()]], np.float64)
 
 
 def test_a_picture(tmp_path: Path) -> None:
@@ -146,4 +186,4 @@ def test_a_bound_holds_for_every_slot_of_a_slate() -> None:
     chances = one * [0.25, 1.0], one * [1.0, 0.25]
     judged = Judged(*chances, 0 * one, np.zeros(2000), 0 * one, 0 * one, np.zeros((2000, 2, 0)), one > 0)
     with pytest.raises(ValueError, match="weight_bound is 2; c has a weight of 4"):
-        judge("c", Tally.of(judged, 2.0), {}, way=SLATE, weight_bound=2.0)
+        judge("c", Tally.of(judged, 2.0), {}, estimator="snips-slate", weight_bound=2.0)

@@ -345,6 +345,17 @@ def test_retention_goes_step_by_step_oldest_first(log: Log) -> None:
         log.forget(200.0, limit=0)
 
 
+def test_models_are_those_of_the_decisions_that_are_there(log: Log) -> None:
+    assert log.models() == set()
+    models = ["000001", "000002", "", "000002"]  # "": of another system
+    log.append([replace(event(i, time=100.0 + i), model=model) for i, model in enumerate(models)])
+    assert log.models() == {"000001", "000002"}
+    assert log.forget(100.5) == 1
+    assert log.models() == {"000002"}
+    assert log.forget(1e9) == 3
+    assert log.models() == set(), "whose settings are kept for their number"
+
+
 def test_recent_decisions_come_newest_first(log: Log) -> None:
     events = [event(i) for i in range(10)]
     log.append(events)

@@ -185,7 +185,7 @@ def test_many_who_ask_for_events_of_older_models(bandit: Bandit) -> None:
 
 
 def test_an_event_of_a_model_that_is_not_kept(tmp_path: Path) -> None:
-    chosen = settings(refit=config.RefitConfig(first=10**9, keep=2, keep_days=0))
+    chosen = settings(refit=config.RefitConfig(first=10**9, keep=2, keep_gb=0))
     folder = small_bandit(tmp_path / "shop", X, Y, config=chosen)
     with Bandit.open(folder) as bandit:
         bandit.decide(X[0], event_id="old")

@@ -155,7 +155,7 @@ def test_refits_that_cannot_be(folder: Path) -> None:
 
 def test_only_the_last_models_are_kept_and_replay_says_so(tmp_path: Path) -> None:
     folder = small_bandit(
-        tmp_path / "shop", X, Y, config=settings(refit=config.RefitConfig(first=10**9, keep=2, keep_days=0))
+        tmp_path / "shop", X, Y, config=settings(refit=config.RefitConfig(first=10**9, keep=2, keep_gb=0))
     )
     with Bandit.open(folder) as bandit:
         bandit.decide(X[0], event_id="old")

@@ -23,7 +23,7 @@ from treetop.tree.tree import Tree
 
 MODELS = 8  # that are in memory at a time; their files are mapped
 ANY_WEIGHT = 1e200  # the largest weight of rounds whose propensities say nothing about it: no control variates
-HEIGHTS = 2  # cuts of the tree that are weighed by: leaves, and the nodes above them
+HEIGHTS = 2  # cuts of the tree that are weighed by unless more are asked for: leaves, and the nodes above them
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,13 +43,15 @@ class Question:
 
 
 class Answering:
-    """Answers questions, with models by name; `line` leads from scores to rewards."""
+    """Answers questions, with models by name; `line` leads from scores to rewards, `heights` are weighed by."""
 
-    def __init__(self, load: Callable[[str], Model], arms: ArmIndex, line: tuple[float, float]) -> None:
+    def __init__(
+        self, load: Callable[[str], Model], arms: ArmIndex, line: tuple[float, float], heights: int = HEIGHTS
+    ) -> None:
         self.line, self.lists = line, dict[str, Ints | None]()
         self.model = lru_cache(MODELS)(load)
         self.tree = lru_cache(MODELS)(lambda name: tree_id(self.model(name).tree))
-        self._cuts = lru_cache(MODELS)(lambda name: cuts(self.model(name).tree))
+        self._cuts = lru_cache(MODELS)(lambda name: cuts(self.model(name).tree, heights))
         self._sets = lru_cache(MODELS)(lambda name: ArmSets(lambda n: self.lists.get(n), arms, self.model(name).tree))
 
     def answer(self, question: Question, add: Callable[[int, Callable[[], Judged]], object]) -> int:
@@ -67,7 +69,7 @@ class Answering:
             found = self._chances(batch, policies, name, self._cuts(name) if same else NO_GROUPS, beside)
             if own:
                 served = found.pop(0)
-                exact = _as_recorded(batch, served)
+                exact = as_recorded(batch, served)
             for (i, _), chances in zip(mine, found, strict=True):
                 largest = np.where(exact[:, None], chances.largest, ANY_WEIGHT)
                 add(i, partial(judged_rounds, batch, replace(chances, largest=largest), served if same else None))
@@ -88,21 +90,30 @@ class Answering:
         ]
 
 
-def _as_recorded(batch: LoggedBatch, served: SlotChances) -> Bools:
-    """(n,): whether recorded propensities are those that the model and settings give."""
+def as_recorded(batch: LoggedBatch, served: SlotChances) -> Bools:
+    """(n,): whether recorded propensities are those that the model and settings give.
+
+    >>> from treetop.arrays import Rows
+    >>> from treetop.bandit.config import PolicyConfig
+    >>> one, none = np.ones((1, 1)), np.zeros((1, 1, 0))
+    >>> row = Rows(np.array([0, 0]), np.zeros(0, np.int32), np.zeros(0, np.float32), 3)
+    >>> batch = LoggedBatch("000000", 0, PolicyConfig(), np.ones(1), [("", 0)], row, one.astype(int), 0.5 * one, one)
+    >>> [as_recorded(batch, SlotChances(p * one, one, one, one, none, one, one)).tolist() for p in (0.5, 0.4)]
+    [[True], [False]]
+    """
     exact = np.isclose(served.probability, batch.propensities, rtol=1e-6, atol=0) | (batch.arms < 0)
     return np.asarray(exact.all(axis=1))
 
 
-def cuts(tree: Tree) -> Ints:
-    """(HEIGHTS, n_arms): the node of each arm at each height, its leaf first.
+def cuts(tree: Tree, heights: int = HEIGHTS) -> Ints:
+    """(heights, n_arms): the node of each arm at each height, its leaf first.
 
     >>> cuts(Tree(parents=[-1, 0, 0, 1], leaf_of=[3, 2]))
     array([[3, 2],
            [1, 0]], dtype=int32)
     """
     above = [tree.leaf_of]
-    while len(above) < HEIGHTS:
+    while len(above) < heights:
         above.append(np.maximum(tree.parents[above[-1]], 0))
     return np.stack(above).astype(np.int32)
 

@@ -99,7 +99,8 @@ class ArmChanges:
                 model = grow(base, len(new), self.config.tree.leaf_limit, rows, beside, grown.is_removed)
                 model = replace(model, epoch=state.next_epoch)
                 lines = line_added(grown.ids[len(known) :], model.epoch) + lines
-                made = self.folder.publish(model, state, self.config.refit, None, lines, records)
+                keep, logged = self.config.refit, self.log.models()
+                made = self.folder.publish(model, state, keep, None, lines, records, logged=logged)
                 self.folder.note("arms added", model=model_name(model.epoch), base=state.model, count=len(new))
             else:
                 self.folder.extend_attributes(records, snapshot.attributes, lines)

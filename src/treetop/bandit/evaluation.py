@@ -17,22 +17,23 @@ from typing import Any
 import numpy as np
 
 from treetop.arrays import Bools, Ints, check_float
-from treetop.bandit.answers import Answering, Question
+from treetop.bandit.answers import HEIGHTS, Answering, Question
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.candidates import CandidatePolicy
 from treetop.bandit.config import PolicyConfig
 from treetop.bandit.logged_batches import CHUNK, LoggedBatch, ahead, batches
 from treetop.bandit.spread_tallies import Known, SpreadTallies
+from treetop.display import Columns, html_table
 from treetop.effort import Effort
+from treetop.evaluation.estimators import Estimator
 from treetop.evaluation.tallies import Tallies
-from treetop.evaluation.tally import SLATE, SLOTS, Tally
+from treetop.evaluation.tally import Tally
 from treetop.evaluation.verdict import CandidateResult, Estimate, judge
 from treetop.log.rounds import score_line
 from treetop.model.model import Model
 from treetop.parallel import Machines, all_cores
 from treetop.policy.policy import Policy, expect
 
-POSITION_MODELS = {"any": SLATE, "cascade": SLOTS}  # by what a slot's reward may depend on
 UNREWARDED, GONE, TAUGHT = "without a reward yet", "decided by a model that is not kept", "taught the model"
 SILENT = (
     "{:,} visits have no reward though reward_wait is over: estimates hold only if whether a reward comes does not "
@@ -63,6 +64,20 @@ class Evaluation:
         found: dict[str, Any] = _plain(asdict(self))
         return found
 
+    def _repr_html_(self) -> str:
+        """The candidates as a table of a notebook."""
+        title = f"{self.rounds:,} visits brought {self.served} each as served ({self.confidence:.0%} intervals)"
+        columns: Columns = {
+            "policy": [each.name for each in self.candidates],
+            "a visit": [str(each.per_visit) for each in self.candidates],
+            "against served": [str(each.difference) for each in self.candidates],
+            "effective rounds": [round(each.effective) for each in self.candidates],
+            "largest weight": [each.largest_weight for each in self.candidates],
+            "verdict": [each.verdict for each in self.candidates],
+            "notes": ["; ".join(each.notes) for each in self.candidates],
+        }
+        return html_table(title, columns)
+
 
 def evaluate(
     log: Bandit | str | os.PathLike[str],
@@ -72,7 +87,7 @@ def evaluate(
     until: float | None = None,
     confidence: float = 0.95,
     weight_bound: float | None = None,
-    position_model: str | None = None,
+    estimator: str | None = None,
     effort: Effort = Effort(),  # noqa: B008
 ) -> Evaluation:
     """What other policies would have earned on the visits in the log of a bandit, or of its folder.
@@ -80,11 +95,12 @@ def evaluate(
     A candidate is the settings of each visit with some of them replaced: "strategy=greedy", "beam=30",
     "explore=1,model=000012" or the same as a mapping. Visits before `since` and from `until` on (seconds since 1970)
     are left out, and those without an observed reward; a slot without one counts as 0. `weight_bound` is for logs whose
-    propensities have a floor, see docs/evaluation.md. `position_model` says what a slot's reward may depend on: "any"
-    slot of the decision, or "cascade", itself and the slots above; without it a rule chooses. Intervals hold at all
-    times at once. Visits whose settings a candidate cannot replace, such as a parameter that their strategy has not,
-    are left out; if nothing else is there for any candidate, that is an error. With `effort.ray` a cluster does the
-    work, through files in `effort.folder` or the bandit's, with the same result.
+    propensities have a floor, see docs/evaluation.md. A rule chooses between whole slates and slots, or `estimator`
+    does by name, such as "snips-slate", "snips-nodes-0" or "dr-slots": those of `others` of a result. Intervals hold at
+    all times at once, but for those of "dr-..." and "offcem-...". Visits whose settings a candidate cannot replace,
+    such as a parameter that their strategy has not, are left out; if nothing else is there for any candidate, that is
+    an error. With `effort.ray` a cluster does the work, through files in `effort.folder` or the bandit's, with the same
+    result.
 
     >>> import tempfile
     >>> rng = np.random.default_rng(0)
@@ -100,11 +116,11 @@ def evaluate(
     >>> folder.cleanup()
     """
     if not isinstance(log, Bandit):
-        with Bandit.open(log) as bandit:
+        with open_bandit(log) as bandit:
             options: dict[str, Any] = {"since": since, "until": until, "weight_bound": weight_bound}
-            more: dict[str, Any] = {"confidence": confidence, "position_model": position_model, "effort": effort}
+            more: dict[str, Any] = {"confidence": confidence, "estimator": estimator, "effort": effort}
             return evaluate(bandit, candidates, **options, **more)
-    found, unfit = judge_log(log, candidates, (since, until), confidence, weight_bound, effort, position_model)
+    found, unfit = judge_log(log, candidates, (since, until), confidence, weight_bound, effort, estimator)
     if unfit is not None and not any(result.rounds for result in found.candidates):
         raise ValueError(unfit)
     return found
@@ -117,7 +133,7 @@ def judge_log(
     confidence: float,
     weight_bound: float | None,
     effort: Effort,
-    position_model: str | None = None,
+    estimator: str | None = None,
 ) -> tuple[Evaluation, str | None]:
     """As `evaluate`, also if no candidate fits any visit; and why the first visit that did not fit does not.
 
@@ -133,9 +149,7 @@ def judge_log(
     check_float("confidence", confidence, 0.5, 1 - 1e-9)
     if weight_bound is not None:
         check_float("weight_bound", weight_bound, 1)
-    if position_model is not None and position_model not in POSITION_MODELS:
-        raise ValueError(f"position_model is {position_model!r}; it must be one of {', '.join(POSITION_MODELS)}")
-    way = POSITION_MODELS[position_model] if position_model else None
+    heights = _heights(log, estimator)
     wanted = [CandidatePolicy.of(candidate) for candidate in candidates]
     rewards = log.config.rewards
     overdue = time.time() - rewards.reward_wait
@@ -144,15 +158,15 @@ def judge_log(
     summary = log.log.summary()
     log.refresh()  # so that all arms of the rounds up to now are known
     total, done = summary.counts.decisions - summary.counts.forgotten, 0
-    with _tallies(log, len(wanted), weight_bound, effort) as tallies:
-        reading = _Reading(log, wanted, overdue, tallies, effort)
+    with _tallies(log, len(wanted), weight_bound, heights, effort) as tallies:
+        reading = _Reading(log, wanted, overdue, tallies, effort, heights)
         for chunk in ahead(log.log.decided(summary.counts.position, CHUNK)):
             done += len(chunk)
             for batch in batches(chunk, log.vocabulary.columns, overdue, rewards.default_reward, rewards.limits):
                 served += reading.judge(batch.part((begin <= batch.times) & (batch.times < end)))
             if effort.progress is not None:
                 effort.progress(done, max(total, done))
-        results = tuple(reading.result(i, confidence, weight_bound, way) for i in range(len(wanted)))
+        results = tuple(reading.result(i, confidence, weight_bound, estimator) for i in range(len(wanted)))
         differing = reading.differing + (tallies.differing if isinstance(tallies, SpreadTallies) else 0)
     interval = served.served_interval(confidence)
     as_served = Estimate(served.served.mean, interval.low, interval.high)
@@ -161,11 +175,35 @@ def judge_log(
     return found, next(iter(reading.unfit.values()), None)
 
 
-def _tallies(log: Bandit, candidates: int, bound: float | None, effort: Effort) -> Tallies | SpreadTallies:
+def open_bandit(log: str | os.PathLike[str]) -> Bandit:
+    """The bandit of a folder. Raises TypeError for what is no path.
+
+    >>> open_bandit([("visit-1", 0.5)])
+    Traceback (most recent call last):
+    TypeError: log is a list; a Bandit or the path of its folder is needed, whose log is read
+    """
+    if not isinstance(log, str | os.PathLike):
+        what = type(log).__name__
+        raise TypeError(f"log is a {what}; a Bandit or the path of its folder is needed, whose log is read")
+    return Bandit.open(log)
+
+
+def _heights(log: Bandit, estimator: str | None) -> int:
+    """How many cuts of the tree are weighed by. Raises ValueError for an estimator that the tree is too low for."""
+    height = None if estimator is None else Estimator.of(estimator).height
+    depth = log.snapshot.model.tree.depth
+    if height is not None and height >= depth:
+        raise ValueError(f"estimator is {estimator!r}; the tree has {depth} levels below its root, so H is below that")
+    return max(HEIGHTS, 0 if height is None else height + 1)
+
+
+def _tallies(
+    log: Bandit, candidates: int, bound: float | None, heights: int, effort: Effort
+) -> Tallies | SpreadTallies:
     if not effort.ray:
         return Tallies(candidates, effort.threads or all_cores(), bound)
     paths = {name: str(log.folder.model_path(name).resolve()) for name in log.folder.models()}
-    known = Known(paths, log.snapshot.arms, score_line(log.config.rewards.limits))
+    known = Known(paths, log.snapshot.arms, score_line(log.config.rewards.limits), heights)
     return SpreadTallies(candidates, bound, known, Machines(effort.ray), effort.folder or log.folder.path)
 
 
@@ -179,6 +217,7 @@ class _Reading:
         overdue: float,
         tallies: Tallies | SpreadTallies,
         effort: Effort,
+        heights: int = HEIGHTS,
     ) -> None:
         self.bandit, self.candidates, self.overdue, self.effort = bandit, candidates, overdue, effort
         self.tallies = tallies
@@ -189,7 +228,7 @@ class _Reading:
         self.left_out: list[Counter[str]] = [Counter() for _ in candidates]
         self.unfit: dict[int, str] = {}  # why the first visit that does not fit a candidate does not
         line = score_line(bandit.config.rewards.limits)  # from scores to rewards
-        self.answering = Answering(self._load, bandit.snapshot.arms, line)
+        self.answering = Answering(self._load, bandit.snapshot.arms, line, heights)
         self.lists: dict[str, Ints | None] = {}  # of the batch at hand: arms by the name of their list
         for candidate in candidates:
             if candidate.model is not None and candidate.model not in self.kept:
@@ -263,11 +302,11 @@ class _Reading:
             return None
         return policy
 
-    def result(self, i: int, confidence: float, weight_bound: float | None, way: str | None) -> CandidateResult:
+    def result(self, i: int, confidence: float, weight_bound: float | None, estimator: str | None) -> CandidateResult:
         """What all batches said about a candidate."""
         left = dict(self.left_out[i])
         limits = self.bandit.config.rewards.limits
-        found = judge(self.candidates[i].name, self.tallies.of(i), left, confidence, way, weight_bound, limits)
+        found = judge(self.candidates[i].name, self.tallies.of(i), left, confidence, estimator, weight_bound, limits)
         notes = [] if i not in self.unfit else [f"does not fit some visits: {self.unfit[i]}"]
         if self.silent and found.rounds:
             notes.append(SILENT.format(self.silent))

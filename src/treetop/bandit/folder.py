@@ -10,12 +10,11 @@ catalogue.jsonl and attributes.bin only grow; `current` says how many of their b
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -262,11 +261,13 @@ class BanditFolder(HistoryFile):
         catalogue: bytes = b"",
         attributes: bytes = b"",
         aside: str = "",
+        logged: Collection[str] = (),
     ) -> Model:
         """Saves a model that was made from the current one of the state `base`, and makes it current; returns it as it
         was read again.
 
-        `keep` says which other models stay, and `fitted` is as in FolderState.with_model; `catalogue` are lines to add
+        `keep` says which other models stay, `logged` are those that the log has decisions of, and `fitted` is as in
+        FolderState.with_model; `catalogue` are lines to add
         to catalogue.jsonl, and `attributes` records to add to attributes.bin. With `aside`, a reason, the model is only
         kept beside the current one. Raises ModelSuperseded if another model became current meanwhile, or if there was
         a rollback, and ModelPinned if `base` was pinned; a pinned model still takes new arms. Nothing changes if
@@ -283,24 +284,17 @@ class BanditFolder(HistoryFile):
                     raise ModelSuperseded(f"model {state.model} became current while one was made from {base.model}")
                 if attributes:
                     self.attributes(state.attributes).with_records(attributes)  # raises if they do not fit
-                needed = self._needed(state, keep)
+                now, sizes = time.time(), {each: self.model_size(each) for each in state.models}
+                needed = state.left(now).needed(logged, keep, now, sizes)
                 if aside and fitted is not None:
                     self._write_state(state, state.with_aside(name, aside, fitted, keep.keep, needed))
                 else:
-                    new = state.with_model(name, fitted, keep.keep, needed, time.time())
+                    new = state.with_model(name, fitted, keep.keep, needed, now)
                     self._write_state(state, new, catalogue, attributes)
             return written
         finally:
             with suppress(OSError, ValueError):
                 self._delete_unlisted_models()
-
-    def _needed(self, state: FolderState, keep: RefitConfig) -> set[str]:
-        """The models that evaluation and replay still need: those that served lately, as far as they fit."""
-        if keep.keep_days == 0:
-            return state.needed(math.inf, 0, {})
-        now = time.time()
-        sizes = {name: self.model_size(name) for name in state.models}
-        return state.left(now).needed(now - keep.keep_days * 86400, keep.keep_gb * 1e9, sizes)
 
     def model_size(self, name: str) -> int:
         """Bytes of a model's files."""

@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from treetop.arrays import Floats, Ints
+from treetop.bandit.answers import ANY_WEIGHT, as_recorded, judged_rounds
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.config import Config, RewardConfig
 from treetop.bandit.logged_batches import CHUNK, ArmSets, LoggedBatch, batches
+from treetop.bandit.snapshot import tree_id
 from treetop.evaluation.bets import Bets
-from treetop.evaluation.judged import Judged
 from treetop.evaluation.tally import Tally
 from treetop.evaluation.verdict import CandidateResult, judge
 from treetop.learning.saturation import slot_factors
@@ -115,6 +116,7 @@ class _Reading:
         self, models: tuple[Model, Model], arms: ArmIndex, sets: Callable[[str], Ints | None], rewards: RewardConfig
     ) -> None:
         self.models, self.find_set = models, sets
+        self.one_tree = tree_id(models[0].tree) == tree_id(models[1].tree)
         self.nothing, self.limits = rewards.nothing, rewards.limits
         self.lists: Mapping[str, Ints | None] = {}
         self.sets = tuple(ArmSets(lambda name: self.lists.get(name), arms, model.tree) for model in models)
@@ -129,12 +131,15 @@ class _Reading:
         if len(batch) == 0:
             return
         served, chances = (self._chances(batch, which) for which in (0, 1))
+        exact = as_recorded(batch, served)[:, None]  # what else decided, say before arms were added, has other chances
+        chances = replace(chances, largest=np.where(exact, chances.largest, ANY_WEIGHT))
         known = ~np.isnan(batch.rewards)
         silent = ~known & (batch.arms >= 0)
         self.tally = self.tally.after(
-            as_judged(
+            judged_rounds(
                 replace(batch, rewards=np.where(silent, self.nothing, batch.rewards)),
                 chances.scaled(*score_line(self.limits)),
+                None,
             )
         )
         foreseen = [self._foreseen(found, batch.arms, which) for which, found in enumerate((served, chances))]
@@ -149,7 +154,8 @@ class _Reading:
         known = np.minimum(batch.arms, model.n_arms - 1).astype(np.int32)  # the model may be older than an arm
         shown = np.cumsum(batch.arms != known, axis=1) == 0
         policy, allowed = batch.policy.make_policy(), self.sets[which].of(batch.lists)
-        found = shared_chances([policy], model, batch.x, known, allowed)[0]
+        beside = (policy, self.models[0]) if self.one_tree else None
+        found = shared_chances([policy], model, batch.x, known, allowed, served=beside)[0]
         return replace(found, probability=found.probability * shown)
 
     def _foreseen(self, chances: SlotChances, arms: Ints, which: int) -> Floats:
@@ -180,30 +186,3 @@ class _Reading:
             reasons.append(f"its squared error is {error:.4f}, that of the model that serves {served_error:.4f}")
         said = f"on the newest {self.tally.rounds:,} rounds " + "; ".join(reasons) if reasons else ""
         return Judgement(self.tally.rounds, said, reward, error, served_error)
-
-
-def as_judged(batch: LoggedBatch, chances: SlotChances) -> Judged:
-    """A batch as a policy with these chances sees it, without weights of nodes; every slot has a reward.
-
-    >>> from treetop.arrays import Rows
-    >>> from treetop.bandit.config import PolicyConfig
-    >>> one, none = np.ones((1, 1)), np.zeros((1, 1, 0))
-    >>> row = Rows(np.array([0, 0]), np.zeros(0, np.int32), np.zeros(0, np.float32), 3)
-    >>> batch = LoggedBatch("000000", 0, PolicyConfig(), np.ones(1), [("", 0)], row, one.astype(int), 0.5 * one, one)
-    >>> as_judged(batch, SlotChances(one, one, one, one, none, one, one)).prefix_weights()
-    array([[2.]])
-    """
-    filled, rewards = batch.arms >= 0, np.nan_to_num(batch.rewards)
-    return Judged(
-        np.where(filled, batch.propensities, 0.0),
-        np.where(filled, chances.probability, 0.0),
-        np.where(filled, rewards, 0.0),
-        rewards.sum(axis=1),
-        chances.score,
-        chances.expected,
-        np.zeros((*batch.arms.shape, 0)),
-        filled,
-        np.asarray(filled.sum(axis=1), np.float64),
-        chances.covered,
-        chances.largest,
-    )

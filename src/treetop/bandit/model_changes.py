@@ -146,7 +146,7 @@ class ModelChanges:
                 self.refresh()
                 grown = _with_added(model, self.snapshot, self.config.tree.leaf_limit)
                 model = replace(grown, epoch=now.next_epoch)
-            self.folder.publish(model, now, self.config.refit, fitted, aside=aside)
+            self.folder.publish(model, now, self.config.refit, fitted, aside=aside, logged=self.log.models())
             return model
 
     def _fitted(self, base: Model, arms: ArmIndex, epoch: int, mark: Mark, work: Path, rebuild: bool = False) -> Fit:

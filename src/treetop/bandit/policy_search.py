@@ -15,7 +15,7 @@ from treetop.arrays import check_float
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.candidates import CandidatePolicy
 from treetop.bandit.config import PolicyConfig
-from treetop.bandit.evaluation import NO_VISITS, Evaluation, judge_log
+from treetop.bandit.evaluation import NO_VISITS, Evaluation, judge_log, open_bandit
 from treetop.effort import Effort
 
 # Parameters of strategies that are halved and doubled, with what they are if the settings do not say.
@@ -82,7 +82,7 @@ def search_policies(
     1
     """
     if not isinstance(log, Bandit):
-        with Bandit.open(log) as bandit:
+        with open_bandit(log) as bandit:
             options = {"since": since, "weight_bound": weight_bound}
             return search_policies(bandit, held_out=held_out, confidence=confidence, effort=effort, **options)
     check_float("held_out", held_out, 0.05, 0.95)

@@ -24,8 +24,9 @@ class RefitConfig:
     With `gate = "not-worse"` a refit is first fitted without the newest stretch of rounds and judged on it; if it is
     clearly worse than the model that serves, that one serves on, and the other is kept aside.
 
-    The newest `keep` fitted models stay on disk. So does every model that served within the last `keep_days` days,
-    whatever made it, so that its visits can be evaluated and replayed: the newest first, `keep_gb` gigabytes of them.
+    The newest `keep` fitted models stay on disk. So does every model, whatever made it, as long as the log has
+    decisions of it, so that they can be evaluated and replayed: the newest first, `keep_gb` gigabytes of them, and only
+    those that served within the last `keep_days` days (0: however long ago).
 
     With `rebuild`, a number n, every n-th model has a tree and routing made anew, if the newest rounds do not speak
     against it (0: never by itself).
@@ -42,7 +43,7 @@ class RefitConfig:
     retry_most: float = 3600.0
     keep: int = 5
     gate: str = ""
-    keep_days: float = 7.0
+    keep_days: float = 0.0
     keep_gb: float = 10.0
     ray: str = ""
     memory: float = 2.0

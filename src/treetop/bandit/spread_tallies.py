@@ -20,7 +20,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any
 
-from treetop.bandit.answers import Answering, Question
+from treetop.bandit.answers import HEIGHTS, Answering, Question
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.logged_batches import CHUNK
 from treetop.errors import FolderInUse
@@ -36,11 +36,13 @@ PREFIX, LOCK = "evaluate-work-", "lock"  # of folders; the file in each that is 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What answers need beside questions: where models lie by their names, the arms, from scores to rewards."""
+    """What answers need beside questions: where models lie by their names, the arms, from scores to rewards, and how
+    many cuts of the tree are weighed by."""
 
     models: Mapping[str, str]
     arms: ArmIndex
     line: tuple[float, float]
+    heights: int = HEIGHTS
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,7 @@ def _add_answers(wave: CandidateWave) -> str:
 def _answering(folder: str, thread: int) -> Answering:
     """Tasks that follow each other in a thread share models and sets of arms."""
     known: Known = _read(Path(folder) / "known")
-    return Answering(lambda name: Model.load(known.models[name]), known.arms, known.line)
+    return Answering(lambda name: Model.load(known.models[name]), known.arms, known.line, known.heights)
 
 
 def _questions(folder: Path, number: int) -> Path:

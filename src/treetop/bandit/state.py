@@ -8,12 +8,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from treetop.bandit.experiment_config import Experiment
+from treetop.bandit.refit_config import RefitConfig
 from treetop.errors import ModelPinned
 from treetop.log.records import Counts
 
 FORMAT = 2  # 1 was of a development version
 ASIDE = 2  # models that the gate refused which stay, the newest
-NEEDED = 100  # models that stay because they served lately, the newest
+LOGGED = 1000  # models that stay because the log has decisions of them, the newest: every worker reads `current`
+WAITING = 100  # models that stay because they served within a day: so long decisions may wait to be logged
+DAY = 86400.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -130,17 +133,23 @@ class FolderState:
         """The models kept, oldest first."""
         return sorted(self.models, key=int)
 
-    def needed(self, since: float, room: float, sizes: Mapping[str, int]) -> set[str]:
-        """The models that served since a time, the newest NEEDED as far as they have room; and those of the experiment.
+    def needed(self, logged: Collection[str], keep: RefitConfig, now: float, sizes: Mapping[str, int]) -> set[str]:
+        """The models that the log has decisions of, or may still get as they served lately: the newest, as long and as
+        far as `keep` has room for them. And those of the experiment.
 
         >>> models = {"000000": ModelOrigin(until=5.0), "000001": ModelOrigin(until=9.0), "000002": ModelOrigin()}
-        >>> state, sizes = FolderState("b1", "000002", 12, 3, models), dict.fromkeys(models, 10)
-        >>> sorted(state.needed(3.0, 100, sizes)), sorted(state.needed(3.0, 10, sizes)), state.needed(9.5, 100, sizes)
-        (['000000', '000001'], ['000001'], set())
+        >>> state, keep = FolderState("b1", "000002", 12, 3, models), RefitConfig(keep_gb=1e-8)
+        >>> [sorted(state.needed({"000000"}, keep, now, dict.fromkeys(models, 5))) for now in (10.0, 1e6)]
+        [['000000', '000001'], ['000000']]
+        >>> sorted(state.needed(set(models), keep, 1e6, dict.fromkeys(models, 6)))
+        ['000001']
         """
         found = set() if self.experiment is None else self.experiment.models()
+        since, room = now - keep.keep_days * DAY if keep.keep_days else 0.0, keep.keep_gb * 1e9
         served = [name for name, origin in self.models.items() if origin.until > since]
-        for name in sorted(served, key=lambda name: (self.models[name].until, name), reverse=True)[:NEEDED]:
+        served.sort(key=lambda name: (self.models[name].until, name), reverse=True)
+        waiting = [name for name in served if name not in logged and self.models[name].until > now - DAY]
+        for name in [name for name in served if name in logged][:LOGGED] + waiting[:WAITING]:
             room -= sizes.get(name, 0)
             if room < 0:
                 break

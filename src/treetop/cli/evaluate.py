@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from treetop.cli.options import Json, Ray, grouped
 from treetop.cli.output import check_picture, console, errors
 from treetop.effort import Effort
 from treetop.evaluation.picture import draw_results
-from treetop.evaluation.verdict import CandidateResult
+from treetop.evaluation.verdict import ROUNDING, CandidateResult
 
 POLICY_HELP = (
     "A candidate: settings of the visits with some replaced, such as strategy=greedy, beam=30, explore=1, "
@@ -36,6 +37,11 @@ POSITION_HELP = (
     "What a slot's reward may depend on: any (slot of the decision) or cascade (itself and the slots above). Without "
     "it the weights choose, see docs/evaluation.md."
 )
+ESTIMATOR_HELP = (
+    "An estimator by its name in `others` of --json, such as snips-nodes-0 or dr-slots, instead of what the weights "
+    "choose; docs/evaluation.md says what each assumes."
+)
+POSITION_MODELS = {"any": "snips-slate", "cascade": "snips-slots"}
 ALONE = {
     "--search": "--search makes its own candidates",
     "--experiment": "--experiment compares the variants that visits have shown",
@@ -52,6 +58,7 @@ class EvaluationOptions:
     weight_bound: Annotated[float | None, typer.Option(help=BOUND_HELP)] = None
     experiment: Annotated[str | None, typer.Option(help=EXPERIMENT_HELP)] = None
     position_model: Annotated[str | None, typer.Option(help=POSITION_HELP)] = None
+    estimator: Annotated[str | None, typer.Option(help=ESTIMATOR_HELP)] = None
     ray: Ray = ""
 
 
@@ -87,7 +94,7 @@ def evaluate_(
             searched = search_policies(bandit, since=begin, confidence=sure, weight_bound=bound, effort=effort)
             found = searched.searched
         else:
-            more: dict[str, Any] = {"since": begin, "weight_bound": bound, "position_model": options.position_model}
+            more: dict[str, Any] = {"since": begin, "weight_bound": bound, "estimator": _estimator(options)}
             found = evaluate(bandit, policy or [], confidence=sure, effort=effort, **more)
     if found.rounds == 0:
         raise ValueError(NO_VISITS)
@@ -111,8 +118,9 @@ def _check(options: EvaluationOptions, policy: list[str], search: bool, picture:
         raise ValueError(f"{' and '.join(named)} do not go together: {ALONE[named[-1]]}")
     if not named:
         raise ValueError("give --policy, once or more, or --search, or --experiment")
-    if options.position_model and not policy:
-        raise ValueError("--position-model is for --policy; --search chooses by the rule, an experiment needs none")
+    chosen = {"--position-model": options.position_model, "--estimator": options.estimator}
+    if not policy and (wrong := next((name for name, value in chosen.items() if value is not None), None)):
+        raise ValueError(f"{wrong} is for --policy; --search chooses by the rule, an experiment needs none")
     begin = None if options.since is None else moment("--since", options.since)
     if begin is not None and begin > time.time():
         raise ValueError(f"--since is {options.since!r}, which is in the future: {NO_VISITS}")
@@ -123,6 +131,18 @@ def _check(options: EvaluationOptions, policy: list[str], search: bool, picture:
     if picture is not None:
         check_picture("--picture", picture)
     return begin
+
+
+def _estimator(options: EvaluationOptions) -> str | None:
+    """The name of the estimator that the options choose; None leaves it to the rule."""
+    said = options.position_model
+    if said is None:
+        return options.estimator
+    if said not in POSITION_MODELS:
+        raise ValueError(f"--position-model is {said!r}; it must be one of {', '.join(POSITION_MODELS)}")
+    if options.estimator is not None:
+        raise ValueError(f"--position-model {said} and --estimator {options.estimator}: only one can choose")
+    return POSITION_MODELS[said]
 
 
 def _say(words: str) -> None:
@@ -164,10 +184,33 @@ def _notes(candidates: Sequence[CandidateResult]) -> dict[str, list[str]]:
     about: dict[str, list[str]] = {}
     for result in candidates:
         left = (f"{count:,} visits left out: {why}" for why, count in result.left_out.items())
-        weighed = [f"weighed by {result.way}, which assumes: {result.assumes}"] if result.rounds else []
-        for note in (*result.notes, *left, *weighed):
+        weighed = [support(result), f"weighed by {result.way}, which assumes: {result.assumes}"]
+        for note in (*result.notes, *left, *(weighed if result.rounds else [])):
             about.setdefault(note, []).append(result.name)
     return about
+
+
+def support(result: CandidateResult) -> str:
+    """How large weights are, and how much of what the candidate would show the log cannot.
+
+    >>> from dataclasses import replace
+    >>> from treetop.evaluation.verdict import Estimate
+    >>> nothing = Estimate(1.0, 1.0, 1.0)
+    >>> known = CandidateResult("c", 9, "slots", "", *[nothing] * 4, 9, 1, 1, "better", largest_weight=3.51)
+    >>> support(known)
+    'weights up to 3.5; which decisions the log cannot show is not known: models that served are gone or differ'
+    >>> support(replace(known, unsupported=0.123))
+    'weights up to 3.5; the log cannot show 12.3% of its decisions'
+    >>> support(replace(known, unsupported=0.0))
+    'weights up to 3.5; the log can show all its decisions'
+    """
+    share, words = result.unsupported, "the log can show all its decisions"
+    if math.isnan(share):
+        words = "which decisions the log cannot show is not known: models that served are gone or differ"
+    elif share > ROUNDING:
+        shown = f"{share:.1%}" if share >= 5e-4 else "less than 0.1%"
+        words = f"the log cannot show {shown} of its decisions"
+    return f"weights up to {result.largest_weight:,.1f}; {words}"
 
 
 def _row(result: CandidateResult) -> list[str]:

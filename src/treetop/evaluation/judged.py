@@ -64,6 +64,24 @@ class Judged:
         ratio = np.divide(self.target, self.logged, out=np.ones_like(self.logged), where=self.filled)
         return np.asarray(np.cumprod(ratio, axis=1))
 
+    def unsupported(self) -> Floats:
+        """(n,): the candidate's chance to show what the log cannot, estimated by this round; NaN if it is not known.
+
+        A slot leaves the log's support with chance 1 - covered, given slots before it that the log can show:
+        sum_s W_{s-1} (1 - covered_s) has the mean of that over all slots, and its first slot is exact.
+
+        >>> one = np.ones((1, 2))
+        >>> rest = 0 * one, np.zeros(1), 0 * one, 0 * one, np.zeros((1, 2, 0)), one > 0
+        >>> Judged(one, 0.5 * one, *rest, covered=np.array([[0.75, 0.5]])).unsupported()  # 0.25 + 0.5 * 0.5
+        array([0.5])
+        """
+        if self.covered is None:
+            return np.full(len(self), np.nan)
+        weights = self.prefix_weights()
+        before = np.concatenate([np.ones((len(self), 1)), weights[:, :-1]], axis=1)
+        left = np.where(self.filled, before * np.maximum(1 - self.covered, 0.0), 0.0)
+        return np.asarray(left.sum(axis=1))
+
     def part(self, rows: Bools | slice) -> Judged:
         """Some of the rounds.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from treetop.arrays import Floats
-from treetop.evaluation.judged import Judged
+from treetop.evaluation.judged import SAME, Judged
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +90,34 @@ class WeightSums:
         return float((self.sums[1][known] / self.sums[0][known])[-1]) if known.any() else float("nan")
 
     @property
+    def all_one(self) -> bool:
+        """Whether every weight is 1, up to rounding.
+
+        >>> WeightSums(3, np.array([[3.0], [3.0], [3.0], [1.0], [3.0]])).all_one
+        True
+        """
+        n, total, squares = self.sums[:3]
+        return bool((np.abs(squares - 2 * total + n) <= SAME * np.maximum(n, 1)).all())
+
+    @property
     def excess(self) -> float:
-        """By how many of its standard errors the mean weight is above 1: far above, propensities are wrong."""
+        """The evidence that weights are above 1 on average: the logarithm of what bets on it gained, in the last slot.
+
+        Whoever bets a part c <= 1/2 of the capital on each weight w has 1 + c (w - 1) times as much after it, which is
+        no gain on average while weights have a mean of 1; its logarithm is at least c (w - 1) - c^2 (w - 1)^2. So a
+        million is gained in at most one of a million logs, however skewed the weights are (but that c is chosen
+        afterwards, which is worth a small factor).
+
+        >>> none_rare = WeightSums(4000, np.array([[4000.0], [4000 * 1.0001], [4000 * 1.0001**2], [0.0], [4000.0]]))
+        >>> round(none_rare.excess, 2)  # all are a little above 1: the rare one that is far below did not come yet
+        0.2
+        """
         known = self.sums[0] > 0
         if not known.any():
             return 0.0
         n, total, squares = (float(self.sums[i][known][-1]) for i in range(3))
-        error = np.sqrt(max(squares / n - (total / n) ** 2, 1e-12) / n)
-        return float((total / n - 1) / error)
+        above, spread = total - n, max(squares - 2 * total + n, 0.0)
+        if above <= 0:
+            return 0.0
+        part = min(0.5, above / (2 * spread)) if spread > 0 else 0.5
+        return part * above - part**2 * spread

@@ -12,6 +12,7 @@ from treetop.arrays import Floats
 from treetop.evaluation.bets import Bets, Wager, joint_log_capital, joint_lower_bound
 from treetop.evaluation.control import Lines, LineSums, controlled_terms
 from treetop.evaluation.doubly_robust import doubly_robust_slate_terms, doubly_robust_terms
+from treetop.evaluation.estimators import SLATE, SLOTS, node_way
 from treetop.evaluation.interval import Interval, Moments, Stakes
 from treetop.evaluation.ips import slate_terms, slot_terms
 from treetop.evaluation.judged import Judged
@@ -19,7 +20,6 @@ from treetop.evaluation.mips import node_weights
 from treetop.evaluation.offcem import offcem_terms
 from treetop.evaluation.snips import WeightSums
 
-SLATE, SLOTS = "slate", "slots"
 # Control variates take a term at most so far below 0 (`cap` of `control`). What can be lost by a bet is then larger, so
 # a larger cap is for smaller stakes, which are for longer logs: 3 and 7 decide for some thousand rounds, 400 for a
 # million. The share of the capital on each cap, and how its stakes are spread.
@@ -27,15 +27,6 @@ CAPS = (0.0, 3.0, 7.0, 20.0, 100.0, 400.0)
 PLANS = (*(Stakes.halved(2, 2) for _ in CAPS[:-1]), Stakes.halved(4, 14))
 SHARES = (0.05, 0.25, 0.3, 0.15, 0.15, 0.1)
 FIRST, LAST = 64, 8192  # rounds after which control variates are fitted again: as many as there were, from and up to
-
-
-def node_way(height: int) -> str:
-    """The name of weights by nodes, `height` levels above the leaves.
-
-    >>> node_way(0)
-    'nodes-0'
-    """
-    return f"nodes-{height}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +130,26 @@ def wagers(ways: Sequence[Sequence[Bets]], low: float, high: float, shift: float
     return found
 
 
+@dataclass(frozen=True)
+class ModelTally:
+    """An estimator that a reward model has a say in: its values, and their differences to what was served.
+
+    >>> both = ModelTally.of(np.ones(2), np.zeros(2)) + ModelTally.of(np.zeros(2), np.zeros(2))
+    >>> both.value.mean, both.difference.n
+    (0.5, 4)
+    """
+
+    value: Moments
+    difference: Moments
+
+    @classmethod
+    def of(cls, terms: Floats, served: Floats) -> ModelTally:
+        return cls(Moments.of(terms), Moments.of(terms - served))
+
+    def __add__(self, other: ModelTally) -> ModelTally:
+        return ModelTally(self.value + other.value, self.difference + other.difference)
+
+
 @dataclass(frozen=True, eq=False)
 class Tally:
     """Of one candidate, or of what was served.
@@ -161,8 +172,9 @@ class Tally:
     earned: Bets = field(default_factory=Bets)
     missed: Bets = field(default_factory=Bets)
     ways: dict[str, WayTally] = field(default_factory=dict)
-    model_based: dict[str, Moments] = field(default_factory=dict)  # estimators that a reward model has a say in
+    model_based: dict[str, ModelTally] = field(default_factory=dict)
     fits: dict[str, LineSums] = field(default_factory=dict)  # of SLATE and SLOTS: what control variates are fitted on
+    unsupported: float = 0.0  # of all rounds: the candidate's chance of what the log cannot show; NaN: not known
 
     @classmethod
     def of(cls, rounds: Judged, bound: float | None = None) -> Tally:
@@ -186,17 +198,19 @@ class Tally:
             lines = self.fits.get(name, LineSums()).lines(k)
             ways[name] = WayTally.of(rounds, weights, name == SLATE, lines, bound)
         means = self.fits.get(SLATE, LineSums()).lines(k).mean
-        model_based = {
-            "dr-slots": Moments.of(doubly_robust_terms(rounds, weights)),
-            "dr-slate": Moments.of(doubly_robust_slate_terms(rounds, weights, means)),
+        terms = {
+            "dr-slots": doubly_robust_terms(rounds, weights),
+            "dr-slate": doubly_robust_slate_terms(rounds, weights, means),
         }
         if rounds.node_ratio.shape[2] and not np.isnan(rounds.node_ratio).any():
             for height in range(rounds.node_ratio.shape[2]):
                 ways[node_way(height)] = WayTally.of(rounds, node_weights(rounds, height), False)
-                model_based[f"offcem-{height}"] = Moments.of(offcem_terms(rounds, height))
+                terms[f"offcem-{height}"] = offcem_terms(rounds, height)
+        model_based = {name: ModelTally.of(each, rounds.served) for name, each in terms.items()}
         served = Tally.as_served(rounds.served, rounds.all_slots)
         slots, most = float(rounds.filled.sum()), int(rounds.slots.max())
-        return replace(served, slots=slots, most=most, ways=ways, model_based=model_based, fits=fits)
+        found = replace(served, slots=slots, most=most, ways=ways, model_based=model_based, fits=fits)
+        return replace(found, unsupported=float(rounds.unsupported().sum()))
 
     @classmethod
     def as_served(cls, rewards: Floats, slots: Floats) -> Tally:
@@ -225,6 +239,7 @@ class Tally:
             {name: way + other.ways[name] for name, way in self.ways.items() if name in other.ways},
             {name: m + other.model_based[name] for name, m in self.model_based.items() if name in other.model_based},
             {name: sums + other.fits[name] for name, sums in self.fits.items()},
+            self.unsupported + other.unsupported,
         )
 
     def served_interval(self, confidence: float) -> Interval:

@@ -3,8 +3,9 @@
 The rule. Whole slates assume nothing about rewards. They are taken if their effective sample size is at least 1,000
 rounds and their mean weight at least 0.9, so that the log has nearly all that the candidate shows. Otherwise slots are
 taken, which assume that a slot's reward does not depend on the slots below it, and said to be too few if they are worth
-less than 100 rounds. This looks at weights alone, never at rewards. Weights of nodes are never taken unless asked for:
-where arms of one node do not earn alike their intervals miss the truth, and nothing in the log says whether they do.
+less than 100 rounds. This looks at weights alone, never at rewards. Other estimators are taken if they are asked for:
+where arms of one node do not earn alike, intervals by nodes miss the truth, and nothing in the log says whether they
+do.
 """
 
 from __future__ import annotations
@@ -12,19 +13,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from treetop.evaluation.estimators import SLATE, SLOTS, Estimator
 from treetop.evaluation.interval import Interval
-from treetop.evaluation.tally import SLATE, SLOTS, Tally, WayTally
+from treetop.evaluation.tally import Tally, WayTally
 
 ENOUGH_SLATES, ENOUGH = 1_000, 100  # effective sample sizes
 SUPPORTED = 0.9  # a mean weight below this says that much of what the candidate shows was never logged
-TOO_FAR = 6  # standard errors of the mean weight: then it is no chance
+EXCESS, NO_CHANCE = 0.01, math.log(1e6)  # of the mean weight: what matters, and what is no chance (`WeightSums.excess`)
 ROUNDING = 1e-9  # how far beyond its bound, in relation to it, a product of ratios may come
 FAR = 1_000  # times as many visits as there are: beyond it a number says nothing
-ASSUMES = {
-    SLATE: "nothing",
-    SLOTS: "a slot's reward does not depend on the slots below it",
-    "nodes": "arms of one node earn alike",
-}
+SAME = "the same: every visit was as likely under it"
 
 
 @dataclass(frozen=True)
@@ -67,10 +65,11 @@ class Estimate:
 class CandidateResult:
     """What a candidate would have earned, a visit and a slot, and whether that beats what served on the same visits.
 
-    `way` is how rounds were weighed and `assumes` what that asks of the rewards. `effective` is the effective sample
-    size, `share` the share of rounds that say anything, `mean_weight` 1 if the log has all that the candidate shows.
-    `others` has the other estimators: value and standard error (or NaN). `left_out` counts rounds by reason. Rewards
-    are in their own units, not scaled to [0, 1].
+    `way` is how rounds were weighed, `estimator` what was made of that, and `assumes` what it asks of the rewards.
+    `effective` is the effective sample size, `share` the share of rounds that say anything, `mean_weight` 1 if the log
+    has all that the candidate shows, `largest_weight` of any slot, `unsupported` the candidate's chance of showing what
+    the log cannot, NaN if that is not known. `others` has all estimators by name: value and standard error (or NaN).
+    `left_out` counts rounds by reason. Rewards are in their own units, not scaled to [0, 1].
     """
 
     name: str
@@ -88,6 +87,9 @@ class CandidateResult:
     notes: tuple[str, ...] = ()
     others: dict[str, tuple[float, float]] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
+    estimator: str = ""
+    largest_weight: float = math.nan
+    unsupported: float = math.nan
 
 
 def chosen_way(tally: Tally) -> tuple[str, bool]:
@@ -135,11 +137,11 @@ def judge(
     tally: Tally,
     left_out: dict[str, int],
     confidence: float = 0.95,
-    way: str | None = None,
+    estimator: str | None = None,
     weight_bound: float | None = None,
     limits: tuple[float, float] = (0.0, 1.0),
 ) -> CandidateResult:
-    """The result of a candidate; `way` is one of the names of the rule, which chooses if none is given.
+    """The result of a candidate by an estimator; without one the rule chooses between snips-slate and snips-slots.
 
     `weight_bound` is what no weight can exceed, as it was given to the tally. A weight beyond it is an error. Rewards
     lie in `limits`, and were scaled from there to the [0, 1] of the tally. A slot less is no loss of what [0, 1] makes
@@ -151,8 +153,8 @@ def judge(
     >>> hits = (np.arange(3000) % 2)[:, None].astype(float)  # two arms, each shown half of the time, one of them right
     >>> rest = 0 * one, 0 * one, np.zeros((3000, 1, 0)), one > 0
     >>> found = judge("always right", Tally.of(Judged(0.5 * one, hits, hits, hits[:, 0], *rest)), {})
-    >>> found.verdict, round(found.per_visit.value, 3), found.way
-    ('better', 1.0, 'slate')
+    >>> found.verdict, round(found.per_visit.value, 3), found.estimator
+    ('better', 1.0, 'snips-slate')
     """
     if tally.rounds == 0:
         nothing = Estimate(math.nan, math.nan, math.nan)
@@ -160,23 +162,27 @@ def judge(
         return CandidateResult(
             name, 0, "none", "", nothing, nothing, nothing, nothing, 0.0, 0.0, math.nan, words, (), {}, left_out
         )
-    chosen, enough = (way, True) if way is not None else chosen_way(tally)
-    if chosen not in tally.ways:
-        raise ValueError(f"way is {chosen!r}; these rounds have {', '.join(tally.ways)}")
-    found, slots = tally.ways[chosen], tally.slots / tally.rounds
+    way, enough = chosen_way(tally)
+    chosen = Estimator("snips", way) if estimator is None else Estimator.of(estimator)
+    if chosen.way not in tally.ways:
+        raise ValueError(
+            f"estimator is {chosen.name!r}; it needs the chances of nodes as they were served: models that are kept, "
+            f"with one tree. {name} has {', '.join(tally.ways)}"
+        )
+    found, slots = tally.ways[chosen.way], tally.slots / tally.rounds
     if weight_bound is not None and found.largest > weight_bound * (1 + ROUNDING):
         raise ValueError(f"weight_bound is {weight_bound:g}; {name} has a weight of {found.largest:g}")
-    interval, gap = intervals(tally, chosen, confidence, by_rule=way is None)
-    value = _within(found.sums.value + found.sums.unknown * slots * _nothing(limits), interval)
+    value, interval, gap = _estimated(tally, chosen, confidence, estimator is None, limits)
     per_visit = Estimate(value, interval.low, interval.high).within(limits, slots)
     served_slots, served = tally.served_slots / tally.rounds, tally.served_interval(confidence)
     difference = Estimate(_within(value - tally.served.mean, gap), gap.low, gap.high)
     difference = difference.within(limits, slots - served_slots)
+    said = verdict(tally.rounds, difference.value, Interval(difference.low, difference.high))
     return CandidateResult(
         name,
         tally.rounds,
-        chosen,
-        ASSUMES[chosen.partition("-")[0]],
+        chosen.way,
+        chosen.assumes,
         per_visit,
         per_visit.divided(slots),
         Estimate(tally.served.mean, served.low, served.high).within(limits, served_slots),
@@ -184,11 +190,28 @@ def judge(
         found.sums.effective,
         found.sums.share,
         found.sums.mean_weight,
-        verdict(tally.rounds, difference.value, Interval(difference.low, difference.high)),
-        _notes(found, enough, chosen),
+        SAME if tally.slots == tally.served_slots and tally.ways[SLOTS].sums.all_one else said,
+        (*_notes(found, enough or estimator is not None), *chosen.notes),
         _others(tally, limits),
         left_out,
+        chosen.name,
+        found.largest,
+        min(tally.unsupported / tally.rounds, 1.0),
     )
+
+
+def _estimated(
+    tally: Tally, by: Estimator, confidence: float, by_rule: bool, limits: tuple[float, float]
+) -> tuple[float, Interval, Interval]:
+    """The reward of a round with its interval, and that of the difference to what was served, scaled to [0, 1]."""
+    if by.by_model:
+        found = tally.model_based[by.name]
+        return found.value.mean, found.value.interval(confidence), found.difference.interval(confidence)
+    way = tally.ways[by.way]
+    interval, gap = intervals(tally, by.way, confidence, by_rule)
+    unknown = way.sums.unknown * tally.slots / tally.rounds * _nothing(limits)
+    values = {"ips": way.terms.mean, "controlled": way.controlled.mean, "snips": way.sums.value + unknown}
+    return _within(values[by.kind], interval), interval, gap
 
 
 def verdict(rounds: int, difference: float, gap: Interval) -> str:
@@ -220,18 +243,16 @@ def _within(value: float, interval: Interval) -> float:
     return min(max(value, interval.low), interval.high)
 
 
-def _notes(found: WayTally, enough: bool, way: str) -> tuple[str, ...]:
+def _notes(found: WayTally, enough: bool) -> tuple[str, ...]:
     notes = []
     if not enough:
         notes.append(f"only {found.sums.effective:,.0f} effective rounds: the log says next to nothing about it")
     if found.sums.mean_weight < SUPPORTED:
         missing = 1 - found.sums.mean_weight
         notes.append(f"about {missing:.0%} of what it would show was hardly ever shown, and may bring anything")
-    if found.sums.excess > TOO_FAR:
+    if found.sums.mean_weight > 1 + EXCESS and found.sums.excess > NO_CHANCE:
         weights = f"{found.sums.mean_weight:.2f}"
         notes.append(f"weights are {weights} on average, and should be 1: propensities or chances are wrong")
-    if way not in (SLATE, SLOTS):
-        notes.append("biased if arms of one node do not earn alike")
     return tuple(notes)
 
 
@@ -248,7 +269,7 @@ def _others(tally: Tally, limits: tuple[float, float]) -> dict[str, tuple[float,
         others[f"snips-{name}"] = way.sums.value, math.nan
         if name in (SLATE, SLOTS):
             others[f"controlled-{name}"] = way.controlled.mean, way.controlled.error
-    others |= {name: (moments.mean, moments.error) for name, moments in tally.model_based.items()}
+    others |= {name: (each.value.mean, each.value.error) for name, each in tally.model_based.items()}
     slots, span = tally.slots / tally.rounds, limits[1] - limits[0]
     if limits == (0.0, 1.0):
         return others

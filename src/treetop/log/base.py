@@ -186,6 +186,10 @@ class Log(ABC):
         None if there is none."""
 
     @abstractmethod
+    def models(self) -> set[str]:
+        """The names of the models that the decisions in it were made with; those of other systems have none."""
+
+    @abstractmethod
     def newest_time(self, before: float = math.inf) -> float | None:
         """The time of the newest decision older than a time; None if there is none."""
 

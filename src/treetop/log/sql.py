@@ -122,6 +122,14 @@ class SqlLog(Log):
             rows = connection.rows(f"SELECT time {own} ORDER BY time LIMIT 1 OFFSET {first}", since)
         return float(rows[0][0]) if rows else None
 
+    def models(self) -> set[str]:
+        sql = (
+            "SELECT DISTINCT model FROM treetop_settings s WHERE model <> '' AND EXISTS "
+            "(SELECT 1 FROM treetop_decisions d WHERE d.settings = s.id)"
+        )
+        with self.reading() as connection:
+            return {name for (name,) in connection.rows(sql)}
+
     def newest_time(self, before: float = math.inf) -> float | None:
         with self.reading() as connection:
             rows = connection.rows("SELECT max(time) FROM treetop_decisions WHERE time < ?", before)
