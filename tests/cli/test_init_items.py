@@ -11,6 +11,7 @@ from helpers.commands import call, shell
 
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.catalogue import Catalogue
+from treetop.bandit.creation import create_folder
 from treetop.bandit.item_files import ItemColumns, read_items
 
 N = 40
@@ -268,5 +269,5 @@ def test_the_summary_is_printed_for_labelled_data(tmp_path: Path) -> None:
 
 def test_steps_are_told_while_a_bandit_is_made(tmp_path: Path) -> None:
     told: list[str] = []
-    Bandit.create(tmp_path / "tea", Catalogue(vectors=np.eye(4)), progress=told.append).close()
+    create_folder(tmp_path / "tea", Catalogue(vectors=np.eye(4)), progress=told.append)
     assert told == ["the tree", "routing", "the first model", "the folder"]

@@ -108,7 +108,7 @@ def tight(tmp_path_factory: pytest.TempPathFactory) -> Any:
         Y,
         config=bandit_settings(
             limits=config.LimitConfig(
-                body=2000, batch_body=5000, features=5, k=6, arms=10, batch=3, in_flight=2, seconds=2.0
+                body=2000, batch_body=5000, features=5, k=6, arms=10, changed_arms=12, batch=3, in_flight=2, seconds=2.0
             ),
             features=config.FeatureConfig(strict_features=True),
         ),
@@ -131,6 +131,10 @@ def test_limits(tight: Running) -> None:
     assert refused("/v1/decide", {"features": few, "k": 7}) == (422, "too_many_slots")
     arms = [f"a{i}" for i in range(11)]
     assert refused("/v1/decide", {"features": few, "eligible": arms}) == (422, "too_many_arms")
+    many = [f"a{i % 11}" for i in range(13)]
+    assert refused("/v1/attributes", {"arms": many, "attributes": {"new": [1] * 13}}) == (422, "too_many_arms")
+    eleven = {"arms": arms, "attributes": {"price": [1] * 11}, "new": True}
+    assert tight.post("/v1/attributes", eleven).status == 200  # more than may be listed as eligible
     batch = {"requests": [{"features": few}] * 4}
     assert refused("/v1/decide/batch", batch) == (422, "too_many_requests_in_batch")
     assert refused("/v1/decide/batch", {"requests": [{"features": few, "exclude": arms[:6]}] * 2}) == (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -108,7 +108,6 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions):
         model: Model | None = None,
         config: Config | None = None,
         log: str | os.PathLike[str] | None = None,
-        progress: Callable[[str], object] | None = None,
     ) -> Bandit:
         """Creates a folder and opens it. The bandit starts from labels, from vectors or from a model.
 
@@ -117,7 +116,7 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions):
         are the catalogue's. `model` may come with the X and Y that its tree was built from; refits keep what its reward
         weights say, and add to it. `features` are the names of the columns, or the parts of a context: {"vector": 64,
         "device": ["mobile", "desktop"], "age": None} for a vector of 64 numbers, two texts and a number. `log` is as
-        for `open`; `progress` is told what is being made. Raises FileExistsError if the folder is there and not empty.
+        for `open`. Raises FileExistsError if the folder is there and not empty.
 
         >>> import tempfile
         >>> import numpy as np
@@ -127,7 +126,7 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions):
         2
         """
         check_log(Path(folder), config or Config(), os.fspath(Path(folder) / LOG if log is None else log))
-        create_folder(Path(folder), Catalogue.of(catalogue), X, Y, features, model, config, progress)
+        create_folder(Path(folder), Catalogue.of(catalogue), X, Y, features, model, config)
         return cls.open(folder, log)
 
     @classmethod

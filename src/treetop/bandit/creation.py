@@ -70,7 +70,8 @@ def create_folder(
     config: Config | None = None,
     progress: Step | None = None,
 ) -> None:
-    """Writes the folder of a new bandit; the arguments are those of `Bandit.create`.
+    """Writes the folder of a new bandit; the arguments are those of `Bandit.create`, and
+    `progress` is told what is being made.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as place:

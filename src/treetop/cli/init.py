@@ -18,7 +18,7 @@ from treetop.bandit.bandit import Bandit
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import Config, FeatureConfig, PolicyConfig, TreeConfig
 from treetop.bandit.config_file import CONFIG
-from treetop.bandit.creation import check_new
+from treetop.bandit.creation import check_new, create_folder
 from treetop.bandit.vocabulary import part_names
 from treetop.cli.items import InitialItems
 from treetop.cli.knowledge import first_knowledge
@@ -149,10 +149,10 @@ def init(
     config = policy.config(given.tree, rows.grow_features)
     with past.place(folder) as place:
         with steps(as_json) as step:
-            made = Bandit.create(
+            create_folder(
                 place, given.catalogue, given.X, given.Y, features=given.features, config=config, progress=step
             )
-        with made:
+        with Bandit.open(place) as made:
             learned = past.learn(made, as_json)
             model, said = made.snapshot.model, first_knowledge(made, given.catalogue, given.rows, learned)
             facts = {
