@@ -67,11 +67,11 @@ STREAMS = {  # settings and, in parts of the horizon, rounds
 }
 CONSTANTS = (
     Constant("learning.arm_routing", "GROWTH", (1.1, 1.4)),
-    Constant("learning.arm_routing", "TOLERANCES", ((0.05, 0.15), (0.2, 0.6))),
+    Constant("learning.arm_routing", "TOLERANCES", ((0.1, 0.3), (0.4, 1.2))),
     Constant("learning.routing_samples", "NEGLIGIBLE", (0.025, 0.1)),
     Constant("learning.routing_samples", "COST", (0.5, 2.0)),
     Constant("learning.routing_samples", "NEVER", (-0.5, -2.0)),
-    Constant("tree.tree", "LEVELS", (2, 6)),
+    Constant("tree.tree", "FAMILY", (320, 1280)),
     Constant("learning.label_samples", "HARD", (48, 192)),
     Constant("learning.label_samples", "EASY", (16, 64)),
     Constant("learning.pooled_means", "KNOTS", (33, 129)),
@@ -96,10 +96,9 @@ CONSTANTS = (
     Constant("learning.routing_samples", "WINDOW", (512, 1024), "file order"),
     Constant("learning.pooled", "UNLABELLED_COST", (0.5, 2.0), "cold"),
     Constant("learning.component_weights", "UNLABELLED_FIRST", ((1.0, 0.375), (1.0, 1.5)), "cold"),
-    Constant("tree.tree", "UNLABELLED_LEVELS", (3, 6), "cold"),
+    Constant("tree.tree", "FAMILY", (320, 1280), "cold"),
     Constant("strategy", "paying_budget", (0.05, 0.2), "half-init"),
     Constant("strategy", "largest_chance", (0.45, 1.0), "half-init"),
-    Constant("policy.budgeted", "UNTIL_REFIT", (0.1, 0.4), "half-init"),
     Constant("learning.trials", "ALIKE", (0.15, 0.6), "half-init"),
     Constant("learning.trials", "FINDS", (1.5, 6), "half-init"),
     Constant("learning.placement", "VOTES", (8, 32), "half-init"),
@@ -144,12 +143,14 @@ def play(dataset: Dataset, stream: str, horizon: int, seed: int, constant: Const
         return execute(None, Plan(dataset.name, (settings,), (seed,)), dataset=dataset)[0]
 
 
-def play_all(cells: Cells, sets: Sequence[Dataset], horizon: int, seeds: Sequence[int]) -> None:
+def play_all(
+    cells: Cells, sets: Sequence[Dataset], horizon: int, seeds: Sequence[int], constants: Sequence[Constant] = CONSTANTS
+) -> None:
     for seed in seeds:
-        for stream in STREAMS:
+        for stream in dict.fromkeys(constant.stream for constant in constants):
             tried: list[tuple[Constant | None, Any]] = [(None, None)]
             tried += [
-                (constant, value) for constant in CONSTANTS if constant.stream == stream for value in constant.values
+                (constant, value) for constant in constants if constant.stream == stream for value in constant.values
             ]
             for dataset in sets if stream == "stationary" else sets[:1]:
                 for constant, value in tried:
@@ -196,11 +197,13 @@ def main() -> None:
     parser.add_argument("data", nargs="+")
     parser.add_argument("--horizon", type=int, default=20_000)
     parser.add_argument("--seed", type=int, action="append", help="repeatable; 31 if not given")
+    parser.add_argument("--only", choices=sorted({each.name for each in CONSTANTS}), action="append", help="repeatable")
     parser.add_argument("--out", type=Path, default=Path("docs/results/constants.json"))
     asked = parser.parse_args()
     cells = Cells.opened(asked.out, sys.argv)
-    play_all(cells, [load(name) for name in asked.data], asked.horizon, asked.seed or [31])
-    print(f"{report(cells)}\n\n{cells.about()}")
+    constants = [each for each in CONSTANTS if each.name in (asked.only or [each.name])]
+    play_all(cells, [load(name) for name in asked.data], asked.horizon, asked.seed or [31], constants)
+    print(f"{report(cells, constants)}\n\n{cells.about()}")
 
 
 if __name__ == "__main__":

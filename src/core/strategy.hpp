@@ -10,7 +10,7 @@ namespace treetop {
 
 enum class Kind : std::int32_t { greedy = 0, igw = 1, boltzmann = 2, epsilon = 3, budgeted = 4 };
 
-// What budgeted exploration may spend; docs/learner.md has the formulas.
+// What budgeted exploration may spend; docs/learner-formulas.md has the formulas.
 struct Budget {
     double share = 0;             // of a decision's expected reward
     double evaluation_share = 0;  // of the events, in which every slot is drawn

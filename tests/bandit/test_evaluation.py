@@ -1,8 +1,6 @@
 """Candidates judged by a bandit's log: against the truth, with lists of arms, added and removed arms, old models."""
 
 import json
-import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from treetop.bandit.past_log import import_past
 from treetop.bandit.past_values import PastColumns
 from treetop.bandit.policy_search import neighbours, search_policies
 from treetop.evaluation.tallies import Tallies
+from treetop.files import locked
 from treetop.parallel import Machines
 
 X, Y = topics(n=2000)
@@ -516,13 +515,16 @@ def test_what_tasks_find_is_what_one_pass_finds(tmp_path: Path, monkeypatch: pyt
     assert not list(tmp_path.rglob(f"{spread_tallies.PREFIX}*"))
 
 
-def test_a_folder_that_an_evaluation_left_is_deleted_after_a_day(shop: Bandit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_that_evaluations_left_are_deleted_and_one_in_use_is_not(
+    shop: Bandit, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(evaluation, "Machines", lambda ray: Machines(workers=1, pauses=()))
-    old, new = (shop.folder.path / f"{spread_tallies.PREFIX}{name}" for name in ("old", "new"))
-    for path in (old, new):
+    left, used = (shop.folder.path / f"{spread_tallies.PREFIX}{name}" for name in ("left", "used"))
+    for path in (left, used):
         path.mkdir()
         (path / "questions-0").touch()
-    os.utime(old, (0, 0))
-    evaluate(shop, ["explore=0"], effort=treetop.Effort(ray="auto"))
-    assert [path.name for path in shop.folder.path.glob(f"{spread_tallies.PREFIX}*")] == [new.name]
-    shutil.rmtree(new)
+    with locked(used / spread_tallies.LOCK):
+        evaluate(shop, ["explore=0"], effort=treetop.Effort(ray="auto"))
+        assert [path.name for path in shop.folder.path.glob(f"{spread_tallies.PREFIX}*")] == [used.name]
+    spread_tallies.clear_evaluations(shop.folder.path)
+    assert not used.exists()

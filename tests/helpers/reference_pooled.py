@@ -1,4 +1,4 @@
-"""The slow twin of a search with the scores of treetop's learner, from docs/learner.md, in float64.
+"""The slow twin of a search with the scores of treetop's learner, from docs/learner-formulas.md, in float64.
 
     score = weights[0] * (pooled mean at the route down to the arm) + weights[1] * (the arm's own regressor)
 

@@ -194,7 +194,7 @@ def _heights(log: Bandit, estimator: str | None) -> int:
     depth = log.snapshot.model.tree.depth
     if height is not None and height >= depth:
         raise ValueError(f"estimator is {estimator!r}; the tree has {depth} levels below its root, so H is below that")
-    return max(HEIGHTS, 0 if height is None else height + 1)
+    return max(1, min(HEIGHTS, depth), 0 if height is None else height + 1)
 
 
 def _tallies(

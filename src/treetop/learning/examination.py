@@ -56,8 +56,8 @@ def if_examined(model: Model, feedback: Feedback) -> tuple[Feedback, tuple[float
     >>> from treetop.tree.tree import Tree
     >>> X = np.ones((2000, 1), np.float32)
     >>> model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X[:2], np.eye(2))
-    >>> rewards = np.tile([1.0, 0.5], (2000, 1))
-    >>> shown = Feedback(X, np.tile([0, 1], (2000, 1)), None, rewards, positions=np.tile([1, 2], (2000, 1)))
+    >>> arms, rewards = np.tile([[0, 1], [1, 0]], (1000, 1)), np.tile([1.0, 0.5], (2000, 1))  # each at both positions
+    >>> shown = Feedback(X, arms, None, rewards, positions=np.tile([1, 2], (2000, 1)))
     >>> if_examined(model, shown)[0].rewards.mean(axis=0).round(2)
     array([1.  , 0.99], dtype=float32)
     """

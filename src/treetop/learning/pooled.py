@@ -1,4 +1,4 @@
-"""Treetop's own learner: arms share what is known of their routing score. docs/learner.md is its specification.
+"""Treetop's own learner: arms share what is known of their routing score. docs/learner.md states it.
 
     score(x, arm) = pooled mean at the routing score of the arm + ridge regression of what that leaves over
 

@@ -1,7 +1,7 @@
 """What one more trial of an arm is worth that nobody knows: an arm without labels, or one that was added.
 
 Judged by what known arms earn and by what earlier draws have found. Knows nothing of contexts, routing and regressors.
-docs/learner.md has the formulas.
+docs/learner-formulas.md has the formulas.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Exploration within a budget: what a decision may give up, by the model's own scores. Never draws.
 
-docs/learner.md, "Exploration", has the formulas. `slot_probabilities` is what `src/core/explore.hpp` draws by.
+docs/learner-formulas.md, "Exploration", has the formulas. `slot_probabilities` is what `src/core/explore.hpp` draws by.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ arms of a decision say which effective arms were taken, and
 
 which is what `decide` records, to the last bit; their product is the chance of the whole sequence. `Budgeted` does not
 tell ordinary events from those that evaluate: its chances are those of both, weighed by how likely the slots before
-are in each (docs/learner.md).
+are in each (docs/learner-formulas.md).
 """
 
 from __future__ import annotations
