@@ -67,7 +67,7 @@ STREAMS = {  # settings and, in parts of the horizon, rounds
 }
 CONSTANTS = (
     Constant("learning.arm_routing", "GROWTH", (1.1, 1.4)),
-    Constant("learning.arm_routing", "TOLERANCES", ((0.1, 0.3), (0.4, 1.2))),
+    Constant("learning.arm_routing", "TOLERANCES", ((0.05, 0.15), (0.2, 0.6))),
     Constant("learning.routing_samples", "NEGLIGIBLE", (0.025, 0.1)),
     Constant("learning.routing_samples", "COST", (0.5, 2.0)),
     Constant("learning.routing_samples", "NEVER", (-0.5, -2.0)),

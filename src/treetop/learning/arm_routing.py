@@ -29,7 +29,7 @@ from treetop.tree.tree import Tree
 
 GROWTH = 1.2  # routing is fitted again when labelled rows and rounds together are so many times as many
 # Of the fits that serve, and of those that only judge contexts that the others were fitted on.
-TOLERANCE, HELD_OUT_TOLERANCE = 0.2, 0.6
+TOLERANCE, HELD_OUT_TOLERANCE = 0.1, 0.3
 TOLERANCES = TOLERANCE, HELD_OUT_TOLERANCE
 NO_ROUNDS = (0,) * 6  # what `rounds_checksums` begins with
 
