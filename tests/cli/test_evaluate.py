@@ -43,16 +43,16 @@ def test_a_table_with_verdicts(shop: str) -> None:
 
 
 def test_an_estimator_and_support(shop: str) -> None:
-    words = ("--policy", "strategy=greedy", "--estimator", "offcem-1")
+    words = ("--policy", "strategy=greedy", "--estimator", "offcem-0")
     text = " ".join(call("evaluate", shop, *words).output.split())
     for part in (
         "biased where it does not hold",
         "weights up to",
         "the log can show all its decisions",
-        "weighed by nodes-1",
+        "weighed by nodes-0",
     ):
         assert part in text
-    done = shell("evaluate", shop, "--search", "--estimator", "offcem-1")
+    done = shell("evaluate", shop, "--search", "--estimator", "offcem-0")
     assert done.returncode == 2
     assert "--estimator is for --policy" in done.stderr
     for position, says in (
@@ -65,7 +65,7 @@ def test_an_estimator_and_support(shop: str) -> None:
     chosen = json.loads(call("evaluate", shop, *words[:2], "--position-model", "cascade", "--json").output)
     assert chosen["candidates"][0]["estimator"] == "snips-slots"
     found = json.loads(call("evaluate", shop, *words, "--json").output)["candidates"][0]
-    assert found["estimator"] == "offcem-1"
+    assert found["estimator"] == "offcem-0"
     assert found["largest_weight"] > 1
     assert 0 <= found["unsupported"] < 1e-9
 

@@ -54,7 +54,7 @@ def rebuild(folder: Folder, log: LogAt = None, ray: Ray = "", as_json: Json = Fa
 
     It serves unless it is clearly worse: it is first fitted without the newest rounds and judged on them, and a clear
     loser is kept aside while the model that serves serves on. Arms, ids and the log stay as they are. Without --ray it
-    runs where [refit] ray in config.toml says.
+    runs where config.toml says (ray, in its section refit).
 
     Example: treetop rebuild shop
     """
