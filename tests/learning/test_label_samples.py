@@ -336,3 +336,16 @@ def test_the_usual_cost_is_lower_with_labels() -> None:
         )
         assert np.array_equal(usual.toarray(), stated.toarray())
         assert not np.array_equal(usual.toarray(), other.toarray())
+
+
+@pytest.mark.parametrize(
+    ("arms", "features", "message"),
+    [(7, 4, "label samples of arm 6; the model has 6 arms"), (6, 5, "label samples have 5 features; the model has 4")],
+)
+def test_labels_of_another_catalogue_are_refused(arms: int, features: int, message: str) -> None:
+    X, Y = np.eye(4, dtype=np.float32), np.eye(4, 6, dtype=np.float32)
+    model = treetop.Model.initial(treetop.Tree.from_labels(X, Y, max_leaf=2), X, Y)
+    others, right = np.eye(arms, features, dtype=np.float32), np.eye(arms, dtype=np.float32)
+    labels = LabelSamples.of(treetop.Tree.from_labels(others, right, max_leaf=2), others, right)
+    with pytest.raises(ValueError, match=message):
+        treetop.Pooled(label_samples=labels).learn(model, treetop.Feedback.none(4, 1))

@@ -59,6 +59,19 @@ class LabelSamples(Samples):
         row, arm, reward, log_route, weight = np.concatenate(found, axis=1)
         return cls(contexts, row.astype(np.int32), arm.astype(np.int32), reward.astype(np.float32), log_route, weight)
 
+    def check_fits(self, arms: int, features: int) -> None:
+        """Refuses what is of another catalogue than a model's.
+
+        >>> X = Y = np.eye(2, dtype=np.float32)
+        >>> LabelSamples.of(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, Y).check_fits(arms=2, features=3)
+        Traceback (most recent call last):
+        ValueError: label samples have 2 features; the model has 3
+        """
+        if self.contexts.columns != features:
+            raise ValueError(f"label samples have {self.contexts.columns} features; the model has {features}")
+        if len(self.arm) and int(self.arm.max()) >= arms:
+            raise ValueError(f"label samples of arm {self.arm.max()}; the model has {arms} arms")
+
     def labelled_arms(self, arms: int) -> Bools:
         """Which of so many arms have a label.
 

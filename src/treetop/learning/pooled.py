@@ -153,6 +153,8 @@ class Pooled:
         array([2, 0], dtype=int32)
         """
         check_fits(feedback, model, any_tree=True)
+        if self.label_samples is not None:
+            self.label_samples.check_fits(model.n_arms, model.n_features)
         feedback, examined = if_examined(model, feedback)
         labelled = self.labelled(model.n_arms)
         totals = ArmTotals.of(feedback, model.n_arms)
