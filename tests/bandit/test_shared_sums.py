@@ -23,8 +23,7 @@ from treetop.bandit.replica import join
 from treetop.bandit.sealing import segment_folder, take_over_sums
 from treetop.bandit.shared_sums import PREFIX, SharedSums, SumsEntry, same_sums
 from treetop.errors import ReplicaConflict
-from treetop.log.segments import storage
-from treetop.log.segments.manifest import Sums
+from treetop.log.segments.manifest import NormPiece, Sums
 
 Opener = Callable[[str], Bandit]
 
@@ -193,7 +192,7 @@ def test_a_crash_at_any_sync_of_a_take_over_leaves_nothing_half_taken(
         first = files(bandit, bandit.refit().model)
     shutil.rmtree(host.parent / "b" / "segments")
     with Bandit.open(host.parent / "b", log) as bandit:
-        bandit.roll_back("000001")
+        bandit.roll_back("000001")  # the next refit has another number, which is in the model's manifest
         assert {**files(bandit, bandit.refit().model), "manifest.json": b""} == {**first, "manifest.json": b""}
 
 
@@ -312,6 +311,6 @@ def test_sums_of_before_there_were_shared_ones_are_shared_by_who_has_them(host: 
 
 
 def test_an_entry_is_read_as_it_was_written() -> None:
-    norm = storage.NormPiece("norms-00000002", 7, 80, 3)
+    norm = NormPiece("norms-00000002", 7, 80, 3)
     entry = SumsEntry(Sums("sums-00000001", ((3, 4), (5, 9)), 1.5, (norm,), 10, 11), {"a/b": [["c", 1]]}, {"d": 2.0})
     assert SumsEntry.read(entry.text()) == entry
