@@ -191,6 +191,17 @@ def test_what_retention_deletes_counts_on_as_sums(shop: Path) -> None:
         assert forget(bandit, before) == 0
 
 
+def test_rounds_that_fill_no_segment_are_sealed_before_they_are_deleted(tmp_path: Path) -> None:
+    """A shop with few visits may never fill one: what it deletes counts on all the same."""
+    with Bandit.create(tmp_path / "shop", X=X, Y=Y, config=CONFIG) as bandit:
+        visits(bandit, 0, 40)
+        assert segment_folder(bandit.folder).manifest() is None
+        assert forget(bandit, bandit.event("visit-30").event.time) == 30
+        assert manifest(bandit).rounds == 10
+        result = bandit.refit()
+        assert (result.rounds, result.warnings) == (40, ())
+
+
 def test_many_deletions_do_not_write_every_norm_again_and_again(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
     write = storage.write_norms
