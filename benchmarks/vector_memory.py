@@ -54,10 +54,16 @@ def measured(rounds: int, dims: int, slots: int, own: bool) -> dict[str, Any]:
     Pooled(vectors=((0, dims),)).learn(model, shown)
     taken, held = memory("VmHWM") - before, bytes_of(shown)
     return {
-        **{"rounds": rounds, "dims": dims, "slots": slots, "own_space": own},
-        **{"bytes_a_round": round((held + taken) / rounds), "of_them_the_rounds": round(held / rounds)},
-        **{"cpu_seconds": round(time.process_time() - worked, 1), "load_average": load_average()},
-        **{"commit": commit(), "machine": machine()},
+        "rounds": rounds,
+        "dims": dims,
+        "slots": slots,
+        "own_space": own,
+        "bytes_a_round": round((held + taken) / rounds),
+        "of_them_the_rounds": round(held / rounds),
+        "cpu_seconds": round(time.process_time() - worked, 1),
+        "load_average": load_average(),
+        "commit": commit(),
+        "machine": machine(),
     }
 
 
