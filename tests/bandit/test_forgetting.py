@@ -10,73 +10,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.tiny_windows import CONFIG, X, Y, files, forget, manifest, use_tiny_windows, visits
 
-from treetop.bandit import config as config_module
-from treetop.bandit import forgetting, logged_history
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.config import Config, PolicyConfig, RewardConfig, SegmentConfig, TreeConfig
+from treetop.bandit.config import RewardConfig
 from treetop.bandit.config_file import config_text
 from treetop.bandit.erasure import erase_events
 from treetop.bandit.forgetting import sum_up_before
-from treetop.bandit.sealing import follow_deletions, segment_folder
+from treetop.bandit.sealing import segment_folder
 from treetop.errors import FolderInUse
 from treetop.files import locked
-from treetop.learning import component_weights, routing_samples, streamed_routing, windows
-from treetop.learning.learners import make_learner
-from treetop.learning.pooled import Pooled
 from treetop.log.segments import manifest as segment_manifest
 from treetop.log.segments import storage, summing
-from treetop.log.segments.manifest import Manifest
-
-FEATURES, ARMS, WINDOW = 8, 12, 6
-X = np.abs(np.random.default_rng(0).normal(size=(40, FEATURES))).astype(np.float32)
-Y = np.eye(ARMS, dtype=np.float32)[np.arange(40) % 10]  # nobody knows the last two arms
-CONFIG = Config(
-    policy=PolicyConfig(k=4, explore=2),
-    tree=TreeConfig(max_leaf=4),
-    segments=SegmentConfig(wait_seconds=0.0, rounds=50, shard_arms=8),
-)
 
 
 @pytest.fixture(autouse=True)
 def tiny_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six samples of an arm, twelve of a routing function, and weights of components from 60 rounds."""
 
-    def tiny(*args: Any, **named: Any) -> Any:
-        made = make_learner(*args, **named)
-        return replace(made, window=WINDOW) if isinstance(made, Pooled) else made
-
-    monkeypatch.setattr(config_module, "make_learner", tiny)
-    for module in (routing_samples, streamed_routing, windows):
-        monkeypatch.setattr(module, "WINDOW", 2 * WINDOW)
-    for module in (component_weights, logged_history, forgetting):
-        monkeypatch.setattr(module, "RECENT", 60)
-
-
-def visits(bandit: Bandit, first: int, n: int) -> None:
-    """Decisions with rewards of some slots, one of them late; some slots show arms that nobody knows."""
-    for i in range(first, first + n):
-        key = {"visitor": i % 25}
-        served = bandit.decide(X[i * 7 % 40] * np.float32(1 + i % 3), f"visit-{i}", k=2 + i % 3, keys=key)
-        bandit.reward(f"visit-{i}", {arm: float((i + j) % 4 == 0) for j, arm in enumerate(served.arms[:-1])})
-        if i % 10 == 9 and i - 8 >= first:
-            bandit.reward(
-                f"visit-{i - 8}", {bandit.snapshot.arms.ids[int(bandit.event(f"visit-{i - 8}").event.arms[-1])]: 0.5}
-            )
+    use_tiny_windows(monkeypatch)
 
 
 def unforgetting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("treetop.bandit.model_changes.forget_old_samples", lambda *_: False)
-
-
-def manifest(bandit: Bandit) -> Manifest:
-    found = segment_folder(bandit.folder).manifest()
-    assert found is not None
-    return found
-
-
-def files(bandit: Bandit, model: str) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in bandit.folder.model_path(model).iterdir()}
 
 
 def refitted(folder: Path, back_to: str | None = None) -> dict[str, bytes]:
@@ -194,17 +150,6 @@ def test_damaged_segments_leave_the_log_and_the_sums(twins: tuple[Path, Path]) -
     assert found == refitted(shop)
 
 
-def forget(bandit: Bandit, before: float) -> int:
-    """As the service does."""
-    now = bandit.snapshot
-    sum_up_before(bandit.folder, bandit.log, bandit.config, now.model, now.arms, before, 4e9)
-    deleted = 0
-    while count := bandit.log.forget(before):
-        deleted += count
-    follow_deletions(bandit.folder, bandit.log)
-    return deleted
-
-
 def test_retention_of_what_windows_had_forgotten_changes_no_byte(tmp_path: Path) -> None:
     """The first 300 rounds show two arms again and again: no window has any of the first 250."""
     with Bandit.create(tmp_path / "shop", X=X, Y=Y, config=CONFIG) as bandit:
@@ -244,6 +189,17 @@ def test_what_retention_deletes_counts_on_as_sums(shop: Path) -> None:
         assert not result.warnings
         assert min(segment.oldest for segment in found.segments) >= before
         assert forget(bandit, before) == 0
+
+
+def test_rounds_that_fill_no_segment_are_sealed_before_they_are_deleted(tmp_path: Path) -> None:
+    """A shop with few visits may never fill one: what it deletes counts on all the same."""
+    with Bandit.create(tmp_path / "shop", X=X, Y=Y, config=CONFIG) as bandit:
+        visits(bandit, 0, 40)
+        assert segment_folder(bandit.folder).manifest() is None
+        assert forget(bandit, bandit.event("visit-30").event.time) == 30
+        assert manifest(bandit).rounds == 10
+        result = bandit.refit()
+        assert (result.rounds, result.warnings) == (40, ())
 
 
 def test_many_deletions_do_not_write_every_norm_again_and_again(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:

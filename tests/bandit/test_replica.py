@@ -10,17 +10,20 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from helpers.running import settings
 
 from treetop.bandit import folder as folder_module
+from treetop.bandit import pieces as pieces_module
 from treetop.bandit import replica as replica_module
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.config import ReplicaConfig
 from treetop.bandit.folder import BanditFolder
 from treetop.bandit.lease import Lease
+from treetop.bandit.pieces import Pieces
 from treetop.bandit.replica import Replica, join
 from treetop.bandit.results import same_decision
 from treetop.bandit.stores import FolderStore, ObjectStore, open_store
@@ -122,14 +125,14 @@ def test_a_change_is_made_from_what_all_serve(opened: Opener) -> None:
 
 def test_two_changes_at_one_moment_are_one_after_the_other(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = opened("a"), opened("b")
-    upload, late = Replica._upload, [True]
+    upload, late = pieces_module.upload, [True]
 
-    def slow(self: Replica, *arguments: object) -> object:
+    def slow(*arguments: Any) -> Pieces:
         if late.pop() if late else False:
             there.remove_arms(["a1"])
-        return upload(self, *arguments)  # type: ignore[arg-type]
+        return upload(*arguments)
 
-    monkeypatch.setattr(Replica, "_upload", slow)
+    monkeypatch.setattr(replica_module, "upload", slow)
     before = contents(here.folder.path)
     with pytest.raises(ReplicaConflict, match="at the same moment: try again"):
         here.add_arms(["new"])
@@ -144,21 +147,21 @@ def test_pieces_of_a_change_that_conflicted_are_deleted_later(
     opened: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = opened("a"), opened("b")
-    upload, late = Replica._upload, [True]
+    upload, late = pieces_module.upload, [True]
 
-    def slow(self: Replica, *arguments: object) -> object:
+    def slow(*arguments: Any) -> Pieces:
         if late.pop() if late else False:
             there.remove_arms(["a1"])
-        return upload(self, *arguments)  # type: ignore[arg-type]
+        return upload(*arguments)
 
-    monkeypatch.setattr(Replica, "_upload", slow)
+    monkeypatch.setattr(replica_module, "upload", slow)
     with pytest.raises(ReplicaConflict):
         here.set_attributes(["a0"], {"price": [1.0]}, new=True)
     manifest = Replica.manifest(there.folder.shared)  # type: ignore[arg-type]
     assert manifest is not None
     assert {path.name for path in (tmp_path / "store").iterdir()} == manifest.names() | manifest.retired.keys()
     assert manifest.retired
-    monkeypatch.setattr(replica_module, "GRACE", -1.0)
+    monkeypatch.setattr(pieces_module, "GRACE", -1.0)
     there.remove_arms(["a2"])
     assert not any((tmp_path / "store" / name).exists() for name in manifest.retired)
     here.folder.follow()
@@ -273,7 +276,7 @@ def test_the_store_forgets_old_pieces_after_a_while(
         here.set_attributes(["a0"], {"price": [float(i)]}, new=True)
     before = pieces(tmp_path)
     monkeypatch.setattr(replica_module, "MOST_PIECES", 2)
-    monkeypatch.setattr(replica_module, "GRACE", -1.0)
+    monkeypatch.setattr(pieces_module, "GRACE", -1.0)
     here.set_attributes(["a0"], {"price": [9.0]}, new=True)
     assert pieces(tmp_path) < before
     there.folder.follow()
@@ -418,10 +421,10 @@ def test_a_change_here_waits_while_one_from_elsewhere_is_written(
     """Both write catalogue.jsonl: at once, they would leave lines that no replica has."""
     here, there = opened("a"), opened("b")
     there.remove_arms(["a1"])
-    extend, refused = Replica._extend, []
+    extend, refused = pieces_module.extend, []
 
-    def meanwhile(self: Replica, path: Path, *arguments: object) -> None:
-        extend(self, path, *arguments)  # type: ignore[arg-type]
+    def meanwhile(*arguments: Any) -> None:
+        extend(*arguments)
         try:
             with here.folder.locked_state() as state:
                 here.folder._write_state(state, state, b'{"removed": [5]}\n')
@@ -429,7 +432,7 @@ def test_a_change_here_waits_while_one_from_elsewhere_is_written(
             refused.append(type(error))
 
     monkeypatch.setattr(folder_module, "LOCK_TIMEOUT", 0.05)
-    monkeypatch.setattr(Replica, "_extend", meanwhile)
+    monkeypatch.setattr(replica_module, "extend", meanwhile)
     assert here.folder.follow()
     assert refused == [FolderInUse]
     assert contents(here.folder.path) == contents(there.folder.path)

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import signal
 import time
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from treetop.bandit import folder as folder_module
-from treetop.bandit import logged_history
+from treetop.bandit import logged_history, model_changes
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import Config, PolicyConfig, RefitConfig, RewardConfig, SegmentConfig
@@ -222,6 +223,16 @@ def test_settings_of_refits_by_shard_are_not_ignored_in_silence(tmp_path: Path, 
         assert [text.split(" was ")[0] for text in warned] == ["[refit] memory = 0.5", "[refit] ray = 'auto'"]
         assert all(why in text for text in warned)
         assert bandit.folder.history()[-1]["warnings"] == list(warned)
+
+
+def test_rounds_in_memory_that_are_more_than_the_limit_warn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody asked for anything, but nobody meant that much: as if each byte were a megabyte."""
+    monkeypatch.setattr(model_changes, "IN_MEMORY", 1e6)
+    with Bandit.create(tmp_path / "shop", Catalogue(range(FEATURES), vectors=np.eye(FEATURES))) as bandit:
+        visits(bandit, 0, 20)
+        (said,) = bandit.refit().warnings
+    wanted = r"memory = 2.0 was not heeded: the catalogue has vectors, so .* in memory, about [\d.]+ GB"
+    assert re.search(wanted, said)
 
 
 def test_refits_by_shard_heed_them_and_do_not_warn(shop: Path, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class _Summed:
     """Whether erased events were summed up, and can be taken out of the sums: all of these are then made again."""
 
     def __init__(self, folder: BanditFolder, log: Log) -> None:
-        self._segments, self._log = segment_folder(folder), log
+        self._segments, self._log, self._shared = segment_folder(folder), log, folder.shared
         self._until, self._rounds = 0, 0  # the position up to which rounds are summed up, and how many
         with suppress(SegmentError), self._segments.reading() as manifest:
             if manifest is not None and manifest.sums is not None:
@@ -82,6 +82,8 @@ class _Summed:
         erased = self._there - self._log.count_between(1, self._until)
         if erased == 0 or self._there != self._rounds:
             return erased, 0
+        if self._shared is not None:
+            self._shared.sums.drop()  # other replicas then do the same
         return 0, self._segments.delete()
 
 

@@ -28,6 +28,7 @@ from treetop.bandit.attributes import AttributeTable, read_vectors
 from treetop.bandit.config_file import CONFIG, put_policy
 from treetop.bandit.history_file import LOCK_TIMEOUT, HistoryFile
 from treetop.bandit.refit_config import RefitConfig
+from treetop.bandit.shared_sums import SharedSums
 from treetop.bandit.state import FolderState, ScheduleStart
 from treetop.errors import FolderInUse, ModelFileError, ModelSuperseded
 from treetop.files import append, locked, put, sync_folder
@@ -42,6 +43,8 @@ REFIT_LOCK = ".refit.lock"
 class Shared(Protocol):
     """What several folders of one bandit share: `replica.Replica`."""
 
+    @property
+    def sums(self) -> SharedSums: ...
     def manifest(self) -> Any: ...
     def push(self, folder: Path, old: FolderState, new: FolderState) -> None: ...
     def reserved(self) -> AbstractContextManager[None]: ...

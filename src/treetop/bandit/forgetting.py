@@ -17,7 +17,7 @@ from treetop.arrays import Bools, Float32s, Floats, Int64s
 from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.config import Config
 from treetop.bandit.folder import BanditFolder
-from treetop.bandit.sealing import UNUSABLE, follow_deletions, note_unused, segment_folder
+from treetop.bandit.sealing import UNUSABLE, follow_deletions, note_unused, seal_old, segment_folder, share_of
 from treetop.bandit.stored_sums import can_sum, late_arms, sum_settings
 from treetop.errors import FolderInUse, LogError
 from treetop.learning.component_weights import RECENT
@@ -68,7 +68,7 @@ def forget_old_samples(
         manifest = segments.manifest()
         until = 0 if manifest is None else _last_of(manifest, limit)
         summing = _SumUp(config, model, arms, mark.time, history)
-        return until > 0 and sum_up(segments, log, until, 0.0, summing)
+        return until > 0 and sum_up(segments, log, until, 0.0, summing, share_of(folder))
     except UNUSABLE as error:  # the log may be gone, too; the model is there
         note_unused(folder, error)
         return False
@@ -77,11 +77,12 @@ def forget_old_samples(
 def sum_up_before(
     folder: BanditFolder, log: Log, config: Config, model: Model, arms: ArmIndex, before: float, now: float
 ) -> bool:
-    """Before retention deletes what is older than a time: sums it up, as far as it is sealed, and takes it out of the
-    segments. Returns whether there was any.
+    """Before retention deletes what is older than a time: seals it, sums it up and takes it out of the segments.
+    Returns whether there was any.
 
     What was deleted from the log before, by erasure, leaves the segments first: it is not summed up. Raises FolderInUse
-    if somebody holds the segments for too long, as a backup does: nothing may be deleted then.
+    if somebody holds the segments for too long, as a backup does, and OSError where replicas cannot share the sums:
+    nothing may be deleted then.
 
     >>> import tempfile
     >>> from treetop.bandit.bandit import Bandit
@@ -101,10 +102,13 @@ def sum_up_before(
         return False
     follow_deletions(folder, log)
     try:
-        return sum_up(segment_folder(folder), log, 0, before, _SumUp(config, model, arms, now))
+        seal_old(folder, log, config.segments, model.tree, before)
+        return sum_up(segment_folder(folder), log, 0, before, _SumUp(config, model, arms, now), share_of(folder))
     except (LogError, FolderInUse):
         raise
     except UNUSABLE as error:
+        if folder.shared is not None:
+            raise
         note_unused(folder, error)
         return False
 

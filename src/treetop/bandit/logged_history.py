@@ -90,7 +90,10 @@ def logged_history(
     def written(alone: bool) -> History | None:
         try:
             with _usable_log(segments, log, until.position, alone) as sealed:
-                return _written(sealed, until, base, arms, config, path)
+                history = _written(sealed, until, base, arms, config, path)
+                if folder.shared is not None:  # what others sum up, they then delete from the log
+                    folder.shared.sums.check(None if sealed.manifest is None else sealed.manifest.sums)
+                return history
         except SegmentError as error:
             note_unused(folder, error)
             shutil.rmtree(path, ignore_errors=True)

@@ -9,6 +9,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from treetop.bandit.arm_changes import with_all_arms
 from treetop.bandit.arm_filter import FindSet
 from treetop.bandit.arm_index import ArmIndex
@@ -44,6 +46,7 @@ from treetop.records import Feedback
 REFIT_LOCK_TIMEOUT = 1.0  # seconds that a refit waits for another one, which may only be looking whether it is locked
 PUBLISH_ATTEMPTS = 5  # while other replicas change the bandit at the same moments
 PUBLISH_TIMEOUT = 300.0  # seconds that a refit waits with its model for arms that are just being added
+IN_MEMORY = 3  # times the bytes of all rounds that a refit in memory takes, measured
 BESIDE = 16  # arms of its leaf that an arm added meanwhile is put beside
 Fit = tuple[Model, tuple[str, ...], Feedback | History]  # the next model, the learner's warnings, what it was fitted on
 
@@ -168,7 +171,8 @@ class ModelChanges:
         saturation = learned_saturation(base, feedback) if config.rewards.saturates else 0.0
         learned = unsaturated(base, feedback) if config.rewards.saturates else feedback
         model, caught = next_fit(with_saturation(base, saturation), learned, learner, epoch, trials)
-        return model, (*caught, *ignored_in_memory(config.refit, _why_in_memory(base, learner))), feedback
+        held = IN_MEMORY * _bytes(learned)
+        return model, (*caught, *ignored_in_memory(config.refit, _why_in_memory(base, learner), held)), feedback
 
     def _gated(
         self, base: Model, arms: ArmIndex, state: FolderState, mark: Mark, work: Path, rebuild: bool
@@ -241,6 +245,12 @@ class ModelChanges:
         self.folder.note("unpinned", model=state.model)
         self.refresh()
         return state.model
+
+
+def _bytes(feedback: Feedback) -> int:
+    """Of all that it holds."""
+    parts = [*vars(feedback).values(), *vars(feedback.contexts).values()]
+    return sum(part.nbytes for part in parts if isinstance(part, np.ndarray))
 
 
 def _why_in_memory(base: Model, learner: Learner) -> str:

@@ -16,27 +16,24 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
 
 from treetop.bandit.config import Config
 from treetop.bandit.config_file import CONFIG, put_policy
 from treetop.bandit.folder import ATTRIBUTES, CATALOGUE, CURRENT, LABEL_SAMPLES, LOG, MODELS, VOCABULARY, BanditFolder
+from treetop.bandit.pieces import Pieces, delete, extend, names, retire, total, upload
+from treetop.bandit.shared_sums import SharedSums
 from treetop.bandit.state import FolderState
-from treetop.bandit.stores import Store, digest_name, open_store
+from treetop.bandit.stores import Store, open_store
 from treetop.errors import FolderInUse, ForeignLog, LogError, ReplicaConflict
-from treetop.files import put, sync, sync_folder
+from treetop.files import put, sync_folder
 from treetop.log.base import Log
 from treetop.log.open import open_log
 
 NAME = "replicas"  # of the manifest in the log
 RESERVED = "replicas reserved"  # under which the log has who alone may change the manifest for a while
 PATIENCE = 600.0  # seconds that a reservation is heeded after it was made, by whoever sees it
-PIECE = 32 << 20  # bytes of a file that go into one piece
 MOST_PIECES = 64  # of a file that grows; then it is written anew
-GRACE = 3600.0  # seconds that a piece outlives its last manifest, for replicas that are reading it
 GROWING = (CATALOGUE, ATTRIBUTES)
-
-Pieces: TypeAlias = list[list[str | int]]  # (name in the store, bytes) each
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,7 @@ class Manifest:
 
     def names(self) -> set[str]:
         """The pieces of all files."""
-        return {str(name) for pieces in self.files.values() for name, _ in pieces}
+        return names(self.files)
 
     def below(self, folder: str) -> dict[str, Pieces]:
         """The files of one folder in the folder."""
@@ -77,6 +74,11 @@ class Replica:
     store: Store
     log: Log
     own: set[bytes] = field(default_factory=set)
+
+    @property
+    def sums(self) -> SharedSums:
+        """What the replicas' rounds add up to that windows and retention have forgotten."""
+        return SharedSums(self.store, self.log)
 
     @contextmanager
     def reserved(self) -> Iterator[None]:
@@ -113,7 +115,9 @@ class Replica:
         if self.manifest() is not None:
             return False
         fixed = [folder / CONFIG, folder / VOCABULARY, *sorted((folder / LABEL_SAMPLES).glob("*"))]
-        files = {path.relative_to(folder).as_posix(): self._upload(path, set()) for path in fixed if path.exists()}
+        files = {
+            path.relative_to(folder).as_posix(): upload(self.store, path, set()) for path in fixed if path.exists()
+        }
         try:
             self._replace(None, Manifest(state.text().decode(), {**files, **self._files(folder, state, {})}))
         except ReplicaConflict:
@@ -129,14 +133,9 @@ class Replica:
         kept = {path: pieces for path, pieces in before.files.items() if not _changes(path)}
         files = {**kept, **self._files(folder, new, before.files)}
         after = Manifest(new.text().decode(), files)
-        now, names = time.time(), after.names()
-        retired = {name: before.retired.get(name, now) for name in (before.names() | before.retired.keys()) - names}
-        late = {name for name, since in retired.items() if now - since > GRACE}
-        after = Manifest(after.current, files, {name: at for name, at in retired.items() if name not in late})
-        self._replace(before, after)
-        for name in late:
-            with suppress(OSError):
-                self.store.delete(name)
+        retired, late = retire(before.names(), before.retired, after.names(), time.time())
+        self._replace(before, replace(after, retired=retired))
+        delete(self.store, late)
 
     def fetch_models(self, folder: Path, found: Manifest) -> None:
         """Brings the models that a manifest has and the folder has not."""
@@ -157,37 +156,26 @@ class Replica:
             (ATTRIBUTES, here.attributes, there.attributes),
         ):
             if want > have:
-                self._extend(folder / path, have, found.files[path])
+                extend(self.store, folder / path, have, found.files[path])
 
     def _files(self, folder: Path, state: FolderState, known: Mapping[str, Pieces]) -> dict[str, Pieces]:
         """The pieces of all files that change, those that are not known uploaded."""
-        there = {str(name) for pieces in known.values() for name, _ in pieces}
+        there = names(known)
         files = {}
         for name in state.models:
             for path in sorted((folder / MODELS / name).iterdir()):
                 key = path.relative_to(folder).as_posix()
-                files[key] = known[key] if key in known else self._upload(path, there)
+                files[key] = known[key] if key in known else upload(self.store, path, there)
         for key, size in ((CATALOGUE, state.catalogue), (ATTRIBUTES, state.attributes)):
             if size:
                 files[key] = self._grown(folder / key, size, known.get(key, []), there)
         return files
 
     def _grown(self, path: Path, size: int, pieces: Pieces, there: set[str]) -> Pieces:
-        have = _size(pieces)
+        have = total(pieces)
         if have > size or len(pieces) >= MOST_PIECES:
             pieces, have = [], 0
-        return pieces + self._upload(path, there, have, size)
-
-    def _upload(self, path: Path, there: set[str], first: int = 0, end: int | None = None) -> Pieces:
-        """Puts a stretch of a file into the store; pieces that are `there` are not written again."""
-        pieces: Pieces = []
-        for data in _stretches(path, first, path.stat().st_size if end is None else end):
-            name = digest_name(data)
-            if name not in there:
-                self.store.put(name, data)
-                there.add(name)
-            pieces.append([name, len(data)])
-        return pieces
+        return pieces + upload(self.store, path, there, have, size)
 
     def _replace(self, before: Manifest | None, after: Manifest) -> None:
         expected = None if before is None else before.text()
@@ -199,14 +187,14 @@ class Replica:
             self._retire(after.names() - (set() if before is None else before.names()))
             raise ReplicaConflict("another replica has changed the bandit at the same moment: try again")
 
-    def _retire(self, names: set[str]) -> None:
+    def _retire(self, some: set[str]) -> None:
         """Lets pieces that were written for nothing be deleted later. Not now: another replica may have the same."""
 
         def change(found: bytes | None) -> bytes:
             if not found:
                 return b""
             manifest = Manifest.read(found)
-            retired = {**dict.fromkeys(names - manifest.names(), time.time()), **manifest.retired}
+            retired = {**dict.fromkeys(some - manifest.names(), time.time()), **manifest.retired}
             return replace(manifest, retired=retired).text()
 
         self.log.keep_changed(NAME, change)
@@ -216,28 +204,10 @@ class Replica:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()
         for path, pieces in found.below(f"{MODELS}/{name}").items():
-            self._extend(work / Path(path).name, 0, pieces)
+            extend(self.store, work / Path(path).name, 0, pieces)
         sync_folder(work)
         work.rename(folder / MODELS / name)
         sync_folder(folder / MODELS)
-
-    def _extend(self, path: Path, have: int, pieces: Pieces) -> None:
-        """A file from its pieces, of which the first `have` bytes are there already."""
-        with path.open("r+b" if path.exists() else "wb") as file:
-            file.truncate(have)
-            file.seek(have)
-            begin = 0
-            for name, size in pieces:
-                if begin + int(size) > have:
-                    file.write(self._piece(str(name))[max(0, have - begin) :])
-                begin += int(size)
-            sync(file)
-
-    def _piece(self, name: str) -> bytes:
-        data = self.store.get(name)
-        if digest_name(data) != name:
-            raise OSError(f"the piece {name} of the store is damaged: it has {len(data):,} bytes that are not its own")
-        return data
 
 
 def shared_folder(folder: BanditFolder, config: Config, log: Log) -> BanditFolder:
@@ -307,7 +277,7 @@ def join(folder: Path, store: str, log: str) -> FolderState:
             for path, pieces in found.files.items():
                 if not _changes(path):
                     (work / path).parent.mkdir(exist_ok=True)
-                    replica._extend(work / path, 0, pieces)
+                    extend(replica.store, work / path, 0, pieces)
             if state.policy is not None:  # the settings are those of the first replica, and what was promoted since
                 put_policy(work / CONFIG, state.policy)
             blank = FolderState(state.bandit, state.model, 0, 0, state.models)
@@ -327,18 +297,3 @@ def join(folder: Path, store: str, log: str) -> FolderState:
 def _changes(path: str) -> bool:
     """Whether a file of the folder is one of a model, or grows; the others are as they were created."""
     return path in GROWING or path.startswith(f"{MODELS}/")
-
-
-def _size(pieces: Pieces) -> int:
-    return sum(int(size) for _, size in pieces)
-
-
-def _stretches(path: Path, first: int, end: int) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        file.seek(first)
-        while first < end:
-            data = file.read(min(PIECE, end - first))
-            if not data:
-                raise ValueError(f"{path} has {first:,} bytes; {end:,} were written")
-            first += len(data)
-            yield data

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 
 from treetop.arrays import Ints
 from treetop.bandit.config import SegmentConfig
 from treetop.bandit.folder import BanditFolder
+from treetop.bandit.shared_sums import same_sums
 from treetop.errors import FolderInUse, LogError, SegmentError
 from treetop.log.base import Log
+from treetop.log.segments.adopting import adopt
+from treetop.log.segments.binding import belongs
 from treetop.log.segments.compaction import follow
-from treetop.log.segments.manifest import SegmentFolder
+from treetop.log.segments.manifest import SegmentFolder, Sums
 from treetop.log.segments.schema import MAX_SHARDS
 from treetop.log.segments.seal import Assign, Sealed, Sealing, seal_rounds
+from treetop.log.segments.storage import read_norms, read_sums
+from treetop.log.segments.summing import Share, keep_to_itself
 from treetop.tree.tree import Tree
 
 SEGMENTS = "segments"
@@ -80,8 +86,100 @@ def seal_folder(
     ...     seal_folder(tea.folder, tea.log, at_once, tea.snapshot.model.tree, rest=True).sealed_rounds
     1
     """
+    take_over_sums(folder, log, config, tree)
     how = Sealing(config.wait_seconds, config.rounds, rest)
     return seal_rounds(segment_folder(folder), log, how, shards_by_tree(tree, config.shard_arms), progress)
+
+
+def seal_old(folder: BanditFolder, log: Log, config: SegmentConfig, tree: Tree, before: float) -> None:
+    """Seals the complete rounds that are older than a time, be they too few for a segment; then all that are complete.
+
+    >>> import tempfile
+    >>> from treetop.bandit.bandit import Bandit
+    >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
+    ...     _ = tea.decide(np.ones(4))
+    ...     seal_old(tea.folder, tea.log, SegmentConfig(wait_seconds=0), tea.snapshot.model.tree, before=4e9)
+    ...     segment_folder(tea.folder).manifest().rounds
+    1
+    """
+    take_over_sums(folder, log, config, tree)
+    found = segment_folder(folder).manifest()
+    oldest = log.time_of_next(0 if found is None else found.decisions, 1)
+    if oldest is not None and oldest < before:
+        seal_folder(folder, log, config, tree, rest=True)
+
+
+def seal_anew(folder: BanditFolder, log: Log, config: SegmentConfig, tree: Tree) -> None:
+    """Deletes segments, and sums of what the log has no more unless other replicas have them; for who seals next.
+
+    >>> import tempfile
+    >>> from treetop.bandit.bandit import Bandit
+    >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
+    ...     seal_anew(tea.folder, tea.log, SegmentConfig(), tea.snapshot.model.tree)
+    ...     segment_folder(tea.folder).path.exists()
+    False
+    """
+    segments = segment_folder(folder)
+    if segments.path.is_dir():
+        segments.delete()
+    try:
+        take_over_sums(folder, log, config, tree)
+    except SegmentError:  # the store has lost them
+        assert folder.shared is not None
+        folder.shared.sums.drop()
+
+
+def take_over_sums(folder: BanditFolder, log: Log, config: SegmentConfig, tree: Tree) -> None:
+    """Before rounds are sealed or summed up on one of several replicas: makes the sums that count for all its own, and
+    shares those that it has if there are none yet.
+
+    >>> import tempfile
+    >>> from treetop.bandit.bandit import Bandit
+    >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
+    ...     take_over_sums(tea.folder, tea.log, SegmentConfig(), tea.snapshot.model.tree)  # a single host
+    """
+    if folder.shared is None:
+        return
+    segments, shared = segment_folder(folder), folder.shared.sums
+    entry, mine = shared.entry(), _own_sums(segments, log)
+    if entry is None and mine is not None:
+        with segments.changing():
+            shared.publish(segments.path, None, mine)
+        return
+    if entry is None or same_sums(entry.sums, mine):
+        return
+    if entry.sums is None:
+        segments.delete()
+        return
+    assign = shards_by_tree(tree, config.shard_arms)
+    adopt(segments, log, entry.sums, partial(shared.fetch, entry), config.rounds, assign)
+
+
+def share_of(folder: BanditFolder) -> Share:
+    """What is done with new sums before they count.
+
+    >>> from pathlib import Path
+    >>> share_of(BanditFolder(Path("shop"))) is keep_to_itself
+    True
+    """
+    return keep_to_itself if folder.shared is None else folder.shared.sums.publish
+
+
+def _own_sums(segments: SegmentFolder, log: Log) -> Sums | None:
+    """The sums of a replica's folder, if they are of this log; what is damaged is deleted: others have it."""
+    segments.delete_other_version()
+    if not segments.path.is_dir():
+        return None
+    try:
+        with segments.reading() as found:
+            if found is None or found.sums is None or not belongs(log, found, log.counts()):
+                return None
+            read_sums(segments.path, found.sums)
+            read_norms(segments.path, found.sums.norms)
+            return found.sums
+    except SegmentError:
+        segments.delete()
+        return None
 
 
 def seal_before_refit(folder: BanditFolder, log: Log, config: SegmentConfig, tree: Tree) -> Sealed | None:
@@ -97,6 +195,7 @@ def seal_before_refit(folder: BanditFolder, log: Log, config: SegmentConfig, tre
     """
     if not config.seal:
         return None
+    take_over_sums(folder, log, config, tree)
     try:
         return seal_folder(folder, log, config, tree)
     except LogError:
@@ -127,7 +226,8 @@ def note_unused(folder: BanditFolder, error: Exception) -> None:
 def follow_deletions(folder: BanditFolder, log: Log) -> int:
     """Takes what was deleted from the log out of the segments; how many files of arrays were written again or deleted.
 
-    Segments that are damaged, or of another log, are deleted: the next sealing makes them again.
+    Segments that are damaged, of another log, or with sums that count no more are deleted: the next sealing makes them
+    again.
 
     >>> import tempfile
     >>> from treetop.bandit.bandit import Bandit
@@ -137,4 +237,9 @@ def follow_deletions(folder: BanditFolder, log: Log) -> int:
     ...     tea.log.forget(2e9), follow_deletions(tea.folder, tea.log), segment_folder(tea.folder).manifest().rounds
     (1, 1, 0)
     """
-    return follow(segment_folder(folder), log)
+    segments = segment_folder(folder)
+    if folder.shared is not None and (entry := folder.shared.sums.entry()) is not None:
+        mine = _own_sums(segments, log)
+        if mine is not None and not same_sums(entry.sums, mine):
+            return segments.delete()
+    return follow(segments, log)

@@ -173,6 +173,7 @@ def forget(
         if yes:
             with Bandit.open(folder, log) as bandit:  # what is deleted counts on as sums
                 now = bandit.snapshot
+                owner = bandit.folder  # with what replicas share
                 sum_up_before(owner, bandit.log, bandit.config, now.model, now.arms, until, time.time())
             with shown_progress(as_json, "deleted") as progress:
                 for count, pause in forget_in_steps(opened, until):

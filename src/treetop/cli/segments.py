@@ -13,7 +13,7 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.erasure import erase_events
-from treetop.bandit.sealing import seal_folder, segment_folder
+from treetop.bandit.sealing import seal_anew, seal_folder, take_over_sums
 from treetop.cli.folder import Folder, LogAt
 from treetop.cli.options import Json, Ray
 from treetop.cli.output import console, errors
@@ -36,9 +36,9 @@ def seal(
     Example: treetop seal shop --rest
     """
     with Bandit.open(folder, log) as bandit, _progress(as_json, "sealed", "rounds") as progress:
-        if anew and segment_folder(bandit.folder).path.is_dir():
-            segment_folder(bandit.folder).delete()
         model, config = bandit.snapshot.model, bandit.config
+        if anew:
+            seal_anew(bandit.folder, bandit.log, config.segments, model.tree)
         found = seal_folder(bandit.folder, bandit.log, config.segments, model.tree, rest, progress)
     if as_json:
         print(json.dumps(asdict(found)))
@@ -85,6 +85,7 @@ def erase(
     """
     keys = [as_keys({name: value})[0] for name, value in map(_name_and_value, key)]
     with Bandit.open(folder, log) as bandit, _progress(as_json, "erased", "events") as progress:
+        take_over_sums(bandit.folder, bandit.log, bandit.config.segments, bandit.snapshot.model.tree)
         found = erase_events(bandit.folder, bandit.log, keys, progress)
     if as_json:
         print(json.dumps(asdict(found)))

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from treetop.arrays import Float32s, Floats
+from treetop.arrays import Float32s, Floats, as_rows
 from treetop.learning.measured import fitted_curve
 from treetop.learning.samples import Samples
 from treetop.model.measure import Measure, first_map, measured_routing
@@ -57,7 +57,7 @@ def _taught(measure: Measure, items: Float32s, samples: Samples) -> Float32s:
     """The map by the latest samples."""
     some = slice(max(0, len(samples) - LATEST), None)
     row, used = np.unique(samples.row[some], return_inverse=True)
-    contexts = unit_contexts(measure, measure.context_vectors(samples.contexts)[row])
+    contexts = unit_contexts(measure, measure.context_vectors(as_rows(samples.contexts.csr()[row])))
     return learned_map(measure, contexts, items, used, samples.arm[some], samples.reward[some].astype(np.float64))
 
 

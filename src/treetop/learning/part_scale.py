@@ -10,6 +10,7 @@ import numpy as np
 
 from treetop.arrays import Fitted, Float32s, Rows
 
+BLOCK = 8192  # contexts that are looked at together
 MOST = 40  # a scale is at most 2^40, and 2^-40 at least
 AnyRows = TypeVar("AnyRows", bound=Rows)
 
@@ -27,15 +28,19 @@ def part_scale(contexts: Rows, vectors: Sequence[tuple[int, int]]) -> Float32s |
     if not vectors or not len(contexts):
         return None
     size, beside = np.ones(contexts.columns + 1), np.ones(contexts.columns, np.bool_)
-    row = np.repeat(np.arange(len(contexts)), np.diff(contexts.start))
-    square = contexts.value.astype(np.float64) ** 2
-    for first, dims in vectors:
-        inside = (contexts.index >= first) & (contexts.index < first + dims)
-        length = np.bincount(row[inside], square[inside], len(contexts))
-        size[first : first + dims] = length[length > 0].mean() ** 0.5 if length.any() else 1.0
+    length = np.zeros((len(vectors), len(contexts)))
+    count, total = np.zeros(contexts.columns, np.int64), np.zeros(contexts.columns)
+    for low in range(0, len(contexts), BLOCK):
+        some = contexts.slice(low, min(low + BLOCK, len(contexts)))
+        row, square = np.repeat(np.arange(len(some)), np.diff(some.start)), some.value.astype(np.float64) ** 2
+        for i, (first, dims) in enumerate(vectors):
+            inside = (some.index >= first) & (some.index < first + dims)
+            length[i, low : low + len(some)] = np.bincount(row[inside], square[inside], len(some))
+        count += np.bincount(some.index[square > 0], minlength=contexts.columns)
+        np.add.at(total, some.index, square)
+    for (first, dims), its in zip(vectors, length, strict=True):
+        size[first : first + dims] = its[its > 0].mean() ** 0.5 if its.any() else 1.0
         beside[first : first + dims] = False
-    count = np.bincount(contexts.index[square > 0], minlength=contexts.columns)
-    total = np.bincount(contexts.index, square, contexts.columns)
     known = beside & (count > 0)
     parts = max(1.0, count[beside].sum() / len(contexts))
     size[:-1][known] = np.sqrt(total[known] / count[known] * parts)

@@ -16,7 +16,7 @@ from treetop.tree.vectors import METRICS, check_metric, lengths, unit_vectors
 
 KNOTS = 65  # at which the reward that a measure stands for is stored
 FIRST_SLOPE = 8.0  # of the logistic curve from measure to reward that a model starts with, over `scale`
-PAIRS = 65_536  # of contexts and items, measured at a time
+PAIRS = 8192  # of contexts and items, measured at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,21 +111,24 @@ class Measure:
     def values(
         self, contexts: Rows, items: Float32s, row: Ints | Int64s, arm: Ints, context_map: Float32s | None = None
     ) -> Floats:
-        """The measure of each pair of a row of the contexts and an arm; `items` are a model's item vectors.
+        """The measure of each pair of a row of the contexts and an arm; `items` are a model's item vectors. Vectors of
+        contexts are dense for some pairs at a time.
 
         >>> measure = Measure(metric="euclidean", dims=2)
         >>> measure.values(as_rows([[3.0, 4.0]]), np.zeros((1, 2), np.float32), np.array([0]), np.array([0]))
         array([-5.])
         """
-        x = self.context_vectors(contexts).astype(np.float64)
-        if self.metric == "cosine":
-            x = x / np.maximum(np.sqrt((x**2).sum(axis=1)), 1e-300)[:, None]
-        if context_map is not None:
-            x = x @ context_map
-        out = np.zeros(len(row))
+        every, out = contexts.csr(), np.zeros(len(row))
+        used: Any
         for at in range(0, len(row), PAIRS):
             some = slice(at, at + PAIRS)
-            a, b = x[row[some]], items[arm[some]]
+            used, place = np.unique(row[some], return_inverse=True)
+            x = self.context_vectors(as_rows(every[used])).astype(np.float64)
+            if self.metric == "cosine":
+                x = x / np.maximum(np.sqrt((x**2).sum(axis=1)), 1e-300)[:, None]
+            if context_map is not None:
+                x = x @ context_map
+            a, b = x[place], items[arm[some]]
             if self.metric == "euclidean":
                 out[some] = -np.sqrt(((a - b) ** 2).sum(axis=1))
             else:

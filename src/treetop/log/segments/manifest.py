@@ -82,6 +82,12 @@ class Sums:
     bytes: int
     crc32: int
 
+    @classmethod
+    def read(cls, facts: Any) -> Sums:
+        """From what was stored of it."""
+        norms = tuple(NormPiece(**piece) for piece in facts["norms"])
+        return cls(**{**facts, "steps": tuple((a, b) for a, b in facts["steps"]), "norms": norms})
+
     def names(self) -> set[str]:
         return {self.name, *(piece.name for piece in self.norms)}
 
@@ -145,9 +151,8 @@ class Manifest:
             raise SegmentError(f"{path} does not have its own checksum; it is corrupt")
         for name, made in (("shard_pieces", ShardPiece), ("segments", Segment), ("deltas", Delta)):
             facts[name] = tuple(made(**part) for part in facts[name])
-        if (sums := facts["sums"]) is not None:
-            norms = tuple(NormPiece(**piece) for piece in sums["norms"])
-            facts["sums"] = Sums(**{**sums, "steps": tuple((a, b) for a, b in sums["steps"]), "norms": norms})
+        if facts["sums"] is not None:
+            facts["sums"] = Sums.read(facts["sums"])
         return cls(**facts)
 
 

@@ -47,7 +47,7 @@ class SealedLog:
         summed up: then only what is still read of them is there for sure."""
         overdue, after = until.time - wait, 0 if self.sums is None else self.sums.steps[-1][0]
         if self.alone and self.sums is not None:
-            for block in _summed(self.log, self.sums):
+            for block in summed_blocks(self.log, self.sums):
                 if len(chunk := block.logged(until, overdue, default, tree)):
                     yield chunk, None, True
         elif not self.alone and self.manifest is not None:
@@ -116,7 +116,7 @@ def blocks(folder: SegmentFolder, log: Log, manifest: Manifest, until: int) -> I
         yield read_segment(folder.path, segment).with_rewards(late)
 
 
-def _summed(log: Log, sums: Sums) -> Iterator[Block]:
+def summed_blocks(log: Log, sums: Sums) -> Iterator[Block]:
     """The rounds that are summed up, as far as the log has them and will, with the rewards that count."""
     first = 0
     for last, rewards in sums.steps:

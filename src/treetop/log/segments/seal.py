@@ -119,14 +119,14 @@ def _add(
         manifest = merged_delta(folder, manifest, late)
     manifest = replace(manifest, rewards=position)
     if block is not None:
-        manifest, shard_of = _with_shards(folder, manifest, int(block.arms.max(initial=-1)) + 1, assign)
+        manifest, shard_of = with_shards(folder, manifest, int(block.arms.max(initial=-1)) + 1, assign)
         name, manifest = manifest.named("segment")
         written = write_segment(folder.path, name, block, (shard_of, manifest.shards))
         manifest = replace(manifest, segments=(*manifest.segments, written), decisions=written.last)
     return binding.store(folder, log, manifest)
 
 
-def _with_shards(folder: SegmentFolder, manifest: Manifest, arms: int, assign: Assign) -> tuple[Manifest, Ints]:
+def with_shards(folder: SegmentFolder, manifest: Manifest, arms: int, assign: Assign) -> tuple[Manifest, Ints]:
     """The shard of every arm; new arms get theirs now, and keep it for ever."""
     known = read_shards(folder.path, manifest.shard_pieces)
     if arms <= len(known):

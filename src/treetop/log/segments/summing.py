@@ -6,7 +6,7 @@ the segments, and count from the moment in which the manifest lists them and the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -55,9 +55,20 @@ class Summing(Protocol):
         """The lengths of the contexts of the rounds that were new."""
 
 
-def sum_up(folder: SegmentFolder, log: Log, until: int, before: float, summing: Summing) -> bool:
+Share = Callable[[Path, Sums | None, Sums], None]
+
+
+def keep_to_itself(folder: Path, before: Sums | None, after: Sums) -> None:
+    """Shares sums with nobody."""
+
+
+def sum_up(
+    folder: SegmentFolder, log: Log, until: int, before: float, summing: Summing, share: Share = keep_to_itself
+) -> bool:
     """Sums up the sealed rounds up to a position, and those before a time that no younger one stands before: which are
     to be deleted, and leave the segments. Returns whether there was anything to do, and all could be summed up.
+
+    `share` gets the folder, the sums of before and the new ones before these count; if it fails, nothing changes.
     """
     if not folder.path.is_dir():
         return False
@@ -88,6 +99,7 @@ def sum_up(folder: SegmentFolder, log: Log, until: int, before: float, summing: 
         first = manifest.segments[0].first if manifest.segments else until  # nothing is left of rounds before
         steps = [step for step in steps[:-1] if step[0] >= first] + steps[-1:]
         sums = Sums(name, tuple(steps), max(before, past.before), norms, *size)
+        share(folder.path, found.sums, sums)
         binding.store(folder, log, replace(manifest, sums=sums))
         return True
 
