@@ -116,6 +116,18 @@ def test_a_grown_model_still_finds_what_ranks_highest(metric: str) -> None:
     assert grown_to(model, N + 5, 20).n_arms == N + 5
 
 
+@pytest.mark.parametrize("metric", ["inner_product", "euclidean"])
+def test_vectors_whose_products_leave_float32_are_refused(metric: str, tmp_path: Path) -> None:
+    V = np.random.default_rng(0).normal(size=(30, 3))
+    with pytest.raises(ValueError, match=rf"arm vectors hold .*e\+20; for {metric} their numbers must lie in"):
+        Catalogue(vectors=V * [1, 1, 1e20], metric=metric)
+    with Bandit.create(tmp_path / "shop", Catalogue(vectors=V * [1, 1, 1e11], metric=metric)) as shop:
+        assert len(shop.decide(np.ones(3)).arms) == 5
+        with pytest.raises(ValueError, match=rf"arm vectors hold -1e\+13; for {metric}"):
+            shop.add_arms(["new"], vectors=[[0.0, -1e13, 1.0]])
+        assert shop.snapshot.model.n_arms == 30
+
+
 def test_names_may_be_more_than_the_vector_has(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="2 feature names for 8 features"):
         Bandit.create(tmp_path / "a", Catalogue(vectors=vectors()), features=["a", "b"])

@@ -178,13 +178,13 @@ def test_a_tree_may_know_fewer_arms_than_the_attributes() -> None:
     [
         ({"colour": "red"}, "no attribute 'colour'; it has brand, category, in_stock, price"),
         ({"price": "cheap"}, "attribute 'price' is a number; 'cheap' is none"),
-        ({"price": {"<": "cheap"}}, "only numbers have an order"),
+        ({"price": {"<": "cheap"}}, "'price' < 'cheap': it is a number, and compared with finite ones only"),
         ({"brand": {"<": 3}}, "only numbers have an order; it is a text"),
         ({"price": {"=<": 3}}, "is no comparison"),
         ({"price": {}}, "is no comparison"),
         ({"price": None}, "attribute 'price' is a number; None is none"),
         ({"price": float("nan")}, "attribute 'price' is a number; nan is none"),
-        ({"price": {"<": float("inf")}}, "only numbers have an order"),
+        ({"price": {"<": float("inf")}}, "it is a number, and compared with finite ones only"),
         ({"in_stock": 1}, "attribute 'in_stock' is a flag; 1 is none"),
         ({"sets": "sale"}, "there is no set 'sale'; there are none at all"),
         ({"sets": 3}, "a list of names, not 3"),
@@ -196,6 +196,14 @@ def test_what_no_attribute_can_meet_is_refused(where: Any, why: str) -> None:
         Filters(table, flat()).eligible(where)
 
 
+def test_lists_of_numpy_values_are_like_those_of_python() -> None:
+    for values in ([4.5, None, 6.0], [True, None, False], ["a", None, "b"]):
+        plain = Column.of(values)
+        mixed = Column.of([value if value is None else np.array([value])[0] for value in values])
+        assert (mixed.kind, mixed.words) == (plain.kind, plain.words)
+        assert np.array_equal(mixed.values, plain.values, equal_nan=plain.kind == "number")
+
+
 def test_values_of_two_kinds_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'price': value 1 is 'x', a text; those before it are each a number"):
         Catalogue(["a", "b"], attributes={"price": [1, "x"]})
@@ -203,12 +211,18 @@ def test_values_of_two_kinds_are_refused_before_anything_is_written(tmp_path: Pa
         Catalogue(["a", "b"], attributes={"price": [1]})
     with pytest.raises(ValueError, match="no attribute can be called 'sets'"):
         Catalogue(["a"], attributes={"sets": [1]})
+    with pytest.raises(ValueError, match="a category is text or a list of texts, not 5"):
+        Catalogue(["a", "b"], categories=["x", 5])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="3 categories for 2 arms"):
         Catalogue(["a", "b"], categories=["x"] * 3)
     with Bandit.create(tmp_path / "shop", Catalogue(["a", "b"], attributes={"price": [1, 2]})) as shop:
         before = (tmp_path / "shop" / "attributes.bin").read_bytes()
-        for arms, values in ((["a"], {"price": ["x"]}), (["a", "a"], {"price": [1, 2]}), (["zz"], {"price": [1]})):
-            with pytest.raises((ValueError, treetop.UnknownArm)):
+        for arms, values, why in (
+            (["a"], {"price": ["x"]}, "value 0 is 'x'; the others are numbers"),
+            (["b", "a", "a"], {"price": [1, 2, 3]}, "arm 'a' is listed twice"),
+            (["zz"], {"price": [1]}, "no arm 'zz'"),
+        ):
+            with pytest.raises((ValueError, treetop.UnknownArm), match=why):
                 shop.set_attributes(arms, values)
         with pytest.raises(ValueError, match="there is no set 'sale'"):
             shop.set_arms("sale", None)

@@ -131,6 +131,38 @@ def test_bad_items_leave_nothing_behind(tmp_path: Path, wrong: str) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["items.csv"]
 
 
+TYPED: dict[str, tuple[list[Any], str, str]] = {
+    "of two kinds": ([5, "x"], "p", "line 2: 'x' in the column 'p' is a text; it should be a number"),
+    "no number": ([5, "6"], "p:number", "line 2: '6' in the column 'p' is a text; it should be a number"),
+    "no flag": ([None, 1], "p:flag", "line 2: 1 in the column 'p' is a number; it should be a flag"),
+    "a list": ([[1], [2]], "p", r"line 1: \[1\] in the column 'p' is neither true or false, nor a number or text"),
+}
+
+
+@pytest.mark.parametrize("wrong", TYPED)
+def test_values_with_types_are_of_one_kind_and_of_the_one_that_was_asked_for(tmp_path: Path, wrong: str) -> None:
+    values, asked, message = TYPED[wrong]
+    path = tmp_path / "items.jsonl"
+    path.write_text("".join(json.dumps({"id": f"a{i}", "p": value}) + "\n" for i, value in enumerate(values)))
+    with pytest.raises(ValueError, match=r"items.jsonl, " + message):
+        read_items(path, ItemColumns(attributes=(asked,)))
+
+
+def test_values_with_types_become_text_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "items.jsonl"
+    path.write_text('{"id": "a", "p": 7}\n{"id": "b", "p": "007"}\n{"id": "c", "p": true}\n{"id": "d", "p": null}\n')
+    assert read_items(path, ItemColumns(attributes=("p:text",))).attributes == {"p": ["7", "007", "true", None]}
+    with pytest.raises(ValueError, match="has no column 'p:category'"):
+        read_items(path, ItemColumns(attributes=("p:category",)))
+
+
+def test_vectors_that_float32_cannot_hold_are_named(tmp_path: Path) -> None:
+    (tmp_path / "items.csv").write_text("id\na\nb\n")
+    np.save(tmp_path / "v.npy", np.array([[1.0, 2.0], [3.0, -1e40]]))
+    with pytest.raises(ValueError, match=r"the vectors of .*v.npy: value -1e\+40 is beyond the limit"):
+        read_items(tmp_path / "items.csv", vectors=tmp_path / "v.npy")
+
+
 def test_bad_options(tmp_path: Path) -> None:
     path = write(tmp_path, "csv")
     np.save(tmp_path / "few.npy", np.ones((3, 2)))
@@ -157,6 +189,9 @@ def test_bad_options(tmp_path: Path) -> None:
     (tmp_path / "items.jsonl").write_text('{"id": "a"}\n{"id": }\n')
     with pytest.raises(ValueError, match=r"items.jsonl, line 2: "):
         read_items(tmp_path / "items.jsonl")
+    (tmp_path / "items.jsonl").write_text('{"id": "a", "c": 5}\n')
+    with pytest.raises(ValueError, match=r"items.jsonl, line 1: a category is text or a list of texts, not 5"):
+        read_items(tmp_path / "items.jsonl", ItemColumns(category="c"))
     (tmp_path / "items.parquet").write_bytes(b"tea")
     with pytest.raises(ValueError, match=r"items.parquet, after row 0"):
         read_items(tmp_path / "items.parquet", ItemColumns())

@@ -184,8 +184,10 @@ class ArmChanges:
     ) -> bytes:
         """The records of attributes.bin for values of some arms, checked against what the attributes are."""
         found: Ints = arms.find(listed)
-        if len(np.unique(found)) < len(found):
-            raise ValueError("an arm is listed twice")
+        unique, first = np.unique(found, return_index=True)
+        if len(unique) < len(found):
+            again = np.setdiff1d(np.arange(len(found)), first)[0]
+            raise ValueError(f"arm {listed[again]!r} is listed twice")
         return attribute_records(found, categories, attributes, self.snapshot.attributes)
 
 

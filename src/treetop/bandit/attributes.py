@@ -48,7 +48,7 @@ class Column:
             return cls(FLAG, values.astype(np.int32))
         if isinstance(values, np.ndarray) and values.dtype.kind in "iuf" and kind in (None, NUMBER):
             return cls(NUMBER, _finite(values.astype(np.float64)))
-        listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
+        listed = values.tolist() if isinstance(values, np.ndarray) else [_plain(value) for value in values]
         kind = kind or _kind_of(listed)
         if kind not in KINDS:
             raise ValueError(f"the kind {kind!r} of an attribute is not one of {', '.join(KINDS)}")
@@ -138,6 +138,10 @@ class Column:
         come = come[np.argsort(column.keys[come], kind="stable")]
         at = np.searchsorted(column.keys[stay], column.keys[come])
         return np.insert(stay, at, come)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _kind_of(values: Sequence[Any]) -> str:

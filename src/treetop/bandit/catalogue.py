@@ -12,7 +12,7 @@ from treetop.arrays import Matrix, as_rows
 from treetop.bandit.arm_index import ArmId, ArmIndex
 from treetop.bandit.attributes import Attributes, AttributeTable, attribute_records
 from treetop.tree.categories import Categories
-from treetop.tree.vectors import check_metric
+from treetop.tree.vectors import check_magnitude, check_metric
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,9 @@ class Catalogue:
         if self.ids is not None:
             object.__setattr__(self, "ids", ArmIndex.of(self.ids).ids)
         if self.vectors is not None:
-            object.__setattr__(self, "vectors", as_rows(self.vectors, what="arm vectors"))
+            rows = as_rows(self.vectors, what="arm vectors")
+            check_magnitude(rows.value, self.metric)
+            object.__setattr__(self, "vectors", rows)
         if self.ids is not None and self.vectors is not None and len(self.ids) != len(self.vectors):
             raise ValueError(f"{len(self.ids)} ids for {len(self.vectors)} vectors")
         if self.categories is not None and self.n_arms not in (None, len(self.categories)):

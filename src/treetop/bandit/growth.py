@@ -18,6 +18,7 @@ from treetop.model.learned_routing import LearnedRouting
 from treetop.model.measure import measured_routing
 from treetop.model.model import Model
 from treetop.tree.tree import Tree
+from treetop.tree.vectors import check_magnitude
 
 
 def grow(
@@ -65,9 +66,11 @@ def vector_rows(model: Model, vectors: Matrix) -> Rows:
     Traceback (most recent call last):
     ValueError: arm vectors have 3 numbers; the items' have 2
     """
-    if model.context_map is None:
-        return as_rows(as_contexts(model, vectors), model.n_features, "arm vectors")
     rows, dims = as_rows(vectors, what="arm vectors"), vector_columns(model)
+    if model.measure is not None:
+        check_magnitude(rows.value, model.measure.metric)
+    if model.context_map is None:
+        return as_rows(as_contexts(model, rows), model.n_features, "arm vectors")
     if rows.columns != dims:
         raise ValueError(f"arm vectors have {rows.columns} numbers; the items' have {dims}")
     return rows

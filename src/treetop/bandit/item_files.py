@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from treetop.arrays import as_float32s
 from treetop.bandit.arm_index import ArmId, arm_text
-from treetop.bandit.attributes import FLAG, KINDS, NUMBER
+from treetop.bandit.attributes import FLAG, NUMBER, TEXT
 from treetop.bandit.catalogue import Catalogue
 from treetop.data.tables import TableRow, read_table, table_form
 from treetop.tree.categories import category_path
 
+TYPES = {bool: FLAG, int: NUMBER, float: NUMBER, str: TEXT}  # of values, and the kind of attribute that they are
 FLAGS = {"true": True, "false": False, "yes": True, "no": False}
 STEP = 10_000  # items between two calls of progress
 ODD = 0.05  # of the values of a column: so few that are of another kind than the others are mistakes
@@ -41,7 +43,7 @@ class ItemColumns:
         kinds: dict[str, str | None] = {}
         for said in self.attributes:
             name, colon, kind = said.rpartition(":")
-            if colon and kind in KINDS:
+            if colon and kind in TYPES.values():
                 kinds[name] = kind
             else:
                 kinds[said] = None
@@ -143,14 +145,14 @@ def _load_vectors(path: Path | None, count: int, items: Path) -> NDArray[np.floa
         raise ValueError(f"{path} holds {found.dtype} of shape {found.shape}; a row of numbers for each item is needed")
     if len(found) != count:
         raise ValueError(f"{path} has {len(found)} vectors for the {count} items of {items}")
-    return np.asarray(found, np.float32)
+    return as_float32s(found, f"the vectors of {path}")
 
 
 def _typed(values: list[Any], kind: str | None, is_text: bool, name: str, lines: list[str]) -> list[Any]:
     """The values of a column of text as what they say: true or false, numbers, or text. A few that are not what nearly
     all others are were meant to be."""
     if not is_text:
-        return values
+        return _of_one_kind(values, kind, name, lines)
     there = [(value, line) for value, line in zip(values, lines, strict=True) if value is not None]
     asked = (kind,) if kind else (FLAG, NUMBER)
     for what in (what for what in asked if what in READ):
@@ -162,6 +164,24 @@ def _typed(values: list[Any], kind: str | None, is_text: bool, name: str, lines:
             others = "" if kind else f", as other values are; {name}:text takes all of them as text"
             raise ValueError(f"{wrong[0][1]}: {wrong[0][0]!r} in the column {name!r} is {nature}{others}")
     return values
+
+
+def _of_one_kind(values: list[Any], kind: str | None, name: str, lines: list[str]) -> list[Any]:
+    """Values that have types, all of one kind; as text where that is asked for."""
+    for value, line in zip(values, lines, strict=True):
+        found = TYPES.get(type(value))
+        if value is None or (found and kind == TEXT):
+            continue
+        kind = kind or found
+        if found is None or found != kind:
+            wanted = f"; it should be a {kind}, as others or the option say" if kind else ""
+            what = f"a {found}" if found else "neither true or false, nor a number or text"
+            raise ValueError(f"{line}: {value!r} in the column {name!r} is {what}{wanted}")
+    return [_as_text(value) for value in values] if kind == TEXT else values
+
+
+def _as_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else str(value).lower()
 
 
 def _flag(text: str) -> bool | None:

@@ -107,8 +107,10 @@ class ColumnIndex:
             value = value.item() if isinstance(value, np.generic) else value
             is_number = isinstance(value, NUMBERS) and not isinstance(value, bool) and abs(value) <= LARGEST
             if self.column.kind != NUMBER or not is_number:
-                kind = self.column.kind
-                raise ValueError(f"{name!r} {operator} {value!r}: only numbers have an order; it is a {kind}")
+                why = f"only numbers have an order; it is a {self.column.kind}"
+                if self.column.kind == NUMBER:
+                    why = "it is a number, and compared with finite ones only"
+                raise ValueError(f"{name!r} {operator} {value!r}: {why}")
             end = self.positions.below(float(value), operator in ("<=", ">"))
             mine = [0, end] if operator[0] == "<" else [end, self.size]
             found = [max(found[0], mine[0]), min(found[1], mine[1])] if len(found) == 2 else _both(found, mine)

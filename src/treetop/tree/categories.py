@@ -30,7 +30,11 @@ def category_path(category: str | Sequence[str] | None) -> CategoryPath:
     """
     if category is None:
         return ()
-    return _path_of(category) if isinstance(category, str) else _checked(list(category), category)
+    if isinstance(category, str):
+        return _path_of(category)
+    if not isinstance(category, Sequence | np.ndarray):
+        raise TypeError(f"a category is text or a list of texts, not {category!r}")
+    return _checked(list(category), category)
 
 
 @lru_cache(65_536)  # many arms have the same

@@ -9,6 +9,7 @@ import numpy as np
 from treetop.arrays import Float32s, Floats, Matrix, Rows, as_float32s
 
 METRICS = ("cosine", "inner_product", "euclidean")
+LARGEST = 1e12  # of the numbers of vectors, whose products and squares stay far from the end of float32
 MOST_DIMENSIONS = 65_536  # of vectors that are held dense
 
 
@@ -22,6 +23,21 @@ def check_metric(metric: object) -> str:
     if metric not in METRICS:
         raise ValueError(f"metric is {metric!r}; it must be one of {', '.join(METRICS)}")
     return str(metric)
+
+
+def check_magnitude(values: Float32s, metric: str) -> None:
+    """Refuses numbers whose products leave float32; a cosine looks at directions alone.
+
+    >>> check_magnitude(np.array([3.0, -1e20], np.float32), "inner_product")
+    Traceback (most recent call last):
+    ValueError: arm vectors hold -1e+20; for inner_product their numbers must lie in [-1e+12, 1e+12]
+    """
+    if metric == METRICS[0] or not len(values):
+        return
+    worst = max(values.max(), values.min(), key=abs)
+    if abs(worst) > LARGEST:
+        limits = f"[{-LARGEST:g}, {LARGEST:g}]"
+        raise ValueError(f"arm vectors hold {worst:g}; for {metric} their numbers must lie in {limits}")
 
 
 def dense_vectors(vectors: Matrix, what: str = "arm vectors") -> Float32s:
