@@ -1,6 +1,6 @@
 """Whether betting intervals hold a known truth, for many repetitions at once: what `Tally` computes one by one.
 
-The terms, control variates, stakes and the rule are those of the package; capital is summed over all repetitions of a
+The terms, control variates and stakes are those of the package; capital is summed over all repetitions of a
 block, from the values themselves, which are counted at edges there. Capital is larger so by up to a few percent:
 intervals hold the truth no more often than those of the package.
 """
@@ -13,10 +13,10 @@ from dataclasses import fields
 import numpy as np
 
 from treetop.arrays import Bools, Floats
+from treetop.evaluation.bets import lowest
 from treetop.evaluation.control import Lines, LineSums, controlled_terms
 from treetop.evaluation.judged import Judged
-from treetop.evaluation.tally import CAPS, FIRST, LAST, PLANS, SHARES
-from treetop.evaluation.verdict import ENOUGH_SLATES, SUPPORTED
+from treetop.evaluation.tally import CAPS, FIRST, LAST, PLANS, SHARES, SLATES_SHARE
 
 
 def joined(parts: Sequence[Judged]) -> Judged:
@@ -38,7 +38,8 @@ def steps(n: int, looks: int) -> list[tuple[int, int]]:
 
 
 def held(plays: Sequence[Judged], truth: float, most: int, confidence: float, looks: int) -> Bools:
-    """(repetitions, looks): whether the interval of the rule's choice holds the truth at each look."""
+    """(repetitions, looks): whether the intervals by slates and by slots both hold the truth at each look, whichever
+    the rule takes."""
     R, n, k = len(plays), len(plays[0]), plays[0].rewards.shape[1]
     rounds = joined(plays)
     weights = rounds.prefix_weights()
@@ -53,24 +54,18 @@ def held(plays: Sequence[Judged], truth: float, most: int, confidence: float, lo
         for terms, mean in ((values, truth), (complements, most - truth)):
             grown = np.full((R, looks), -np.inf)
             for z, cap, plan, share in zip(terms, CAPS, PLANS, SHARES, strict=True):
-                gain = ((z - mean) / (mean + cap)).reshape(R, n)
+                gain = ((z - mean) / (mean - lowest(-cap))).reshape(R, n)
                 for stake, log_share in zip(plan.stakes, plan.log_shares, strict=True):
                     along = np.cumsum(np.log1p(stake * np.maximum(gain, -1)), axis=1)[:, ends]
                     grown = np.logaddexp(grown, along + log_share + np.log(share))
             log_capital.append(grown)
         by_way.append(np.stack(log_capital))
     slates, slots = by_way
-    if most > 1:  # half of the capital is on each, and slates are taken at the word of their half
-        slates, slots = slates - np.log(2), np.logaddexp(slates, slots) - np.log(2)
-    slate, slot = ((side <= limit).all(axis=0) for side in (slates, slots))
-    return np.where(takes_slates(weights[:, -1].reshape(R, n), ends), slate, slot)
-
-
-def takes_slates(weights: Floats, ends: Sequence[int]) -> Bools:
-    """(repetitions, looks): the rule of `chosen_way`, by the weights of whole slates."""
-    total, squares = np.cumsum(weights, axis=1)[:, ends], np.cumsum(weights**2, axis=1)[:, ends]
-    rounds = np.array(ends) + 1
-    return (total**2 >= ENOUGH_SLATES * squares) & (total >= SUPPORTED * rounds)
+    if most > 1:  # whatever the share of slates refutes is refuted by all capital too
+        slots = np.logaddexp(slates + np.log(SLATES_SHARE), slots + np.log(1 - SLATES_SHARE))
+        slates = slates + np.log(SLATES_SHARE)
+    held: Bools = (np.maximum(slates, slots) <= limit).all(axis=0)
+    return held
 
 
 def row_lines(plays: Sequence[Judged], weights: Floats, bounds: Sequence[tuple[int, int]]) -> Lines:

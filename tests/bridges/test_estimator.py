@@ -136,6 +136,54 @@ def test_what_cannot_be_meant_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("y", "says"),
+    [
+        (None, "the target y is None"),
+        ([0.0, 0.5, 1.0, 2.0], "y has 0.5; a class is a name or a whole number"),
+        ([0.0, np.nan, 1.0, 2.0], "y contains NaN"),
+        ([0.0, np.inf, 1.0, 2.0], "y contains infinity"),
+    ],
+)
+def test_labels_are_classes(y: Any, says: str) -> None:
+    made = TopKClassifier().fit(np.eye(4), np.arange(4))
+    for call in (TopKClassifier().fit, TopKClassifier().partial_fit, made.partial_fit, made.score):
+        with pytest.raises(ValueError, match=says):
+            call(np.eye(4), y)
+
+
+def test_a_column_of_classes_is_a_class_a_row() -> None:
+    teas = np.array([["mint"], ["rose"], ["oolong"], ["sencha"]])
+    made = TopKClassifier().fit(np.eye(4), teas)
+    assert made.predict(np.eye(4)).tolist() == teas.ravel().tolist()
+    assert made.score(np.eye(4), teas) == 1
+
+
+# What scikit-learn's own checks ask for that is otherwise here, and why.
+OTHERWISE = {
+    "check_n_features_in_after_fitting": "the same error in treetop's words",
+    "check_estimators_empty_data_messages": "the same error in treetop's words",
+    "check_estimators_nan_inf": "the same error in treetop's words",
+    "check_complex_data": "a TypeError",
+    "check_dtype_object": "objects are no numbers",
+    "check_classifier_data_not_an_array": "asks for the shape",
+    "check_classifiers_multilabel_representation_invariance": "indicators come back sparse",
+    "check_classifiers_multilabel_output_format_predict": "indicators come back sparse",
+    "check_supervised_y_2d": "a column is taken without a warning",
+    "check_fit2d_predict1d": "one row may be given as one",
+}
+
+
+@pytest.mark.filterwarnings("ignore:Estimator TopKClassifier does not inherit:UserWarning")
+def test_scikit_learns_own_checks() -> None:
+    from sklearn.utils.estimator_checks import check_estimator
+
+    checks = check_estimator(TopKClassifier(), on_skip=None, on_fail=None)
+    failed = {each["check_name"]: each["exception"] for each in checks if each["status"] == "failed"}
+    assert failed.keys() <= OTHERWISE.keys(), failed
+    assert sum(each["status"] == "passed" for each in checks) > 40
+
+
+@pytest.mark.parametrize(
     ("k", "error", "says"),
     [
         (0, ValueError, r"k is 0; it must lie in \[1, 2147483647\]"),

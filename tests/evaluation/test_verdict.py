@@ -13,7 +13,15 @@ from treetop.evaluation.judged import Judged
 from treetop.evaluation.picture import draw_results
 from treetop.evaluation.snips import WeightSums
 from treetop.evaluation.tally import Tally
-from treetop.evaluation.verdict import NO_CHANCE, chosen_way, judge, verdict
+from treetop.evaluation.verdict import (
+    NO_CHANCE,
+    WIDER_THAN_NORMAL,
+    WIDER_THAN_SLOTS,
+    chosen_way,
+    intervals,
+    judge,
+    verdict,
+)
 
 
 def rounds(n: int, logged: float, hit: float, miss: float = 0.1, nodes: float | None = None, seed: int = 0) -> Judged:
@@ -45,10 +53,30 @@ def test_slates_without_support_give_way_to_slots() -> None:
     assert any("hardly ever shown" in note for note in judge("half", Tally.of(half), {}).notes)
 
 
-def test_the_rule_never_looks_at_rewards() -> None:
-    for n in (300, 3000):
-        ways = {chosen_way(Tally.of(rounds(n, 0.6, hit))) for hit in (0.0, 0.5, 1.0)}
-        assert len(ways) == 1
+def weighed(last: float, hit: float, n: int = 2000) -> Tally:
+    """Three slots like those that were served, but for the weight of the last one."""
+    rewards = (np.random.default_rng(0).random((n, 3)) < hit).astype(float)
+    one = np.ones((n, 3))
+    target, nothing = one * [1.0, 1.0, last], (0 * one, 0 * one, np.zeros((n, 3, 0)), one > 0)
+    return Tally.of(Judged(one, target, rewards, rewards.sum(axis=1), *nothing))
+
+
+def test_slates_that_the_log_hardly_showed_give_way_to_slots() -> None:
+    """Weights of 0.98 say that slates of 2 % were never shown: they may bring anything in all slots, or in the last."""
+    tally = weighed(0.98, 0.5)
+    assert chosen_way(tally) == (SLOTS, True)
+    found, slots = (intervals(tally, way, 0.95, by_rule=True)[0].width for way in (SLATE, SLOTS))
+    assert found > WIDER_THAN_SLOTS * slots
+    assert found > WIDER_THAN_NORMAL * tally.ways[SLATE].terms.interval(0.95).width
+    assert chosen_way(weighed(1.0, 0.5)) == (SLATE, True)
+
+
+def test_few_rewards_are_no_reason_to_assume_more() -> None:
+    """Intervals of six clicks are wide, by slots as by slates."""
+    tally = weighed(1.0, 0.001)
+    found, normal = intervals(tally, SLATE, 0.95, by_rule=True)[0], tally.ways[SLATE].terms.interval(0.95)
+    assert found.width > WIDER_THAN_NORMAL * normal.width
+    assert chosen_way(tally) == (SLATE, True)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from numbers import Integral
 from typing import Any
 
@@ -87,6 +88,7 @@ class TopKClassifier:
 
     def fit(self, X: Any, y: Any, classes: Any = None) -> TopKClassifier:
         """Learns from labelled rows alone; what was learned before is forgotten. `classes` may have more than y has."""
+        y = as_labels(y)
         rows, made = as_rows(X).csr(), TopKClassifier(**self.get_params())
         made._set_classes(y, classes)
         made._policy(self.k)
@@ -113,7 +115,7 @@ class TopKClassifier:
         rows = as_rows(X, self.n_features_in_).csr()
         if rewards is None:
             x, labels = self.labelled_
-            new = self._indicators(y, rows.shape[0])
+            new = self._indicators(as_labels(y), rows.shape[0])
             self.labelled_ = sp.vstack([x, rows], format="csr"), sp.vstack([labels, new], format="csr")
         else:
             arms = self._indices(y).reshape(rows.shape[0], -1)
@@ -135,12 +137,12 @@ class TopKClassifier:
     def score(self, X: Any, y: Any) -> float:
         """The share of the k best that are right (precision at k); for one class a row whether it is among them."""
         best = self._best(X, self.k)
-        right = np.asarray(self._indicators(y, len(best))[np.arange(len(best))[:, None], best].todense() > 0)
+        right = np.asarray(self._indicators(as_labels(y), len(best))[np.arange(len(best))[:, None], best].todense() > 0)
         return float(right.mean() if self.indicators_ else right.any(axis=1).mean())
 
     def _best(self, X: Any, k: int) -> Ints:
         if not hasattr(self, "model_"):
-            raise ValueError("this estimator has not been fitted yet: call fit first")
+            raise _not_fitted()("this estimator has not been fitted yet: call fit first")
         return self._policy(k).decide_batch(self.model_, as_rows(X, self.n_features_in_), seed=self.seed).arms
 
     def _policy(self, k: object) -> Policy:
@@ -192,3 +194,37 @@ class TopKClassifier:
         if (wrong := self.classes_[at] != given).any():
             raise ValueError(f"y has the class {given[wrong].tolist()[0]!r}, which is not in classes_")
         return at.astype(np.int32)
+
+
+def as_labels(y: Any) -> Any:
+    """Labels as an array or a sparse matrix; a single column is a class a row. Refuses what holds no classes.
+
+    >>> as_labels([["mint"], ["rose"]]).tolist()
+    ['mint', 'rose']
+    >>> as_labels([0.0, 0.5])
+    Traceback (most recent call last):
+    ValueError: Unknown label type: y has 0.5; a class is a name or a whole number
+    """
+    if y is None:
+        raise ValueError("TopKClassifier requires y to be passed, but the target y is None")
+    if sp.issparse(y):
+        return y
+    found = np.asarray(y)
+    if found.ndim == 2 and found.shape[1] == 1:
+        found = found.ravel()
+    if found.ndim == 1 and found.dtype.kind == "f":
+        if not np.isfinite(found).all():
+            raise ValueError(f"Input y contains {'NaN' if np.isnan(found).any() else 'infinity'}; classes are needed")
+        if (wrong := found != np.floor(found)).any():
+            raise ValueError(f"Unknown label type: y has {found[wrong][0]:g}; a class is a name or a whole number")
+    return found
+
+
+def _not_fitted() -> type[ValueError]:
+    """What scikit-learn expects, where it is in use."""
+    if "sklearn" not in sys.modules:
+        return ValueError
+    from sklearn.exceptions import NotFittedError
+
+    found: type[ValueError] = NotFittedError
+    return found

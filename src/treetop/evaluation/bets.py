@@ -77,7 +77,7 @@ class Bets:
         -0.25
         """
         there = np.flatnonzero(self.counts)
-        floor = low * RATIO - 10 * SMALLEST if low < 0 else low - 2 * SMALLEST  # of the edges around `low`
+        floor = lowest(low)
         if len(there) and (worst := EDGES[there[0]]) < floor:
             raise ValueError(f"a value is about {worst:g}; these bets take values from {low:g} on")
         gain = (EDGES[there] - mean) / (mean - floor)  # at least -1
@@ -91,6 +91,15 @@ class Bets:
         The mean must be known to lie in [low, high]; single values may be larger.
         """
         return joint_lower_bound([Wager(self, low, high)], alpha)
+
+
+def lowest(low: float) -> float:
+    """Below the edges around `low`: what values from there on may count as.
+
+    >>> round(lowest(-10.0), 3)
+    -10.5
+    """
+    return low * RATIO - 10 * SMALLEST if low < 0 else low - 2 * SMALLEST
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,15 @@ class Stakes:
     log_shares: Floats
 
     @classmethod
+    def single(cls, stake: float) -> Stakes:
+        """All capital on one.
+
+        >>> Stakes.single(0.9).stakes.tolist(), np.exp(Stakes.single(0.9).log_shares).tolist()
+        ([0.9], [1.0])
+        """
+        return cls(np.array([stake]), np.zeros(1))
+
+    @classmethod
     def halved(cls, usual: int, last: int, others: float = 0.05) -> Stakes:
         """From nearly all down, each half of the one before; those beyond the usual ones share `others` of the capital.
 

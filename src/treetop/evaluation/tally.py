@@ -22,10 +22,11 @@ from treetop.evaluation.snips import WeightSums
 
 # Control variates take a term at most so far below 0 (`cap` of `control`). What can be lost by a bet is then larger, so
 # a larger cap is for smaller stakes, which are for longer logs: 3 and 7 decide for some thousand rounds, 400 for a
-# million. The share of the capital on each cap, and how its stakes are spread.
-CAPS = (0.0, 3.0, 7.0, 20.0, 100.0, 400.0)
-PLANS = (*(Stakes.halved(2, 2) for _ in CAPS[:-1]), Stakes.halved(4, 14))
-SHARES = (0.05, 0.25, 0.3, 0.15, 0.15, 0.1)
+# million. One large stake a cap, and the share of the capital on it.
+CAPS = (0.0, 3.0, 7.0, 20.0, 50.0, 140.0, 400.0)
+PLANS = (*(Stakes.single(0.9) for _ in CAPS[:-1]), Stakes.halved(4, 14))
+SHARES = (0.02, 0.2, 0.4, 0.17, 0.08, 0.06, 0.07)
+SLATES_SHARE = 0.4  # of the capital where a rule chooses between slates and slots; the rest is on slots
 FIRST, LAST = 64, 8192  # rounds after which control variates are fitted again: as many as there were, from and up to
 
 
@@ -86,7 +87,7 @@ class WayTally:
     def interval(self, most: int, slots: float, confidence: float, beside: WayTally | None = None) -> Interval:
         """Of the reward of a round, at all times at once; `most` slots in a round at most, `slots` on average.
 
-        `beside` is another way to weigh, of the same mean: half of the capital is bet on its terms.
+        `beside` is another way to weigh, of the same mean: SLATES_SHARE of the capital is bet on its terms.
         """
         alpha, ways = (1 - confidence) / 2, _ways(self, beside)
         low = max(0.0, joint_lower_bound(wagers([way.value for way in ways], 0, most), alpha))
@@ -112,19 +113,19 @@ def _ways(way: WayTally, beside: WayTally | None) -> list[WayTally]:
 
 
 def wagers(ways: Sequence[Sequence[Bets]], low: float, high: float, shift: float = 0.0) -> list[Wager]:
-    """On values from `low` on, of one or several ways to weigh, and on those that control variates take further down;
-    see `Wager`.
+    """On values from `low` on, of one way to weigh or of two, the second with SLATES_SHARE of the capital, and on those
+    that control variates take further down; see `Wager`.
 
     >>> [wager.low for wager in wagers([[Bets(), Bets()]], low=-1.0, high=1.0)]
     [-1.0, -4.0]
     """
     found = []
-    for bets in ways:
+    for bets, part in zip(ways, (1.0,) if len(ways) == 1 else (1 - SLATES_SHARE, SLATES_SHARE), strict=True):
         if len(bets) == 1:
-            found.append(Wager(bets[0], low, high, shift, share=1 / len(ways)))
+            found.append(Wager(bets[0], low, high, shift, share=part))
             continue
         found += [
-            Wager(each, low - cap, high, shift, plan, share / len(ways))
+            Wager(each, low - cap, high, shift, plan, share * part)
             for each, cap, plan, share in zip(bets, CAPS, PLANS, SHARES, strict=False)
         ]
     return found

@@ -1,11 +1,12 @@
 """What a tally says: which way to weigh is believed, the estimate with its interval, and whether it beats what served.
 
-The rule. Whole slates assume nothing about rewards. They are taken if their effective sample size is at least 1,000
-rounds and their mean weight at least 0.9, so that the log has nearly all that the candidate shows. Otherwise slots are
-taken, which assume that a slot's reward does not depend on the slots below it, and said to be too few if they are worth
-less than 100 rounds. This looks at weights alone, never at rewards. Other estimators are taken if they are asked for:
-where arms of one node do not earn alike, intervals by nodes miss the truth, and nothing in the log says whether they
-do.
+The rule. Whole slates assume nothing about rewards. They are taken if the log has nearly all that the candidate shows:
+their effective sample size is at least 1,000 rounds, their mean weight at least 0.9, and their interval is not much
+wider, by WIDER_THAN_SLOTS and WIDER_THAN_NORMAL, than both that by slots and the normal approximation's, which does not
+see what was hardly ever shown. Otherwise slots are taken, which assume that a slot's reward does not depend on the
+slots below it, and said to be too few if they are worth less than 100 rounds. Both intervals hold at once, so that the
+rule may look at them. Other estimators are taken if they are asked for: where arms of one node do not earn alike,
+intervals by nodes miss the truth, and nothing in the log says whether they do.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from dataclasses import dataclass, field
 
 from treetop.evaluation.estimators import SLATE, SLOTS, Estimator
 from treetop.evaluation.interval import Interval
-from treetop.evaluation.tally import Tally, WayTally
+from treetop.evaluation.tally import SLATES_SHARE, Tally, WayTally
 
 ENOUGH_SLATES, ENOUGH = 1_000, 100  # effective sample sizes
+WIDER_THAN_SLOTS, WIDER_THAN_NORMAL = 1.25, 2.0  # intervals of slates that are not taken
 SUPPORTED = 0.9  # a mean weight below this says that much of what the candidate shows was never logged
 EXCESS, NO_CHANCE = 0.01, math.log(1e6)  # of the mean weight: what matters, and what is no chance (`WeightSums.excess`)
 ROUNDING = 1e-9  # how far beyond its bound, in relation to it, a product of ratios may come
@@ -92,7 +94,7 @@ class CandidateResult:
     unsupported: float = math.nan
 
 
-def chosen_way(tally: Tally) -> tuple[str, bool]:
+def chosen_way(tally: Tally, confidence: float = 0.95) -> tuple[str, bool]:
     """By the rule above; and whether it has enough rounds.
 
     >>> chosen_way(Tally())
@@ -100,20 +102,29 @@ def chosen_way(tally: Tally) -> tuple[str, bool]:
     """
     if SLATE in tally.ways:
         sums = tally.ways[SLATE].sums
-        if sums.effective >= ENOUGH_SLATES and sums.mean_weight >= SUPPORTED:
+        if sums.effective >= ENOUGH_SLATES and sums.mean_weight >= SUPPORTED and not _too_wide(tally, confidence):
             return SLATE, True
     return SLOTS, SLOTS in tally.ways and tally.ways[SLOTS].sums.effective >= ENOUGH
+
+
+def _too_wide(tally: Tally, confidence: float) -> bool:
+    """Whether the interval of slates says that what they hardly ever showed decides it."""
+    if tally.most == 1:
+        return False
+    slates, slots = (intervals(tally, way, confidence, by_rule=True)[0] for way in (SLATE, SLOTS))
+    normal = tally.ways[SLATE].terms.interval(confidence)
+    return slates.width > WIDER_THAN_SLOTS * slots.width and slates.width > WIDER_THAN_NORMAL * normal.width
 
 
 def intervals(tally: Tally, way: str, confidence: float, by_rule: bool) -> tuple[Interval, Interval]:
     """Of the reward of a round and of its difference to what was served, weighed in a way that was given or that the
     rule took.
 
-    Which way the rule takes depends on the rounds, so that slates and slots together may go wrong in 5 % of logs. Half
-    of one capital is bet on each. If slots assume what is so, both have the same mean, and whatever the two halves
-    together refute is refuted; slates, which assume nothing, are taken at the word of their own half alone. Whenever an
-    interval of either misses, the whole capital has grown twentyfold at the truth. Decisions of one slot are the same
-    in both ways, and nothing has to be shared.
+    Which way the rule takes depends on the rounds, so that slates and slots together may go wrong in 5 % of logs. One
+    capital is shared out, SLATES_SHARE to slates. If slots assume what is so, both have the same mean, and whatever the
+    two shares together refute is refuted; slates, which assume nothing, are taken at the word of their own share alone.
+    Whenever an interval of either misses, the whole capital has grown twentyfold at the truth. Decisions of one slot
+    are the same in both ways, and nothing has to be shared.
 
     >>> import numpy as np
     >>> from treetop.evaluation.judged import Judged
@@ -127,7 +138,7 @@ def intervals(tally: Tally, way: str, confidence: float, by_rule: bool) -> tuple
         if way == SLOTS:
             beside = tally.ways[SLATE]
         else:
-            confidence = 1 - (1 - confidence) / 2
+            confidence = 1 - (1 - confidence) * SLATES_SHARE
     interval = found.interval(tally.most, slots, confidence, beside)
     return interval, found.gap(tally.most, tally.served_most, confidence, beside)
 
@@ -162,7 +173,11 @@ def judge(
         return CandidateResult(
             name, 0, "none", "", nothing, nothing, nothing, nothing, 0.0, 0.0, math.nan, words, (), {}, left_out
         )
-    way, enough = chosen_way(tally)
+    if estimator is not None:
+        way, enough = "", True
+    else:
+        _check_bound(name, tally.ways[SLOTS], weight_bound)
+        way, enough = chosen_way(tally, confidence)
     chosen = Estimator("snips", way) if estimator is None else Estimator.of(estimator)
     if chosen.way not in tally.ways:
         raise ValueError(
@@ -170,8 +185,7 @@ def judge(
             f"with one tree. {name} has {', '.join(tally.ways)}"
         )
     found, slots = tally.ways[chosen.way], tally.slots / tally.rounds
-    if weight_bound is not None and found.largest > weight_bound * (1 + ROUNDING):
-        raise ValueError(f"weight_bound is {weight_bound:g}; {name} has a weight of {found.largest:g}")
+    _check_bound(name, found, weight_bound)
     value, interval, gap = _estimated(tally, chosen, confidence, estimator is None, limits)
     per_visit = Estimate(value, interval.low, interval.high).within(limits, slots)
     served_slots, served = tally.served_slots / tally.rounds, tally.served_interval(confidence)
@@ -191,13 +205,18 @@ def judge(
         found.sums.share,
         found.sums.mean_weight,
         SAME if tally.slots == tally.served_slots and tally.ways[SLOTS].sums.all_one else said,
-        (*_notes(found, enough or estimator is not None), *chosen.notes),
+        (*_notes(found, enough), *chosen.notes),
         _others(tally, limits),
         left_out,
         chosen.name,
         found.largest,
         min(tally.unsupported / tally.rounds, 1.0),
     )
+
+
+def _check_bound(name: str, found: WayTally, bound: float | None) -> None:
+    if bound is not None and found.largest > bound * (1 + ROUNDING):
+        raise ValueError(f"weight_bound is {bound:g}; {name} has a weight of {found.largest:g}")
 
 
 def _estimated(
