@@ -75,8 +75,9 @@ from treetop.policy.budgeted import Budgeted
 from treetop.policy.eligibility import Eligible
 from treetop.policy.flat import FlatPolicy, ScoresAllArms
 from treetop.policy.policy import Policy
+from treetop.policy.probability import SlateProbabilities, SlateProbability
 from treetop.policy.strategies import IGW, Boltzmann, CandidateStrategy, EpsilonGreedy, Greedy, Strategy
-from treetop.records import Candidates, Decision, Decisions, Explanation, Feedback, SlateProbabilities, SlateProbability
+from treetop.records import Candidates, Decision, Decisions, Explanation, Feedback
 from treetop.simulation.history import History
 from treetop.simulation.observation import Observer
 from treetop.simulation.play import Environment, Learning, Run, Tracking, TreeBuilding, begin, run

@@ -184,8 +184,7 @@ class Decisions:
         return f"Decisions({n:,} events, {k} slots, epoch {self.model_epoch})"
 
     def _repr_html_(self) -> str:
-        names = [self[i].event_id for i in range(min(len(self), SHOWN))]
-        columns: dict[str, Any] = {"event": names}
+        columns: dict[str, Any] = {"event": [self[i].event_id for i in range(min(len(self), SHOWN))]}
         for slot in range(self.arms.shape[1]):
             columns[f"arm {slot + 1}"] = self.arms[:SHOWN, slot].tolist()
             columns[f"propensity {slot + 1}"] = self.propensities[:SHOWN, slot].tolist()
@@ -221,30 +220,6 @@ class Decisions:
             self.nodes[i, :n],
             components=self.components[i, :n],
         )
-
-
-@dataclass(frozen=True, eq=False)
-class SlateProbability:
-    """The chance of a given sequence of arms: of each slot given the slots before it, and of the `whole`.
-
-    >>> SlateProbability(np.array([1.0, 0.25]), 0.25).whole
-    0.25
-    """
-
-    slots: Floats
-    whole: float
-
-
-@dataclass(frozen=True, eq=False)
-class SlateProbabilities:
-    """The same of many: `slots` (n, k), 0 in slots without an arm, and `whole` (n,).
-
-    >>> SlateProbabilities(np.array([[1.0, 0.25]]), np.array([0.25])).slots.shape
-    (1, 2)
-    """
-
-    slots: Floats
-    whole: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -417,9 +392,8 @@ class Feedback:
         return late
 
     def __repr__(self) -> str:
-        return (
-            f"Feedback({len(self):,} rounds, {self.arms.shape[1]} slots, {int(self.observed.sum()):,} rewards observed)"
-        )
+        rounds, slots, known = len(self), self.arms.shape[1], int(self.observed.sum())
+        return f"Feedback({rounds:,} rounds, {slots} slots, {known:,} rewards observed)"
 
 
 def _padded(array: NDArray[Any], k: int, empty: float) -> NDArray[Any]:

@@ -6,6 +6,7 @@ Each change is durable when its method returns, and is made whole or not at all.
 from __future__ import annotations
 
 import bisect
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,8 @@ class ArmChanges:
         config: Config
         log: Log
         snapshot: Snapshot
+        _loading: threading.Lock
+        _looked: tuple[int, ...]
         _loaded: Callable[[], tuple[FolderState, Snapshot]]
         refresh: Callable[..., bool]
 
@@ -124,6 +127,30 @@ class ArmChanges:
         if removed:
             self.folder.note("arms removed", model=self.snapshot.name, count=len(removed))
         self.refresh()
+
+    def attributes_stale(self) -> bool:
+        """Whether another process may have changed attributes; costs a system call.
+
+        >>> import tempfile
+        >>> from treetop import Bandit
+        >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", ["mint", "rose"]) as here:
+        ...     with Bandit.open(f"{place}/tea") as there:
+        ...         there.set_attributes(["rose"], {"price": [4.5]}, new=True)
+        ...     before = here.attributes_stale()
+        ...     here.look_up_attributes()
+        ...     before, here.attributes_stale(), here.attributes("rose")
+        (True, False, {'price': 4.5})
+        """
+        return self.folder.signature() != self._looked
+
+    def look_up_attributes(self) -> None:
+        """Reads attributes that another process has changed, and nothing else. A decision with conditions does it."""
+        with self._loading:
+            signature = self.folder.signature()
+            size, now = self.folder.state().attributes, self.snapshot
+            if size != now.attributes.size:
+                self.snapshot = now.with_attributes(self.folder.attributes(size, now.attributes))
+            self._looked = signature
 
     def set_attributes(self, arms: Sequence[ArmId], attributes: Attributes, new: bool = False) -> None:
         """Sets attributes of arms, all of them or none: `attributes` has a list of values for each name.

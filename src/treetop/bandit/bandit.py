@@ -271,29 +271,6 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions):
         vector = model.measure.place if model.measure else None
         return Vocabulary(model.n_features, names, features.strict_features, features.grow_features, vector)
 
-    def attributes_stale(self) -> bool:
-        """Whether another process may have changed attributes; costs a system call.
-
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", ["mint", "rose"]) as here:
-        ...     with Bandit.open(f"{place}/tea") as there:
-        ...         there.set_attributes(["rose"], {"price": [4.5]}, new=True)
-        ...     before = here.attributes_stale()
-        ...     here.look_up_attributes()
-        ...     before, here.attributes_stale(), here.attributes("rose")
-        (True, False, {'price': 4.5})
-        """
-        return self.folder.signature() != self._looked
-
-    def look_up_attributes(self) -> None:
-        """Reads attributes that another process has changed, and nothing else. A decision with conditions does it."""
-        with self._loading:
-            signature = self.folder.signature()
-            size, now = self.folder.state().attributes, self.snapshot
-            if size != now.attributes.size:
-                self.snapshot = now.with_attributes(self.folder.attributes(size, now.attributes))
-            self._looked = signature
-
     def row(self, x: Mapping[str, Any] | Matrix) -> Rows:
         """The row of a context, which is given by the names of its parts or as numbers.
 

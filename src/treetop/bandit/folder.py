@@ -15,10 +15,10 @@ import shutil
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -28,8 +28,7 @@ from treetop.bandit.attributes import AttributeTable, read_vectors
 from treetop.bandit.config_file import CONFIG, put_policy
 from treetop.bandit.history_file import LOCK_TIMEOUT, HistoryFile
 from treetop.bandit.refit_config import RefitConfig
-from treetop.bandit.shared_sums import SharedSums
-from treetop.bandit.state import FolderState, ScheduleStart
+from treetop.bandit.state import FolderState, ScheduleStart, Shared
 from treetop.errors import FolderInUse, ModelFileError, ModelSuperseded
 from treetop.files import append, locked, put, sync_folder
 from treetop.learning.label_samples import LabelSamples, load_label_samples
@@ -38,18 +37,6 @@ from treetop.model.model import Model
 CURRENT, CATALOGUE, MODELS, LOG = "current", "catalogue.jsonl", "models", "log.sqlite"
 LABEL_SAMPLES, VOCABULARY, ATTRIBUTES = "label_samples", "vocabulary.json", "attributes.bin"
 REFIT_LOCK = ".refit.lock"
-
-
-class Shared(Protocol):
-    """What several folders of one bandit share: `replica.Replica`."""
-
-    @property
-    def sums(self) -> SharedSums: ...
-    def manifest(self) -> Any: ...
-    def push(self, folder: Path, old: FolderState, new: FolderState) -> None: ...
-    def reserved(self) -> AbstractContextManager[None]: ...
-    def fetch_models(self, folder: Path, found: Any) -> None: ...
-    def fetch_arms(self, folder: Path, here: FolderState, found: Any) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from treetop.bandit.experiment_config import Experiment
 from treetop.bandit.refit_config import RefitConfig
+from treetop.bandit.shared_sums import SharedSums
 from treetop.errors import ModelPinned
 from treetop.log.records import Counts
 
@@ -232,3 +235,15 @@ def _ancestor(models: Mapping[str, ModelOrigin], name: str, chosen: set[str]) ->
     while name and name not in chosen:
         name = models[name].base
     return name
+
+
+class Shared(Protocol):
+    """What several folders of one bandit share: `replica.Replica`."""
+
+    @property
+    def sums(self) -> SharedSums: ...
+    def manifest(self) -> Any: ...
+    def push(self, folder: Path, old: FolderState, new: FolderState) -> None: ...
+    def reserved(self) -> AbstractContextManager[None]: ...
+    def fetch_models(self, folder: Path, found: Any) -> None: ...
+    def fetch_arms(self, folder: Path, here: FolderState, found: Any) -> None: ...

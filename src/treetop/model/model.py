@@ -308,8 +308,7 @@ class Model:
             fresh.mkdir()
             own: Path | None = self.__dict__.get("own_folder")
             files = {name: write_array(fresh / f"{name}.npy", array, own) for name, array in self._arrays().items()}
-            made = self.engine if own is not None else self.__dict__.get("engine")  # in a file it is made once
-            made = made or self._plain_engine()
+            made = self.engine if own else self.__dict__.get("engine") or self._plain_engine()  # in a file: made once
             layout = write_layout(fresh / SERVING, made.layout(), files, own and own / SERVING)
             manifest = {
                 "format": FORMAT,

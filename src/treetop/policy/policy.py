@@ -16,10 +16,10 @@ from treetop.model.model import Model
 from treetop.policy.budgeted import Bonus, Budgeted
 from treetop.policy.draws import batch_keys, choose, draw_probabilities, event_key, event_name, new_event_id
 from treetop.policy.eligibility import ALL, Eligible
-from treetop.policy.probability import given_arms, slot_chances
+from treetop.policy.probability import SlateProbabilities, SlateProbability, given_arms, slot_chances
 from treetop.policy.search import search
 from treetop.policy.strategies import IGW, Strategy, check_strategy, is_native
-from treetop.records import Candidates, Decision, Decisions, Explanation, SlateProbabilities, SlateProbability
+from treetop.records import Candidates, Decision, Decisions, Explanation
 
 MAX_SLOTS = 65_536
 CSR = (sp.csr_matrix, sp.csr_array)

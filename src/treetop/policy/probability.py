@@ -30,6 +30,30 @@ NO_GROUPS = np.zeros(0, np.int32)
 UNREACHABLE = -2
 
 
+@dataclass(frozen=True, eq=False)
+class SlateProbability:
+    """The chance of a given sequence of arms: of each slot given the slots before it, and of the `whole`.
+
+    >>> SlateProbability(np.array([1.0, 0.25]), 0.25).whole
+    0.25
+    """
+
+    slots: Floats
+    whole: float
+
+
+@dataclass(frozen=True, eq=False)
+class SlateProbabilities:
+    """The same of many: `slots` (n, k), 0 in slots without an arm, and `whole` (n,).
+
+    >>> SlateProbabilities(np.array([[1.0, 0.25]]), np.array([0.25])).slots.shape
+    (1, 2)
+    """
+
+    slots: Floats
+    whole: Floats
+
+
 class PolicySettings(Protocol):
     """What a Policy says."""
 
