@@ -35,11 +35,11 @@ SEARCH_HELP = "Judge the neighbours of the settings that serve, and confirm the 
 EXPERIMENT_HELP = "Compare the variants of an experiment on live traffic, which the visits themselves have shown."
 POSITION_HELP = (
     "What a slot's reward may depend on: any (slot of the decision) or cascade (itself and the slots above). Without "
-    "it the weights choose, see docs/evaluation.md."
+    "it a rule chooses, see docs/evaluation.md."
 )
 ESTIMATOR_HELP = (
-    "An estimator by its name in `others` of --json, such as snips-nodes-0 or dr-slots, instead of what the weights "
-    "choose; docs/evaluation.md says what each assumes."
+    "An estimator by its name in `others` of --json, such as snips-nodes-0 or dr-slots, instead of the one that "
+    "the rule takes; docs/evaluation.md says what each assumes."
 )
 POSITION_MODELS = {"any": "snips-slate", "cascade": "snips-slots"}
 ALONE = {
