@@ -294,18 +294,21 @@ private:
 
     // The weights of the lanes that know something, in order of features.
     void put(std::uint32_t known, std::size_t part, std::span<RoutingParts> out) {
-        for (std::size_t c = 0; c < lanes_.size(); ++c) {
-            if (!(known >> c & 1)) continue;
-            found_.clear();
-            found_.make_room(rising_.size());
-            const float* const w = weights(c);
-            for (const std::size_t f : rising_) {
-                const std::int32_t feature = local_->features()[f];
-                found_.push(feature, w[f * width_], thresholds_.empty() ? 0.0f : thresholds_[feature], lanes_[c].g);
-            }
-            const Row row = found_.row(0, found_.size());
-            out[c][part] = {true, {row.index.begin(), row.index.end()}, {row.value.begin(), row.value.end()}};
+        const auto every = [&](auto&& act) {
+            for (std::uint32_t left = known; left != 0; left &= left - 1)
+                act(static_cast<std::size_t>(std::countr_zero(left)));
+        };
+        for (Part& part_of_lane : found_) part_of_lane.clear();
+        every([&](std::size_t c) { found_[c].make_room(rising_.size()); });
+        for (const std::size_t f : rising_) {
+            const std::int32_t feature = local_->features()[f];
+            const float threshold = thresholds_.empty() ? 0.0f : thresholds_[feature];
+            every([&](std::size_t c) { found_[c].push(feature, weights(c)[f * width_], threshold, lanes_[c].g); });
         }
+        every([&](std::size_t c) {
+            const Row row = found_[c].row(0, found_[c].size());
+            out[c][part] = {true, {row.index.begin(), row.index.end()}, {row.value.begin(), row.value.end()}};
+        });
     }
 
     static constexpr std::size_t ahead = 64;  // rows that are asked for before they are read
@@ -329,7 +332,7 @@ private:
     std::vector<std::uint32_t> right_, active_;  // of each shared sample, the lanes
     std::vector<Line> weights_, sum_;
     float worst_[lanes] = {};
-    Part found_;
+    std::array<Part, lanes> found_;  // of each lane
 };
 
 // Weights of all parts; those of `unknown` where a part knows nothing right. The answer depends neither on the number

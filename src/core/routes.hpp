@@ -74,6 +74,10 @@ private:
         std::int32_t function, above;  // above: the place of the one before it on the path, or -1
     };
 
+    struct Order {
+        std::int64_t context, place;  // place: in `asked_`
+    };
+
     // The place of what a context asks of a node, behind all that is above the node; -1 for the root.
     std::int32_t ask(std::int64_t context, std::int32_t node) {
         if (node <= 0) return -1;
@@ -91,8 +95,9 @@ private:
         for (const Asked& each : asked_) ++start_[each.function + 1];
         std::partial_sum(start_.begin(), start_.end(), start_.begin());
         next_.assign(start_.begin(), start_.end() - 1);
-        order_.resize(asked_.size());
-        for (std::size_t i = 0; i < asked_.size(); ++i) order_[next_[asked_[i].function]++] = i;
+        by_function_.resize(asked_.size());
+        for (std::size_t i = 0; i < asked_.size(); ++i)
+            by_function_[next_[asked_[i].function]++] = {asked_[i].context, static_cast<std::int64_t>(i)};
         parallel_for(routing_.weights.size(), threads_, 16, [&](int worker, std::size_t f) {
             if (start_[f] == start_[f + 1]) return;
             std::vector<float>& w = spread_[worker];
@@ -105,12 +110,12 @@ private:
                 w[own.index[j]] = own.value[j];
             }
             const auto context = [&](std::size_t a) {
-                return contexts_[static_cast<std::size_t>(asked_[order_[a]].context)];
+                return contexts_[static_cast<std::size_t>(by_function_[a].context)];
             };
             for (std::size_t a = start_[f]; a < start_[f + 1]; ++a) {
                 if (a + 2 < start_[f + 1]) ask_for(context(a + 2));
                 const double slack = std::max(0.0, 1.0 - spread_dot(context(a), w));
-                route_[order_[a]] = -(slack * slack * slack);
+                route_[by_function_[a].place] = -(slack * slack * slack);
             }
             for (const std::int32_t feature : own.index) w[feature] = 0;
         });
@@ -123,7 +128,8 @@ private:
     std::vector<Asked> asked_;
     std::vector<std::int32_t> ends_;  // of each pair, what it asked last
     std::vector<double> route_;       // of everything asked
-    std::vector<std::size_t> start_, next_, order_;
+    std::vector<std::size_t> start_, next_;
+    std::vector<Order> by_function_;          // everything asked, function by function
     std::vector<std::vector<float>> spread_;  // of each thread
 };
 

@@ -339,10 +339,14 @@ def anchors(labels: LabelSamples, model: Model, arms: Ints) -> tuple[Ints, Ints]
     [[0, 1], [2, 2]]
     """
     tree = model.tree
-    start, order = by_group(tree.leaf_of[labels.arm], tree.n_nodes)
+    asked = np.zeros(tree.n_nodes, np.bool_)
+    asked[tree.leaf_of[arms]] = True
+    leaf_of = tree.leaf_of[labels.arm]
+    near = np.flatnonzero(asked[leaf_of])
+    start, order = by_group(leaf_of[near], tree.n_nodes)
     some: dict[int, Ints] = {}
-    for leaf in np.unique(tree.leaf_of[arms]).tolist():
-        rows = np.unique(labels.row[order[start[leaf] : start[leaf + 1]]])
+    for leaf in np.flatnonzero(asked).tolist():
+        rows = np.unique(labels.row[near[order[start[leaf] : start[leaf + 1]]]])
         few = min(len(rows), ANCHORS)
         some[leaf] = rows[np.arange(few) * len(rows) // max(1, few)]
     row = [some[leaf] for leaf in tree.leaf_of[arms].tolist()]

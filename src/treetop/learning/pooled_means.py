@@ -7,6 +7,7 @@ import numpy as np
 from treetop.arrays import Float32s, Floats
 
 KNOTS, WIDEST = 65, 4.0  # places of the means over the slack of a route; the core interpolates the same way
+BLOCK = 16_384  # samples that are added at a time: what they take stays in the cache
 
 
 def slack(log_route: Floats) -> Floats:
@@ -15,7 +16,8 @@ def slack(log_route: Floats) -> Floats:
     >>> slack(np.array([-1.0, -8.0, -1e9]))
     array([1., 2., 4.])
     """
-    return np.minimum(np.cbrt(-log_route), WIDEST)
+    found = np.negative(log_route)
+    return np.minimum(np.cbrt(found, out=found), WIDEST, out=found)
 
 
 def interpolate(means: Floats, slacks: Floats) -> Floats:
@@ -54,6 +56,12 @@ class MeanSums:
         self._total, self._mass = np.zeros((2, KNOTS)), np.zeros((2, KNOTS))
 
     def add(self, slacks: Floats, reward: Floats | Float32s, weight: Floats) -> None:
+        counts = np.flatnonzero(weight)
+        for first in range(0, len(counts), BLOCK):
+            some = counts[first : first + BLOCK]
+            self._add(slacks[some], reward[some], weight[some])
+
+    def _add(self, slacks: Floats, reward: Floats | Float32s, weight: Floats) -> None:
         place = slacks / WIDEST * (KNOTS - 1)
         i = np.minimum(place.astype(np.int64), KNOTS - 2)
         part = place - i

@@ -44,10 +44,10 @@ class Router:
         folder: Path | None = None,
     ) -> Router:
         """With `folder`, an empty one, what is made to route leaves lies there instead of in memory."""
-        leaves = np.setdiff1d(np.arange(tree.n_nodes), tree.parents).astype(np.int32)
         by_measure = measure is not None and measure.routes
         if not (geometric or by_measure):
-            return cls(tree, rows, leaves, None)
+            return cls(tree, rows, np.zeros(0, np.int32), None)
+        leaves = np.setdiff1d(np.arange(tree.n_nodes), tree.parents).astype(np.int32)
         model = Model.unlearned(Tree(tree.parents, leaves), rows.head(tree.n_nodes), geometric)
         if by_measure:
             model = replace(model, measure=measure, context_map=context_map)
@@ -154,9 +154,9 @@ def fold_routes(routers: Sequence[Router], leaf_of: Ints, contexts: Rows, fold: 
     >>> bool(mine > other)
     True
     """
-    routes = np.empty(len(row))
+    routes, fold_of_row = np.empty(len(row)), fold.astype(np.int8)[row]
     for f, router in enumerate(routers):
-        mine = np.flatnonzero(fold[row] == f)
+        mine = np.flatnonzero(fold_of_row == f)
         if len(mine):
             routes[mine] = router(contexts, row[mine], arm[mine], leaf_of)
     return routes

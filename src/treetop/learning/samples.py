@@ -125,13 +125,12 @@ def latest_step(start: Int64s, order: Ints, new: Bools, growth: float) -> tuple[
     """
     if growth == 1:
         return start, order
-    fresh = new[order]
-    rank = np.cumsum(fresh)
-    before = np.concatenate([[0], rank])[start]
+    fresh = np.flatnonzero(new[order])
+    before = np.searchsorted(fresh, start)  # new samples before each group
     kept = reached_step(np.diff(before), growth)
-    group = np.repeat(np.arange(len(kept)), np.diff(start))
-    keep = ~fresh | (rank - 1 - before[group] < kept[group])
-    return np.concatenate([[0], np.cumsum(keep)])[start].astype(np.int64), order[keep]
+    group = np.repeat(np.arange(len(kept)), np.diff(before))
+    waits = fresh[np.arange(len(fresh)) - before[group] >= kept[group]]
+    return start - np.searchsorted(waits, start), np.delete(order, waits)
 
 
 def reached_step(counts: Int64s, growth: float) -> Int64s:
