@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -70,7 +70,7 @@ class ColumnIndex:
                 return self._of_words(condition, self.starts)
             return _joined([self._equal(name, value) for value in condition])
         if isinstance(condition, MAPPINGS):
-            return self._compared(name, cast(Mapping[Any, Any], condition))
+            return self._compared(name, condition)
         first, last = self._equal(name, condition)
         return [first, last] if first < last else []
 
