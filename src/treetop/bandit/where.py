@@ -32,6 +32,7 @@ CUTS = 64  # sets kept of a column: memory against the time of a filter
 LARGEST = sys.float_info.max  # that a number may be; integers of any size compare with it
 OPERATORS = dict.fromkeys(("<", "<=", ">", ">=", "==", "!=")).keys()  # in this order, as a set
 NUMBERS, LISTS = (int, float), (list, tuple, set, frozenset)  # a tuple costs a decision less than a union
+MAPPINGS = (dict, Mapping)  # most are a dict, which is told sooner
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +65,12 @@ class ColumnIndex:
 
     def ranges(self, name: str, condition: object) -> list[int]:
         """The ranges of the order that meet a condition: first, last, first, last, ... Raises ValueError."""
-        if isinstance(condition, Mapping):
-            return self._compared(name, condition)
         if isinstance(condition, LISTS):
+            if self.starts is not None and self.column.kind == TEXT and {*map(type, condition)} == {str}:
+                return self._of_words(condition, self.starts)
             return _joined([self._equal(name, value) for value in condition])
+        if isinstance(condition, MAPPINGS):
+            return self._compared(name, condition)
         first, last = self._equal(name, condition)
         return [first, last] if first < last else []
 
@@ -85,9 +88,22 @@ class ColumnIndex:
         if kind == CATEGORY and isinstance(value, str | list | tuple):
             path, paths = category_path(value), column.sorted_paths
             first = bisect.bisect_left(paths, path)
-            last = bisect.bisect_right(paths, path, key=lambda other: other[: len(path)])
+            last = len(paths)
+            if path:  # names are printable: nothing stands between those below it and this
+                last = bisect.bisect_left(paths, (*path[:-1], path[-1] + "\0"))
             return self._between(first, last - 1)
         raise ValueError(f"attribute {name!r} is a {kind}; {value!r} is none")
+
+    def _of_words(self, words: Iterable[str], starts: list[int]) -> list[int]:
+        """What `_joined` makes of each word's range: codes in order are ranges in order."""
+        out: list[int] = []
+        for code in sorted({self.column.code.get(word, -1) for word in words}):
+            first, last = (starts[code], starts[code + 1]) if code >= 0 else (0, 0)
+            if out and out[-1] == first:
+                out[-1] = last
+            elif first < last:
+                out += [first, last]
+        return out
 
     def _between(self, low: float, high: float) -> tuple[int, int]:
         """The range of the keys from `low` to `high`, both included; of codes, those that there are."""
@@ -145,7 +161,7 @@ def canonical_where(where: Where) -> str:
     >>> canonical_where({"price": {"<=": 20}, "in_stock": True})
     '{"in_stock":true,"price":{"<=":20}}'
     """
-    if not isinstance(where, Mapping):
+    if not isinstance(where, MAPPINGS):
         raise TypeError(f"where is a mapping of attributes to conditions, not {where!r}")
     try:
         return _encoder().encode(where).decode()
