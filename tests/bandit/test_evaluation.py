@@ -432,6 +432,7 @@ def test_a_search_needs_visits(tmp_path: Path) -> None:
         ("beam=0", "beam is 0; it must lie in"),
         ("strategy=best", "strategy is 'best'; it must be one of"),
         ("strategy=greedy,C=2", "greedy has no 'C'"),
+        ("beem=30", "policy has 'beem'; it may have k, explore, beam"),
         ("explore=2,k=1", "explore is 2"),
         ("k=9,explore=1", "k is 9; the log has decisions of 2 slots"),
     ],

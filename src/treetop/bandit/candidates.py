@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from treetop.arrays import check_int
 from treetop.bandit.config import PolicyConfig
 from treetop.policy.budgeted import LIVE
 from treetop.policy.policy import MAX_SLOTS
+from treetop.policy.strategies import STRATEGIES
 
 SETTINGS = ("k", "explore", "beam", "beta", "strategy", "diversity")
 
@@ -37,6 +38,12 @@ class CandidatePolicy:
         pairs = _pairs(given) if isinstance(given, str) else dict(given)
         model = pairs.pop("model", None)
         settings = {name: pairs.pop(name) for name in SETTINGS if name in pairs}
+        parameters = dict.fromkeys(f.name for strategy in STRATEGIES.values() for f in fields(strategy))
+        if wrong := next((name for name in pairs if name not in parameters), None):
+            raise ValueError(
+                f"policy has {wrong!r}; it may have {', '.join(SETTINGS)}, model, and parameters of its strategy: "
+                f"{', '.join(name for name in parameters if name not in LIVE)}"
+            )
         made = cls(settings, pairs, None if model is None else str(model))
         checked = made if "strategy" in settings else replace(made, parameters={})  # else it depends on the visit
         checked.applied(PolicyConfig(k=MAX_SLOTS))  # refuses what no policy has
