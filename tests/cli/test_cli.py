@@ -196,7 +196,10 @@ def test_simulate_without_a_refit_says_so(tmp_path: Path) -> None:
     (run,) = json.loads(call(*words, "--json").stdout)["runs"]
     assert run["settings"]["refits"] == []
     assert run["mean_reward"] > 0, "the labels of the initialisation set are known from the start"
-    assert "was never refitted: --first-epoch is 300" in call(*words).stdout
+    says = call(*words).stderr
+    assert "budgeted (treetop): nothing was refitted in 300 rounds, the first refit is after 300" in says
+    assert "try --first-epoch 32" in says
+    assert "refitted" not in call(*words[:-1], "32").stderr
 
 
 def test_the_table_has_the_cost_of_exploration(tmp_path: Path) -> None:
