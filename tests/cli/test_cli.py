@@ -250,7 +250,13 @@ def test_simulate_learns_only_from_what_is_observed_and_refuses_another_plan(tmp
         (["bench", "magic"], "cannot bench 'magic'"),
         (["init", "/", "debian"], "/ exists and is not an empty folder; nothing was written"),
         (["init", "shop", "debian", "--explore", "6"], "explore is 6; it must lie in [0, 5]"),
-        (["serve", "/no/such/folder"], "/no/such/folder is not a bandit's folder"),
+        (["serve"], "error: Missing argument 'FOLDER'; treetop serve --help says more"),
+        (["simulate", "debian", "--k", "x"], "Invalid value for '--k'"),
+        (["simulate", "debian", "--kk", "3"], "No such option: --kk"),
+        (["magic"], "No such command 'magic'; treetop --help says more"),
+        (["init", "shop", "--items", "none.csv"], "error: none.csv: No such file or directory"),
+        (["serve", "/no/such/folder"], "/no/such/folder is not a bandit's folder: there is no such folder"),
+        (["serve", "."], ". is not a bandit's folder: there is no 'current' in it"),
         (["serve", "/no/such/folder", "--host", "0.0.0.0"], "listening on 0.0.0.0 needs a token"),
         (["replay", "/no/such/folder", "x"], "/no/such/folder is not a bandit's folder"),
     ],
@@ -261,9 +267,24 @@ def test_mistakes_are_one_line_and_exit_code_2(
     monkeypatch.chdir(tmp_path)  # where the README's example was typed, there is a folder `shop`
     result = shell(*words)
     assert result.returncode == 2
-    assert message in re.sub(r"\s+", " ", result.stderr)
-    assert "Traceback" not in result.stderr
+    assert message in result.stderr
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
     assert result.stdout == ""
+
+
+def test_flags_have_no_type_and_arguments_are_in_capitals() -> None:
+    text = shell("tune", "--help").stdout
+    assert "Usage: treetop tune [OPTIONS] DATA " in text
+    assert "Usage: treetop reproduce [OPTIONS] WHAT..." in shell("reproduce", "--help").stdout
+    assert "Usage: treetop init [OPTIONS] FOLDER [DATA] " in shell("init", "--help").stdout
+    assert "<bool>" not in text + call("--help").output
+
+
+def test_commands_come_in_groups() -> None:
+    text = call("--help").output
+    at = [text.index(word) for word in ("Start", "demo", "Run", "replay", "Log", "export", "Research", "simulate")]
+    assert at == sorted(at)
 
 
 def test_a_malformed_file_is_one_line_and_exit_code_2(tmp_path: Path) -> None:

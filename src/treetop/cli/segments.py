@@ -16,7 +16,7 @@ from treetop.bandit.erasure import erase_events
 from treetop.bandit.sealing import seal_folder, segment_folder
 from treetop.cli.folder import Folder, LogAt
 from treetop.cli.options import Json, Ray
-from treetop.cli.output import console, errors
+from treetop.cli.output import console, errors, is_shown
 from treetop.log.keys import as_keys
 
 
@@ -106,6 +106,6 @@ def _name_and_value(key: str) -> tuple[str, str]:
 @contextmanager
 def _progress(quiet: bool, what: str, of: str) -> Iterator[Callable[[int], None]]:
     columns = (TextColumn(what), TextColumn("{task.completed:>9,} " + of), TimeElapsedColumn())
-    with Progress(*columns, console=errors, disable=quiet, transient=True) as bars:
+    with Progress(*columns, console=errors, disable=not is_shown(quiet), transient=True) as bars:
         task = bars.add_task(what, total=None)
         yield lambda done: bars.update(task, completed=done)
