@@ -96,7 +96,9 @@ def test_settings_are_crossed_and_distinguished(tmp_path: Path) -> None:
     text = call(*words).stdout
     assert "at most 2 or 5 hits" in text
     for k, beam, strategy in found:
-        (line,) = [line for line in text.splitlines() if re.search(rf"{strategy} .*k={k} beam={beam} ", line)]
+        (line,) = [
+            line for line in text.splitlines() if "│" in line and re.search(rf"{strategy} .*k={k} beam={beam} ", line)
+        ]
         assert ("1.00x" in line) == (strategy == "greedy"), "compared with greedy of the same settings"
     assert len(re.findall("X-IGW-topk k=. beam=", html.html(results_folder.read_results(tmp_path / "out"), None))) >= 4
 
@@ -210,6 +212,15 @@ def test_the_table_has_the_cost_of_exploration(tmp_path: Path) -> None:
     lines = call(*words).stdout.splitlines()
     assert any("igw" in line and f" {share} " in line for line in lines)
     assert any("greedy" in line and " 0.00% " in line for line in lines)
+
+
+def test_the_table_fits_a_terminal_and_found_arms_have_their_seeds(tmp_path: Path) -> None:
+    words = ["simulate", str(folder(tmp_path, 400)), "--strategy", "igw", "--strategy", "greedy", "--init", "100"]
+    words += ["--horizon", "300", "--max-leaf", "4", "--first-epoch", "64", "--seed", "0", "--seed", "7"]
+    text = call(*words).stdout
+    assert "…" not in text
+    assert "exploring" in text
+    assert re.search(r"igw seed 0 \d+ \(\d+\), igw seed 7 \d+ \(\d+\)", " ".join(text.split()))
 
 
 def test_simulate_learns_only_from_what_is_observed_and_refuses_another_plan(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from treetop.bandit.past_values import ROLES, PastColumns, context_columns, feat
 from treetop.bandit.vocabulary import VECTOR, Vocabulary, part_names
 from treetop.cli.output import errors, is_shown
 from treetop.cli.progress import steps
+from treetop.display import counted
 
 COLUMNS_HELP = (
     f"Which column is what, as role=column,...; the roles are {', '.join(ROLES)}. Not named: item and reward are the "
@@ -110,7 +111,7 @@ class InitialLog:
             )
         if found.rewards:
             with steps(quiet) as step:
-                step(f"learning {found.decisions:,} decisions of the log")
+                step(f"learning {counted(found.decisions, 'decision')} of the log")
                 bandit.refit()
         return found
 

@@ -57,7 +57,7 @@ class _Bars:
 
 
 def _run_so_far(rounds: int, mean: float, rate: float) -> str:
-    return f"{rounds:>9,}  reward [bold]{mean:.3f}[/] {rate:>7,.0f}/s"
+    return f"{rounds:>9,}  reward [bold]{mean:.3f}[/]" + (f" {rate:>7,.0f}/s" if rate else "")
 
 
 @contextmanager
