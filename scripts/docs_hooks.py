@@ -89,17 +89,22 @@ def _commands() -> str:
 
 
 def _command(name: str, command: Any) -> str:
-    about, _, example = command.help.partition("Example: ")
+    about, *examples = command.help.split("Example: ")
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
-    usage = " ".join(["treetop", name, *(p.name.upper() for p in arguments), "[OPTIONS]"])
+    usage = " ".join(["treetop", name, "[OPTIONS]", *map(_usage, arguments)])
     parts = [f"## treetop {name}", _plain(about), f"```text\n{usage}\n```"]
-    if example:
-        parts.append(f"For example `{example.strip()}`.")
+    if examples:
+        parts.append("\n".join(["```sh", *(example.strip() for example in examples), "```"]))
     rows = [f"| {_names(p)} | {_plain(p.help)} | |" for p in arguments]
     rows += [f"| {_names(p)} | {_plain(p.help)} | {_default(p)} |" for p in options]
     parts.append("\n".join(["| | | default |", "|---|---|---|", *rows]))
     return "\n\n".join(parts)
+
+
+def _usage(argument: Any) -> str:
+    name = argument.name.upper() + ("..." if argument.nargs != 1 else "")
+    return name if argument.required else f"[{name}]"
 
 
 def _names(parameter: Any) -> str:

@@ -13,6 +13,15 @@ SHOWN = 20  # rows of a table in a notebook
 Columns = Mapping[str, Sequence[Any] | NDArray[Any]]
 
 
+def counted(count: int, thing: str) -> str:
+    """A number of things, of which one has no plural.
+
+    >>> counted(1, "visit"), counted(1200, "visit")
+    ('1 visit', '1,200 visits')
+    """
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
 def html_table(title: str, columns: Columns, total: int | None = None) -> str:
     """A table for a notebook: numbers to the right with four digits, text as it is; of `total` rows some may be given.
 

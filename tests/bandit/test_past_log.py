@@ -109,7 +109,7 @@ def test_a_row_is_a_decision_without_events_and_propensities_may_be_unknown(tmp_
         "who",
     ]
     said = call("import", str(tmp_path / "shop"), str(path), *words, "--skip-unknown").output
-    assert "40 decisions and 40 rewards; 0 decisions were known; 1 rows of unknown items left out" in said
+    assert "40 decisions and 40 rewards; 0 decisions were known; 1 row of unknown items left out" in said
     with Bandit.open(tmp_path / "shop") as bandit:
         events = [stored.event for stored in bandit.log.recent(99) if not stored.event.model]
         assert len(events) == 40

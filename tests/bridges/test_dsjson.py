@@ -312,7 +312,7 @@ def test_the_commands(tmp_path: Path) -> None:
     assert "--format is 'vw'" in shell("export", folders[0], log, "--format", "vw").stderr
     assert (
         "the problem is 'bandit'"
-        in shell("export", folders[0], log, "--format", "dsjson", "--problem", "bandit").stderr
+        in shell("export", folders[0], log, "--format", "dsjson", "--problem", "bandit", "--force").stderr
     )
     assert "--log is for --format dsjson" in shell("export", folders[0], "a.jsonl", "--log", "b").stderr
 

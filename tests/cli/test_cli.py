@@ -96,7 +96,9 @@ def test_settings_are_crossed_and_distinguished(tmp_path: Path) -> None:
     text = call(*words).stdout
     assert "at most 2 or 5 hits" in text
     for k, beam, strategy in found:
-        (line,) = [line for line in text.splitlines() if re.search(rf"{strategy} .*k={k} beam={beam} ", line)]
+        (line,) = [
+            line for line in text.splitlines() if "│" in line and re.search(rf"{strategy} .*k={k} beam={beam} ", line)
+        ]
         assert ("1.00x" in line) == (strategy == "greedy"), "compared with greedy of the same settings"
     assert len(re.findall("X-IGW-topk k=. beam=", html.html(results_folder.read_results(tmp_path / "out"), None))) >= 4
 
@@ -196,7 +198,10 @@ def test_simulate_without_a_refit_says_so(tmp_path: Path) -> None:
     (run,) = json.loads(call(*words, "--json").stdout)["runs"]
     assert run["settings"]["refits"] == []
     assert run["mean_reward"] > 0, "the labels of the initialisation set are known from the start"
-    assert "was never refitted: --first-epoch is 300" in call(*words).stdout
+    says = call(*words).stderr
+    assert "budgeted (treetop): nothing was refitted in 300 rounds, the first refit is after 300" in says
+    assert "try --first-epoch 32" in says
+    assert "refitted" not in call(*words[:-1], "32").stderr
 
 
 def test_the_table_has_the_cost_of_exploration(tmp_path: Path) -> None:
@@ -207,6 +212,15 @@ def test_the_table_has_the_cost_of_exploration(tmp_path: Path) -> None:
     lines = call(*words).stdout.splitlines()
     assert any("igw" in line and f" {share} " in line for line in lines)
     assert any("greedy" in line and " 0.00% " in line for line in lines)
+
+
+def test_the_table_fits_a_terminal_and_found_arms_have_their_seeds(tmp_path: Path) -> None:
+    words = ["simulate", str(folder(tmp_path, 400)), "--strategy", "igw", "--strategy", "greedy", "--init", "100"]
+    words += ["--horizon", "300", "--max-leaf", "4", "--first-epoch", "64", "--seed", "0", "--seed", "7"]
+    text = call(*words).stdout
+    assert "…" not in text
+    assert "exploring" in text
+    assert re.search(r"igw seed 0 \d+ \(\d+\), igw seed 7 \d+ \(\d+\)", " ".join(text.split()))
 
 
 def test_simulate_learns_only_from_what_is_observed_and_refuses_another_plan(tmp_path: Path) -> None:
@@ -247,7 +261,13 @@ def test_simulate_learns_only_from_what_is_observed_and_refuses_another_plan(tmp
         (["bench", "magic"], "cannot bench 'magic'"),
         (["init", "/", "debian"], "/ exists and is not an empty folder; nothing was written"),
         (["init", "shop", "debian", "--explore", "6"], "explore is 6; it must lie in [0, 5]"),
-        (["serve", "/no/such/folder"], "/no/such/folder is not a bandit's folder"),
+        (["serve"], "error: Missing argument 'FOLDER'; treetop serve --help says more"),
+        (["simulate", "debian", "--k", "x"], "Invalid value for '--k'"),
+        (["simulate", "debian", "--kk", "3"], "No such option: --kk"),
+        (["magic"], "No such command 'magic'; treetop --help says more"),
+        (["init", "shop", "--items", "none.csv"], "error: none.csv: No such file or directory"),
+        (["serve", "/no/such/folder"], "/no/such/folder is not a bandit's folder: there is no such folder"),
+        (["serve", "."], ". is not a bandit's folder: there is no 'current' in it"),
         (["serve", "/no/such/folder", "--host", "0.0.0.0"], "listening on 0.0.0.0 needs a token"),
         (["replay", "/no/such/folder", "x"], "/no/such/folder is not a bandit's folder"),
     ],
@@ -258,9 +278,24 @@ def test_mistakes_are_one_line_and_exit_code_2(
     monkeypatch.chdir(tmp_path)  # where the README's example was typed, there is a folder `shop`
     result = shell(*words)
     assert result.returncode == 2
-    assert message in re.sub(r"\s+", " ", result.stderr)
-    assert "Traceback" not in result.stderr
+    assert message in result.stderr
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
     assert result.stdout == ""
+
+
+def test_flags_have_no_type_and_arguments_are_in_capitals() -> None:
+    text = shell("tune", "--help").stdout
+    assert "Usage: treetop tune [OPTIONS] DATA " in text
+    assert "Usage: treetop reproduce [OPTIONS] WHAT..." in shell("reproduce", "--help").stdout
+    assert "Usage: treetop init [OPTIONS] FOLDER [DATA] " in shell("init", "--help").stdout
+    assert "<bool>" not in text + call("--help").output
+
+
+def test_commands_come_in_groups() -> None:
+    text = call("--help").output
+    at = [text.index(word) for word in ("Start", "demo", "Run", "replay", "Log", "export", "Research", "simulate")]
+    assert at == sorted(at)
 
 
 def test_a_malformed_file_is_one_line_and_exit_code_2(tmp_path: Path) -> None:

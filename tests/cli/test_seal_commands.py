@@ -28,7 +28,7 @@ def test_seal(shop: str) -> None:
     found = json.loads(call("seal", shop, "--json").stdout)
     assert (found["segments"], found["rounds"], found["sealed_rounds"]) == (2, 16, 16)
     said = call("seal", shop, "--rest").stdout
-    assert said.startswith("4 rounds sealed in 1 segments, and 0 late rewards; now 20 rounds in 3 segments, ")
+    assert said.startswith("4 rounds sealed in 1 segment, and 0 late rewards; now 20 rounds in 3 segments, ")
     manifest = Path(shop, "segments", "manifest.json")
     manifest.write_text("{}")
     wrong = shell("seal", shop)
@@ -58,6 +58,9 @@ def test_export_of_slots(shop: str, tmp_path: Path) -> None:
     table = parquet.read_table(file).to_pydict()
     assert table["arm_id"] == [f"a{arm}" for arm in table["arm"]]
     log = str(Path(shop, "log.sqlite"))
-    assert call("export", log, str(file), "--rows", "slots").stdout.endswith("slots.parquet: 80 slots\n")
+    assert call("export", log, str(file), "--rows", "slots", "--force").stdout.endswith("slots.parquet: 80 slots\n")
+    before = file.read_bytes()
+    assert f"error: {file} is there already; --force replaces it" in shell("export", shop, str(file)).stderr
+    assert file.read_bytes() == before
     wrong = shell("export", shop, str(file), "--rows", "rounds")
     assert "--rows is 'rounds'; it must be decisions or slots" in wrong.stderr

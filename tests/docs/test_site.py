@@ -72,6 +72,8 @@ def test_every_public_name_and_command_is_on_the_site(site: Path) -> None:
     assert not [name for name in COMMANDS if f'id="treetop-{name}"' not in commands]
     for words in ("--first-epoch", "<code>TREETOP_<wbr>FOLDER</code>", "<code>TREETOP_<wbr>PORT</code>"):
         assert words in commands
+    assert "Example:" not in commands
+    assert "[OPTIONS] FOLDER [DATA]" in commands
 
 
 def test_examples_of_docstrings_are_code(site: Path) -> None:

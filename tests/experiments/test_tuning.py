@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -47,8 +48,8 @@ def test_the_best_of_each_strategy_is_the_best_over_all_seeds() -> None:
         assert len(mine_best) == 1
         assert mine_best[0].mean_reward == max(p.mean_reward for p in points if p.strategy == name)
     best = tuning.summary(points)["best"]
-    assert best["greedy"].keys() == {"mean_reward"}
-    assert best["epsilon"].keys() == {"epsilon", "mean_reward"}
+    assert best["greedy"].keys() == {"mean_reward", "tie"}
+    assert best["epsilon"].keys() == {"epsilon", "mean_reward", "tie"}
 
 
 def test_the_command_prints_a_table_and_json_and_goes_on(tmp_path: Path) -> None:
@@ -64,6 +65,17 @@ def test_the_command_prints_a_table_and_json_and_goes_on(tmp_path: Path) -> None
     assert found["best"]["igw"]["mean_reward"] == max(p["mean_reward"] for p in found["points"][:3])
     assert json.loads((tmp_path / "out" / "tuned.json").read_text()) == found
     assert [r.mean_reward for r in read_records(tmp_path / "out")] == [p["mean_reward"] for p in found["points"]]
+
+
+def test_a_tie_and_a_run_without_a_refit_are_named(tmp_path: Path) -> None:
+    """Before the first refit no regressor has data, and every C draws alike."""
+    words = ["tune", str(folder(tmp_path, 600)), "--strategy", "igw", *WORDS, "--first-epoch", "4096"]
+    done = call(*words)
+    assert "warning: igw (paper): nothing was refitted in" in done.stderr
+    assert re.search(r"C 0\.01 .*│ tie", done.stdout)
+    found = json.loads(call(*words, "--json").stdout)
+    assert [(p["best"], p["tie"], p["refits"]) for p in found["points"]] == [(True, True, 0)] + 2 * [(False, False, 0)]
+    assert found["best"]["igw"]["tie"] is True
 
 
 def test_mistakes_are_named() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,38 @@ def test_means_are_ranked_with_intervals_and_ratios() -> None:
 def test_the_last_fifth_is_read_off_the_curve() -> None:
     """The progressive mean m t / T collects m (2t/T), which over the last fifth is m (1 - 0.8^2) / 0.2 = 1.8 m."""
     assert last_fifth(series("a", "a", 3.0)) == pytest.approx(5.4)
+
+
+def test_the_last_fifth_is_the_stored_one_where_there_is_one() -> None:
+    """Curves have few points: between them the last fifth is guessed, five times as far off as the curve is."""
+    assert last_fifth(replace(series("a", "a", 3.0, 3.0), late=(4.0, 5.0))) == 4.5
+
+
+def test_a_draw_is_told_beside_who_collected_most_and_a_band_only_where_one_is_drawn(tmp_path: Path) -> None:
+    def lead_and_text(seeds: int, **means: float) -> tuple[str, str]:
+        runs = [
+            {"strategy": name, "seed": seed, "mean_reward": mean, "settings": {"k": 5}, "checkpoints": [[1000, mean]]}
+            for seed in range(seeds)
+            for name, mean in means.items()
+        ]
+        result = {"dataset": {"name": "debian", "arms": 34773}, "runs": runs}
+        (tmp_path / "result.json").write_text(json.dumps(result))
+        found = results_folder.read_results(tmp_path)
+        return found.lead, found.sections[0].text
+
+    lead, text = lead_and_text(1, igw=0.50, greedy=0.51, treetop=0.1)
+    assert lead.endswith("X-Greedy collected most, 0.510 a round. By the bake-off rule it is a draw with X-IGW-topk.")
+    assert "band" not in text
+    lead, text = lead_and_text(3, igw=0.9, greedy=0.5, treetop=0.1)
+    assert lead.endswith("X-IGW-topk collected most, 0.900 a round.")
+    assert "A band (from three seeds on) is" in text
+
+
+def test_a_wide_grid_has_all_columns_of_the_page() -> None:
+    for count, wide in ((2, False), (5, True)):
+        names = [(f"s{i}", "igw") for i in range(count)]
+        page = html(Results("t", "", sections=(Section("a", "", "", panels=(grid("G", names, {}),)),)), None)
+        assert ("<figure class='wide'>" in page) == wide
 
 
 def test_a_section_survives_its_file(tmp_path: Path) -> None:
@@ -189,6 +222,8 @@ def test_report_of_a_simulation(tmp_path: Path) -> None:
     assert made["bytes"] == len(text.encode())
     page = self_contained(text)
     igw = [run["mean_reward"] for run in result["runs"] if run["strategy"] == "igw"]
+    late = [run["late_reward"] for run in result["runs"] if run["strategy"] == "igw"]
+    assert any(word == f"{sum(late) / 2:.3f}" for word in page.words), "as the table of the run has it"
     assert any(f"{sum(igw) / 2:.3f}" in word for word in page.words)
     assert results_folder.checksum(out / "result.json") in page.words
     assert "report.html" in call("report", str(out)).output
@@ -309,4 +344,4 @@ def test_claims_dataset_by_dataset() -> None:
 
 def test_without_results_no_claim_is_decided() -> None:
     assert {row[3] for row in claims_table([]).rows} == {"not measured"}
-    assert legend_name("mine") == "X-mine"
+    assert legend_name("mine") == "mine"

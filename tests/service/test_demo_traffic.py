@@ -5,14 +5,17 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
 
+import pytest
 from helpers.commands import shell
 from helpers.running import COMMAND, START
 
 from treetop.bandit.bandit import Bandit
+from treetop.service import serve
 
 
 def asked(url: str, path: str) -> str:
@@ -52,6 +55,16 @@ def play(out: Path, elsewhere: Path, visitors: int, until: int) -> str:
         if process.poll() is None:
             process.kill()
             process.wait()
+
+
+def test_a_port_that_is_taken_is_told_before_anything_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "BIND_TIMEOUT", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = shell("demo", "--serve", "--port", str(port), "--out", str(tmp_path / "out"))
+    assert refused.returncode == 2
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use; --port takes another" in refused.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_visitors_come_and_go_on_the_next_time(tmp_path: Path) -> None:

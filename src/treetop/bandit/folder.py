@@ -71,7 +71,8 @@ class BanditFolder(HistoryFile):
         try:
             return FolderState.read((self.path / CURRENT).read_bytes())
         except FileNotFoundError:
-            raise FileNotFoundError(f"{self.path} is not a bandit's folder: there is no {CURRENT!r} in it") from None
+            why = f"there is no {CURRENT!r} in it" if self.path.is_dir() else "there is no such folder"
+            raise FileNotFoundError(f"{self.path} is not a bandit's folder: {why}") from None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"{self.path / CURRENT} cannot be read: {error}") from None
 

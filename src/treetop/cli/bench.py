@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ import typer
 from rich.console import Console
 
 from treetop.cli.options import DATA_HELP, Json, grouped
-from treetop.cli.output import console, errors
+from treetop.cli.output import console, errors, is_shown
 from treetop.data.datasets import load
 
 
@@ -71,7 +72,7 @@ def bench(
         "max_leaf": sizes.max_leaf,
         "seed": sizes.seed,
     }
-    with errors.status("") as status:
+    with errors.status("") if is_shown(as_json) else nullcontext() as status:
         setting = Setting(
             shape_of(sizes.shape, sizes.arms, changed),
             tuple(timing.beam),
@@ -79,7 +80,7 @@ def bench(
             timing.cache or default_cache(),
             runner() if timing.peers else None,
             load(timing.data) if timing.data else None,
-            (lambda text: None) if as_json else status.update,
+            status.update if status else lambda text: None,
             timing.late,
         )
         command = " ".join(["treetop", *sys.argv[1:]])

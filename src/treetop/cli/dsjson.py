@@ -14,6 +14,7 @@ from treetop.bandit.bandit import Bandit
 from treetop.bridges.dsjson_export import export_dsjson
 from treetop.bridges.dsjson_import import import_dsjson
 from treetop.cli.output import console
+from treetop.display import counted
 
 FORMATS = ("treetop", "dsjson")
 Format = Annotated[str, typer.Option("--format", help="treetop, or dsjson: Vowpal Wabbit's, of a bandit's folder.")]
@@ -40,7 +41,7 @@ class DsjsonOut:
         if as_json:
             print(json.dumps({"file": str(file), "decisions": n}))
         else:
-            console.print(f"{file}: {n:,} decisions", highlight=False, soft_wrap=True)
+            console.print(f"{file}: {counted(n, 'decision')}", highlight=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)

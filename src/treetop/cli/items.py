@@ -13,7 +13,7 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.item_files import ItemColumns, read_items
-from treetop.cli.output import errors
+from treetop.cli.output import errors, is_shown
 from treetop.data.datasets import Dataset
 from treetop.tree.vectors import METRICS, check_metric
 
@@ -73,7 +73,7 @@ class InitialItems:
 @contextmanager
 def _progress(quiet: bool) -> Iterator[Callable[[int], None]]:
     columns = (TextColumn("{task.completed:>9,} items read"), TimeElapsedColumn())
-    with Progress(*columns, console=errors, disable=quiet, transient=True) as bars:
+    with Progress(*columns, console=errors, disable=not is_shown(quiet), transient=True) as bars:
         task = bars.add_task("items", total=None)
         yield lambda done: bars.update(task, completed=done)
 

@@ -7,6 +7,7 @@ import numpy as np
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.past_log import PastSummary
+from treetop.display import counted
 from treetop.model.model import Model
 
 MEASURES = {"cosine": "their cosine", "inner_product": "their inner product", "euclidean": "their distance"}
@@ -65,11 +66,11 @@ def _first(bandit: Bandit, catalogue: Catalogue, rows: int, past: PastSummary | 
     near = "" if catalogue.vectors is None else _near(model, learned)
     sources = []
     if rows and bandit.config.learner.uses_label_samples:
-        sources.append(f"{rows:,} labelled rows")
+        sources.append(counted(rows, "labelled row"))
     if past is not None and learned:
         sources.append(
-            f"{past.decisions:,} decisions of the log with {past.rewards:,} rewards, which showed {past.items:,} of "
-            f"{model.n_arms:,} items"
+            f"{counted(past.decisions, 'decision')} of the log with {counted(past.rewards, 'reward')}, "
+            f"which showed {past.items:,} of {model.n_arms:,} items"
         )
     if sources:
         rest = f"else {near}" if near else f"contexts have {_features(bandit)}"

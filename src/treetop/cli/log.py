@@ -25,8 +25,10 @@ from treetop.cli.folder import Folder, LogAt
 from treetop.cli.options import Json, grouped
 from treetop.cli.output import console
 from treetop.cli.past import PastOptions, shown_progress
+from treetop.display import counted
 from treetop.errors import LogError
 from treetop.log.open import open_log
+from treetop.log.records import Restored
 from treetop.log.retention import forget_in_steps
 from treetop.log.slot_table import export_slots
 from treetop.log.transfer import export_log, form, import_log
@@ -40,9 +42,10 @@ def export(
     log: Where,
     file: Annotated[Path, typer.Argument(help=f"The file to write: {FILE}")],
     rows: Annotated[
-        str, typer.Option(help="A row a decision, with all that belongs to it; or flat, a row a slot (Parquet).")
+        str, typer.Option(help="decisions, with all that belongs to each; or slots, a row each (Parquet).")
     ] = "decisions",
     dsjson: DsjsonOut = DsjsonOut(),  # noqa: B008
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
     as_json: Json = False,
 ) -> None:
     """Writes all of a log to one file: decisions, rewards, marks. The log may be in use.
@@ -52,13 +55,17 @@ def export(
 
     Example: treetop export shop slots.parquet --rows slots
     """
-    if is_dsjson(dsjson):
+    as_dsjson = is_dsjson(dsjson)
+    if not as_dsjson:
+        form(file)
+        if rows not in ("decisions", "slots"):
+            raise ValueError(f"--rows is {rows!r}; it must be decisions or slots")
+    if file.exists() and not force:
+        raise ValueError(f"{file} is there already; --force replaces it")
+    if as_dsjson:
         with shown_progress(as_json, "exported") as progress:
             dsjson.write(log, file, as_json, progress)
         return
-    form(file)
-    if rows not in ("decisions", "slots"):
-        raise ValueError(f"--rows is {rows!r}; it must be decisions or slots")
     where = _address(log)
     _check_there(where)
     with open_log(where) as opened, shown_progress(as_json, "exported") as progress:
@@ -72,7 +79,7 @@ def export(
     if as_json:
         print(json.dumps({"file": str(file), rows: n}))
     else:
-        console.print(f"{file}: {n:,} {rows}", highlight=False, soft_wrap=True)
+        console.print(f"{file}: {counted(n, rows.removesuffix('s'))}", highlight=False, soft_wrap=True)
 
 
 def _import_past(folder: str, log: str | None, file: Path, past: PastOptions, as_json: bool) -> None:
@@ -87,11 +94,9 @@ def _import_past(folder: str, log: str | None, file: Path, past: PastOptions, as
     if as_json:
         print(json.dumps({**asdict(found), "known": restored.known, "imported": restored.decisions}))
         return
-    words = (
-        f"{restored.decisions:,} decisions and {restored.rewards:,} rewards; {restored.known:,} decisions were known"
-    )
-    words += f"; {found.skipped:,} rows of unknown items left out" if found.skipped else ""
-    words += f"; {found.unknown_features:,} unknown features left out" if found.unknown_features else ""
+    words = _restored(restored)
+    words += f"; {counted(found.skipped, 'row')} of unknown items left out" if found.skipped else ""
+    words += f"; {counted(found.unknown_features, 'unknown feature')} left out" if found.unknown_features else ""
     console.print(words, highlight=False, soft_wrap=True)
 
 
@@ -139,8 +144,13 @@ def import_(
     if as_json:
         print(json.dumps(asdict(found)))
     else:
-        words = f"{found.decisions:,} decisions and {found.rewards:,} rewards; {found.known:,} decisions were known"
-        console.print(words, highlight=False, soft_wrap=True)
+        console.print(_restored(found), highlight=False, soft_wrap=True)
+
+
+def _restored(found: Restored) -> str:
+    were = "was" if found.known == 1 else "were"
+    counts = f"{counted(found.decisions, 'decision')} and {counted(found.rewards, 'reward')}"
+    return f"{counts}; {counted(found.known, 'decision')} {were} known"
 
 
 def forget(

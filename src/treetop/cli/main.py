@@ -15,49 +15,58 @@ from treetop.cli.bench import bench
 from treetop.cli.demo import demo
 from treetop.cli.evaluate import evaluate_
 from treetop.cli.experiment import experiment
+from treetop.cli.help import USAGE_ERROR, PlainCommand, PlainGroup, unwrapped, usage_problem
 from treetop.cli.init import init
 from treetop.cli.output import errors
 from treetop.cli.paper import report, reproduce
 from treetop.cli.simulate import simulate, tune
 from treetop.errors import TreetopError
 
+GROUPS: dict[str, dict[str, Callable[..., None]]] = {
+    "Start": {"demo": demo, "init": init, "serve": folder.serve},
+    "Run": {
+        "evaluate": evaluate_,
+        "experiment": experiment,
+        "rebuild": segments.rebuild,
+        "replay": folder.replay,
+        "join": replicas.join_,
+    },
+    "Log": {
+        "export": log.export,
+        "import": log.import_,
+        "forget": log.forget,
+        "seal": segments.seal,
+        "erase": segments.erase,
+    },
+    "Research": {"simulate": simulate, "tune": tune, "reproduce": reproduce, "report": report, "bench": bench},
+}
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+
 app = typer.Typer(
+    cls=PlainGroup,
     help="Top-k contextual bandits over millions of arms.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
 )
-COMMANDS: dict[str, Callable[..., None]] = {
-    "init": init,
-    "serve": folder.serve,
-    "join": replicas.join_,
-    "replay": folder.replay,
-    "evaluate": evaluate_,
-    "experiment": experiment,
-    "export": log.export,
-    "import": log.import_,
-    "forget": log.forget,
-    "seal": segments.seal,
-    "erase": segments.erase,
-    "rebuild": segments.rebuild,
-    "demo": demo,
-    "simulate": simulate,
-    "tune": tune,
-    "reproduce": reproduce,
-    "report": report,
-    "bench": bench,
-}
-for name, command in COMMANDS.items():
-    app.command(name)(command)
+for panel, group in GROUPS.items():
+    for name, command in group.items():
+        app.command(name, cls=PlainCommand, help=unwrapped(command), rich_help_panel=panel)(command)
 
 
 def main() -> None:
     """Runs a command; what the user got wrong is one line on stderr and exit code 2, not a stack trace."""
     try:
-        app()
-    except (TreetopError, ValueError, TypeError, OSError) as error:
-        errors.print("[bold red]error:[/]", escape(str(error)), highlight=False, soft_wrap=True)
-        sys.exit(2)
+        sys.exit(app(prog_name="treetop", standalone_mode=False) or 0)
+    except USAGE_ERROR as error:
+        words = usage_problem(error)
+    except OSError as error:
+        words = str(error) if error.filename is None else f"{error.filename}: {error.strerror}"
+    except (TreetopError, ValueError, TypeError) as error:
+        words = str(error)
+    if words:
+        errors.print("[bold red]error:[/]", escape(words), highlight=False, soft_wrap=True)
+    sys.exit(2)
 
 
 def _print_version(asked: bool) -> None:

@@ -14,6 +14,11 @@ console, errors = Console(), Console(stderr=True)
 PICTURES = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps", ".ps", ".tif", ".tiff")
 
 
+def is_shown(quiet: bool) -> bool:
+    """Whether progress is shown: on a terminal, to people."""
+    return errors.is_terminal and not quiet
+
+
 def check_picture(option: str, path: Path) -> None:
     """Whether a picture can be drawn there, before anything is done that takes long."""
     if path.suffix.lower() not in PICTURES:

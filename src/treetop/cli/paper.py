@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from treetop.cli.options import DataDir, Json, Seeds, grouped
 from treetop.cli.output import console
 from treetop.cli.progress import bars
+from treetop.display import counted
 from treetop.paper import reproduce as reproducing
 from treetop.paper import results_folder, run_cache
 from treetop.report import html
@@ -77,12 +79,19 @@ def reproduce(
     if as_json:
         print(json.dumps({section.name: section.data for section in sections}))
         return
+    for text in [*(section.markdown() for section in sections), reproducing.claims(out).markdown()]:
+        _print_markdown(text)
+    seconds = time.perf_counter() - began
+    console.print(f"\n{counted(len(sections), 'section')} in {seconds:.0f} s. One page: treetop report {out}")
+
+
+def _print_markdown(text: str) -> None:
+    """Paragraphs as wide as the terminal, tables as wide as they are: a narrow one would lose the ends of the words."""
     from rich.markdown import Markdown  # a parser of its own, for this command alone
 
-    for section in sections:
-        console.print(Markdown(section.markdown()))
-    console.print(Markdown(reproducing.claims(out).markdown()))
-    console.print(f"\n{len(sections)} sections in {time.perf_counter() - began:.0f} s. One page: treetop report {out}")
+    for part in text.split("\n\n"):
+        table = max(map(len, part.splitlines()), default=0) if part.startswith("|") else 0
+        Console(width=max(console.width, table)).print(Markdown(part))
 
 
 def report(

@@ -19,8 +19,9 @@ from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.past_log import PastSummary, import_past
 from treetop.bandit.past_values import ROLES, PastColumns, context_columns, feature_names
 from treetop.bandit.vocabulary import VECTOR, Vocabulary, part_names
-from treetop.cli.output import errors
+from treetop.cli.output import errors, is_shown
 from treetop.cli.progress import steps
+from treetop.display import counted
 
 COLUMNS_HELP = (
     f"Which column is what, as role=column,...; the roles are {', '.join(ROLES)}. Not named: item and reward are the "
@@ -110,7 +111,7 @@ class InitialLog:
             )
         if found.rewards:
             with steps(quiet) as step:
-                step(f"learning {found.decisions:,} decisions of the log")
+                step(f"learning {counted(found.decisions, 'decision')} of the log")
                 bandit.refit()
         return found
 
@@ -132,6 +133,6 @@ class InitialLog:
 def shown_progress(quiet: bool, what: str) -> Iterator[Callable[[int], None]]:
     """Counts decisions on stderr while it works."""
     columns = (TextColumn(what), TextColumn("{task.completed:>9,} decisions"), TimeElapsedColumn())
-    with Progress(*columns, console=errors, disable=quiet, transient=True) as bars:
+    with Progress(*columns, console=errors, disable=not is_shown(quiet), transient=True) as bars:
         task = bars.add_task(what, total=None)
         yield lambda done: bars.update(task, completed=done)

@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from treetop.cli.output import errors, is_shown
 
 
 @contextmanager
 def bars(quiet: bool) -> Iterator[_Bars]:
-    """Bars on stderr; silent for machines.
+    """Bars on a terminal, on stderr; silent for machines.
 
     >>> with bars(quiet=True) as shown:
     ...     shown("igw", total=10)(5, 1.5)  # five rounds done, with a mean reward of 1.5
@@ -22,8 +23,8 @@ def bars(quiet: bool) -> Iterator[_Bars]:
         BarColumn(bar_width=10),
         TextColumn("{task.fields[says]}"),
         TimeRemainingColumn(compact=True),
-        console=Console(stderr=True),
-        disable=quiet,
+        console=errors,
+        disable=not is_shown(quiet),
     ) as progress:
         yield _Bars(progress)
 
@@ -56,7 +57,7 @@ class _Bars:
 
 
 def _run_so_far(rounds: int, mean: float, rate: float) -> str:
-    return f"{rounds:>9,}  reward [bold]{mean:.3f}[/] {rate:>7,.0f}/s"
+    return f"{rounds:>9,}  reward [bold]{mean:.3f}[/]" + (f" {rate:>7,.0f}/s" if rate else "")
 
 
 @contextmanager
@@ -67,7 +68,7 @@ def steps(quiet: bool) -> Iterator[Callable[[str], None]]:
     ...     step("the tree")
     """
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
+    with Progress(*columns, console=errors, disable=not is_shown(quiet), transient=True) as progress:
         task = progress.add_task("", total=None)
 
         def step(what: str) -> None:

@@ -16,7 +16,8 @@ from treetop.bandit.erasure import erase_events
 from treetop.bandit.sealing import seal_anew, seal_folder, take_over_sums
 from treetop.cli.folder import Folder, LogAt
 from treetop.cli.options import Json, Ray
-from treetop.cli.output import console, errors
+from treetop.cli.output import console, errors, is_shown
+from treetop.display import counted
 from treetop.log.keys import as_keys
 
 
@@ -43,9 +44,10 @@ def seal(
     if as_json:
         print(json.dumps(asdict(found)))
         return
-    new = f"{found.rounds:,} rounds sealed in {found.segments:,} segments, and {found.late_rewards:,} late rewards"
+    new = f"{counted(found.rounds, 'round')} sealed in {counted(found.segments, 'segment')}"
+    new += f", and {counted(found.late_rewards, 'late reward')}"
     size = f"{found.sealed_bytes / 1e6:,.1f} MB"
-    words = f"{new}; now {found.sealed_rounds:,} rounds in {found.sealed_segments:,} segments, {size}"
+    words = f"{new}; now {counted(found.sealed_rounds, 'round')} in {counted(found.sealed_segments, 'segment')}, {size}"
     console.print(words, highlight=False, soft_wrap=True)
 
 
@@ -65,7 +67,7 @@ def rebuild(folder: Folder, log: LogAt = None, ray: Ray = "", as_json: Json = Fa
     if as_json:
         print(json.dumps(asdict(found)))
         return
-    words = f"model {found.model} has a new tree, from {found.rounds:,} rounds, and serves"
+    words = f"model {found.model} has a new tree, from {counted(found.rounds, 'round')}, and serves"
     if found.aside:
         words = f"model {found.model} has a new tree and is kept aside: {found.aside}"
     console.print(f"{words} ({found.seconds:,.1f} s)", highlight=False, soft_wrap=True)
@@ -90,7 +92,8 @@ def erase(
     if as_json:
         print(json.dumps(asdict(found)))
         return
-    words = f"erased {found.events:,} events; {found.files:,} segments and deltas were written again or deleted"
+    files = f"{found.files:,} segments and deltas were written again or deleted"
+    words = f"erased {counted(found.events, 'event')}; {files}"
     console.print(words, highlight=False, soft_wrap=True)
     if found.summed:
         words = f"{found.summed:,} of them are still in sums without contexts, which cannot be taken apart"
@@ -107,6 +110,6 @@ def _name_and_value(key: str) -> tuple[str, str]:
 @contextmanager
 def _progress(quiet: bool, what: str, of: str) -> Iterator[Callable[[int], None]]:
     columns = (TextColumn(what), TextColumn("{task.completed:>9,} " + of), TimeElapsedColumn())
-    with Progress(*columns, console=errors, disable=quiet, transient=True) as bars:
+    with Progress(*columns, console=errors, disable=not is_shown(quiet), transient=True) as bars:
         task = bars.add_task(what, total=None)
         yield lambda done: bars.update(task, completed=done)

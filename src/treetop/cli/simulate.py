@@ -22,7 +22,7 @@ from treetop.cli.options import (
     StreamOptions,
     grouped,
 )
-from treetop.cli.output import console, draw, store
+from treetop.cli.output import console, draw, errors, store
 from treetop.cli.progress import bars
 from treetop.data.datasets import Dataset, load
 from treetop.data.orders import BLOCK_ROUNDS
@@ -53,15 +53,16 @@ class SimulatedPolicies:
     strategy: Annotated[
         list[str],
         typer.Option(
-            help="igw, greedy, boltzmann, epsilon or budgeted; default is what Bandit and service use, igw for the "
-            "learner paper and budgeted for treetop. Repeatable."
+            help="igw, greedy, boltzmann, epsilon or budgeted; default is that of the learner, igw for paper and "
+            "budgeted for treetop. Repeatable."
         ),
     ] = field(default_factory=lambda: ["default"])
     k: Annotated[list[int], typer.Option(help=f"{K_HELP} Repeatable.")] = field(default_factory=lambda: [5])
     explore: Annotated[list[int], typer.Option(help=f"{EXPLORE_HELP} Repeatable.")] = field(default_factory=lambda: [3])
     beam: Annotated[list[int], typer.Option(help=f"{BEAM_HELP} Repeatable.")] = field(default_factory=lambda: [10])
     learner: Annotated[
-        list[str], typer.Option(help="paper: the faithful algorithm; treetop: shares strength. Repeatable.")
+        list[str],
+        typer.Option(help="paper: the faithful algorithm; treetop: what Bandit and the service use. Repeatable."),
     ] = field(default_factory=lambda: ["paper"])
     observer: Annotated[list[str], typer.Option(help=f"{OBSERVER_HELP} Repeatable.")] = field(
         default_factory=lambda: ["all"]
@@ -161,6 +162,7 @@ def simulate(
         check_ceiling(dataset, max(p.k))
     records = _played(plan, dataset, stream, output)
     facts = records[0].dataset
+    _warn_of_no_refit(records)
     result: dict[str, Any] = {"dataset": facts, "runs": [record.summary() for record in records]}
     if world.ceiling:
         result["ceiling"] = full_information(dataset, max(p.k))
@@ -173,12 +175,6 @@ def simulate(
         return
     console.print(f"{escape(str(facts['name']))}: {facts['arms']:,} arms", highlight=False, soft_wrap=True)
     console.print(runs_table(records))
-    for record in records:
-        if not record.settings["refits"]:
-            first = record.settings["first_epoch"]
-            console.print(
-                f"{record.strategy} ({record.settings['learner']}) was never refitted: --first-epoch is {first:,}"
-            )
     if world.ceiling:
         best, rows = result["ceiling"]["mean_reward"], result["ceiling"]["rows"]
         console.print(f"shown every label, ridge regression gets {best:.3f} on {rows:,} rows it has not seen")
@@ -200,6 +196,18 @@ def _played(plan: Plan, dataset: Dataset, stream: StreamOptions, output: GridOpt
             data_dir=stream.data_dir,
             progress=lambda done, total: bar.building("runs", done, total),
         )
+
+
+def _warn_of_no_refit(records: list[RunRecord]) -> None:
+    """Says on stderr which runs ended before their first refit, and an option that gives them some."""
+    ended = [record for record in records if not record.settings["refits"]]
+    for learner in dict.fromkeys(str(record.settings["learner"]) for record in ended):
+        mine = [record for record in ended if record.settings["learner"] == learner]
+        names = ", ".join(dict.fromkeys(record.strategy for record in mine))
+        rounds, first = mine[0].rounds, mine[0].settings["first_epoch"]
+        words = f"{names} ({learner}): nothing was refitted in {rounds:,} rounds, the first refit is after {first:,}"
+        words += f"; try --first-epoch {1 << max(1, rounds // 8).bit_length() - 1}"
+        errors.print(f"[bold yellow]warning:[/] {escape(words)}", highlight=False, soft_wrap=True)
 
 
 def _shared(stream: StreamOptions, model: ModelOptions) -> dict[str, Any]:
@@ -239,6 +247,7 @@ def tune(data: Data, policy: TunedPolicy, stream: StreamOptions, model: ModelOpt
     plan = tuning.plan(data, names, policy.grid, stream.seed, **own, **_shared(stream, model))
     dataset = load(data, data_dir=stream.data_dir)
     records = _played(plan, dataset, stream, output)
+    _warn_of_no_refit(records)
     points = tuning.points(plan, records)
     result = {"dataset": records[0].dataset, "seeds": stream.seed, **tuning.summary(points)}
     if output.out:
@@ -251,10 +260,12 @@ def tune(data: Data, policy: TunedPolicy, stream: StreamOptions, model: ModelOpt
 
 def _tuning_table(points: list[tuning.Point], k: int) -> Table:
     table = Table(title=f"Mean reward a round (at most {k} hits)", title_justify="left")
-    for head in ("strategy", "parameter", "mean reward", "lowest", "highest", "seconds"):
-        table.add_column(head, justify="left" if head in ("strategy", "parameter") else "right")
+    words = ("strategy", "parameter", "")
+    for head in ("strategy", "parameter", "mean reward", "lowest", "highest", "seconds", ""):
+        table.add_column(head, justify="left" if head in words else "right")
     for p in points:
         text = ", ".join(f"{name} {value:g}" for name, value in p.parameters.items())
         numbers = (f"{number:.3f}" for number in (p.mean_reward, p.low, p.high))
-        table.add_row(p.strategy, text, *numbers, f"{p.seconds:.1f}", style="bold green" if p.best else None)
+        mark = "tie" if p.tie else "best" if p.best else ""
+        table.add_row(p.strategy, text, *numbers, f"{p.seconds:.1f}", mark, style="bold green" if p.best else None)
     return table

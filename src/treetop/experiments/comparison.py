@@ -197,7 +197,8 @@ class Series:
     """One strategy on one dataset: what its runs collected, seed by seed.
 
     `blocks` holds the reward collected in every block of rounds, for runs that kept it. `setting` says how it was
-    played, where that is not the same for all: greedy of the same setting is what others are compared with.
+    played, where that is not the same for all: greedy of the same setting is what others are compared with. `late` has
+    the mean rewards over the last fifth, for runs that kept them.
     """
 
     name: str
@@ -209,6 +210,7 @@ class Series:
     curves: tuple[tuple[tuple[int, float], ...], ...]
     blocks: tuple[tuple[float, ...], ...] = ()
     setting: str = ""
+    late: tuple[float, ...] = ()
 
     @property
     def mean(self) -> float:
@@ -223,6 +225,7 @@ class Series:
             means=self.means[i : i + 1],
             curves=self.curves[i : i + 1],
             blocks=self.blocks[i : i + 1],
+            late=self.late[i : i + 1],
         )
 
 

@@ -27,7 +27,10 @@ GRIDS: dict[str, dict[str, list[float]]] = {
 
 @dataclass(frozen=True)
 class Point:
-    """One strategy with one value of its parameter: mean reward a round over all seeds, and the lowest and highest."""
+    """One strategy with one value of its parameter: mean reward a round over all seeds, and the lowest and highest.
+
+    `best` is the best of its strategy, with `tie` the first of several. `refits` are the fewest of its runs.
+    """
 
     strategy: str
     parameters: dict[str, float]
@@ -36,6 +39,8 @@ class Point:
     high: float
     seconds: float
     best: bool
+    tie: bool = False
+    refits: int = 0
 
 
 def grid(strategy: str, size: str = "paper") -> list[dict[str, float]]:
@@ -92,7 +97,7 @@ def plan(data: str, strategies: Sequence[str], size: str, seeds: Sequence[int], 
 
 
 def points(asked: Plan, records: Sequence[RunRecord]) -> list[Point]:
-    """One point for each of the plan's settings, in their order; the best of each strategy is marked.
+    """One point for each of the plan's settings, in their order; the best of each strategy is marked, and a tie.
 
     >>> from treetop.experiments.execute import execute
     >>> asked = plan("synthetic:arms=50,features=30,rows=200,init=100", ["igw"], "small", [0, 1], max_leaf=10)
@@ -102,20 +107,20 @@ def points(asked: Plan, records: Sequence[RunRecord]) -> list[Point]:
     size = len(asked.settings)
     by_setting = [records[i::size] for i in range(size)]
     means = [float(np.mean([record.mean_reward for record in mine])) for mine in by_setting]
-    best: dict[str, int] = {}
-    for i, settings in enumerate(asked.settings):
-        if settings.strategy not in best or means[i] > means[best[settings.strategy]]:
-            best[settings.strategy] = i
+    own = [[means[j] for j, other in enumerate(asked.settings) if other.strategy == s.strategy] for s in asked.settings]
+    best = {s.strategy: i for i, s in reversed(list(enumerate(asked.settings))) if means[i] == max(own[i])}
     return [
-        _point(settings, mine, mean, best[settings.strategy] == i)
-        for i, (settings, mine, mean) in enumerate(zip(asked.settings, by_setting, means, strict=True))
+        _point(settings, by_setting[i], means[i], best[settings.strategy] == i, own[i].count(max(own[i])) > 1)
+        for i, settings in enumerate(asked.settings)
     ]
 
 
-def _point(settings: Settings, mine: Sequence[RunRecord], mean: float, best: bool) -> Point:
+def _point(settings: Settings, mine: Sequence[RunRecord], mean: float, best: bool, tie: bool) -> Point:
     rewards = [record.mean_reward for record in mine]
     seconds = round(sum(record.seconds for record in mine), 3)
-    return Point(settings.strategy, settings.parameters, mean, min(rewards), max(rewards), seconds, best)
+    refits = min(len(record.settings["refits"]) for record in mine)
+    tie = tie and best
+    return Point(settings.strategy, settings.parameters, mean, min(rewards), max(rewards), seconds, best, tie, refits)
 
 
 def summary(found: Sequence[Point]) -> dict[str, Any]:
@@ -123,7 +128,11 @@ def summary(found: Sequence[Point]) -> dict[str, Any]:
 
     >>> point = Point("igw", {"C": 1.0}, mean_reward=0.8, low=0.7, high=0.9, seconds=1.0, best=True)
     >>> summary([point])["best"]
-    {'igw': {'C': 1.0, 'mean_reward': 0.8}}
+    {'igw': {'C': 1.0, 'mean_reward': 0.8, 'tie': False}}
     """
-    best = {point.strategy: {**point.parameters, "mean_reward": point.mean_reward} for point in found if point.best}
+    best = {
+        point.strategy: {**point.parameters, "mean_reward": point.mean_reward, "tie": point.tie}
+        for point in found
+        if point.best
+    }
     return {"best": best, "points": [asdict(point) for point in found]}

@@ -86,7 +86,7 @@ def _variant(
 def _as_regret(record: dict[str, Any]) -> dict[str, Any]:
     """The same record with regret so far, a round, in the place of reward."""
     points = [(t, total / t) for t, total in record["regret_checkpoints"]]
-    return {**record, "checkpoints": points, "mean_reward": points[-1][1], "blocks": []}
+    return {**record, "checkpoints": points, "mean_reward": points[-1][1], "blocks": [], "late_reward": None}
 
 
 def _regret_panel(name: str, regrets: Sequence[Series]) -> Panel:

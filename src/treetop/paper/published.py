@@ -32,12 +32,13 @@ FIGURE3B = {"10": 7.85, "30": 12.84, "100": 27.83, "all": 799.06}
 
 
 def legend_name(style: str, prefix: str = "X-") -> str:
-    """The name in the paper's legends: X- where sampling happens under the reduction of Algorithm 3.
+    """The name in the paper's legends: X- where sampling happens under the reduction of Algorithm 3. What is not the
+    paper's keeps its own.
 
-    >>> legend_name("igw"), legend_name("greedy"), legend_name("epsilon", prefix="")
-    ('X-IGW-topk', 'X-Greedy', 'ε-greedy-topk')
+    >>> legend_name("igw"), legend_name("epsilon", prefix=""), legend_name("budgeted")
+    ('X-IGW-topk', 'ε-greedy-topk', 'budgeted')
     """
-    return prefix + NAMES.get(style, style)
+    return prefix + NAMES[style] if style in NAMES else style
 
 
 def dataset_title(facts: Mapping[str, Any]) -> str:

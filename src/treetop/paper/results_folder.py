@@ -14,7 +14,7 @@ from treetop.experiments.records import distinguishing_settings, software_versio
 from treetop.paper.claims import claims_table, verdicts_table
 from treetop.paper.published import dataset_title, legend_name
 from treetop.report.html import Results
-from treetop.report.sections import Section
+from treetop.report.sections import BAND, Section
 from treetop.report.tables import curves, grid, means
 
 MANIFEST = "reproduce.json"
@@ -89,6 +89,7 @@ def _series(strategy: str, own: str, setting: str, runs: Sequence[Mapping[str, A
         tuple(tuple((int(t), float(m)) for t, m in run["checkpoints"]) for run in runs),
         tuple(tuple(map(float, run["blocks"])) for run in runs if run.get("blocks")),
         setting,
+        tuple(float(run["late_reward"]) for run in runs if run.get("late_reward") is not None),
     )
 
 
@@ -124,9 +125,11 @@ def _simulated(folder: Path) -> Results:
         panels.append(grid("Win/draw/loss", [(s.name, s.style) for s in played], matrix))
     best = max(played, key=lambda s: s.mean)
     text = (
-        f"{rounds:,} rounds, {k} arms shown in each; only their rewards are revealed. A band is the 95 % interval of "
-        f"the mean over seeds. Wins are those of the bake-off rule at 5 %."
+        f"{rounds:,} rounds, {k} arms shown in each; only their rewards are revealed. "
+        f"Wins are those of the bake-off rule at 5 %."
     )
+    if any(line.low for line in panels[0].lines):
+        text += f" {BAND}"
     section = Section(
         "curves",
         "Progressive mean reward",
@@ -137,6 +140,9 @@ def _simulated(folder: Path) -> Results:
         _settings(runs),
     )
     lead = f"{facts['arms']:,} arms, {rounds:,} rounds: {best.name} collected most, {best.mean:.3f} a round."
+    outcomes = votes(played)
+    if drawn := [s.name for s in played if outcomes.get((best.name, s.name)) == 0]:
+        lead += f" By the bake-off rule it is a draw with {', '.join(drawn)}."
     return Results(
         f"{dataset_title(facts)}: {_compared(played)}",
         lead,

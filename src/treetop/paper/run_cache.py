@@ -127,7 +127,7 @@ class RunCache:
             found += execute(
                 folder, plan, self._bars(spec), dataset=self.dataset(spec), worlds=worlds, starter=self._starter(spec)
             )
-        return [asdict(record) for record in found]
+        return [{**asdict(record), "late_reward": record.late_reward} for record in found]
 
     def realizable(self, spec: str) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
         """Records of all strategies over all arms and with a beam of 10, and the parameters tuned for each.

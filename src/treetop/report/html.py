@@ -14,6 +14,7 @@ from treetop.report.sections import Panel, Section, Table, number
 from treetop.report.style import STYLE
 
 VERDICTS = {"holds": "good", "does not hold": "bad", "not measured": "none"}
+WIDE = 4  # columns of a grid that do not fit beside another panel
 FACTS = {
     "arms": "arms",
     "rows": "contexts",
@@ -135,7 +136,8 @@ def _grid(panel: Panel) -> str:
             cells.append(f"<td{ground}>{escape(text)}</td>")
         rows.append(f"<tr><th>{escape(line.name)}</th>{''.join(cells)}</tr>")
     table = f"<table class='grid'><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    return f"<figure><h3>{escape(panel.title)}</h3><div class='scroll'>{table}</div></figure>"
+    wide = " class='wide'" if len(panel.labels) >= WIDE else ""
+    return f"<figure{wide}><h3>{escape(panel.title)}</h3><div class='scroll'>{table}</div></figure>"
 
 
 def _table(table: Table, kind: str = "") -> str:

@@ -32,6 +32,7 @@ a:hover { text-decoration: underline; }
 .panels { display: grid; gap: 18px 26px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 380px), 1fr));
   margin: 18px 0; }
 figure { margin: 0; min-width: 0; }
+figure.wide { grid-column: 1 / -1; }
 figure img { display: block; width: 100%; max-width: 540px; height: auto; }
 .scroll { overflow-x: auto; -webkit-overflow-scrolling: touch; margin: 6px 0; }
 table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; min-width: 60%; }

@@ -51,12 +51,15 @@ def means(title: str, series: Sequence[Series], note: str = "") -> Table:
 
 
 def last_fifth(series: Series) -> float:
-    """The mean reward a round over the last fifth of the rounds, read off the curves.
+    """The mean reward a round over the last fifth of the rounds, as the runs say it; of older runs read off the curves,
+    which are points between which it is guessed.
 
     >>> one = Series("X-IGW-topk", "igw", 5, 10, (0,), (0.9,), (((8, 0.8), (10, 0.9)),))
     >>> round(last_fifth(one), 3)  # 10 rounds brought 9, the first 8 of them 6.4
     1.3
     """
+    if series.late and len(series.late) == len(series.seeds):
+        return float(np.mean(series.late))
     found = []
     for curve in series.curves:
         t, mean = (np.array(column, np.float64) for column in zip(*curve, strict=True))
@@ -112,7 +115,8 @@ def runs_table(runs: Sequence[Run | RunRecord]) -> rich.table.Table:
     import rich.table
 
     most = " or ".join(str(k) for k in sorted({int(run.settings["k"]) for run in runs}))
-    out = rich.table.Table(title=f"Mean reward a round (at most {most} hits)", title_justify="left")
+    title = f"Mean reward a round (at most {most} hits)"
+    out = rich.table.Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
     apart = distinguishing_settings([(run.strategy, run.settings) for run in runs])
     base = {
         (run.seed, setting): run.mean_reward
@@ -121,7 +125,7 @@ def runs_table(runs: Sequence[Run | RunRecord]) -> rich.table.Table:
     }
     several, set_apart = len({run.seed for run in runs}) > 1, any(setting for _, setting in apart)
     names = ["strategy", *["settings"] * set_apart, *["seed"] * several]
-    rewards = ["whole\nstream", "last\nfifth", "exploration\ncost", *["against\ngreedy"] * bool(base)]
+    rewards = ["whole\nstream", "last\nfifth", "cost of\nexploring", *["against\ngreedy"] * bool(base)]
     for head in (*names, *rewards, "rounds/s", "seconds"):
         words = head in ("strategy", "settings")
         out.add_column(head, justify="left" if words else "right", no_wrap=words)
@@ -135,7 +139,10 @@ def runs_table(runs: Sequence[Run | RunRecord]) -> rich.table.Table:
         out.add_row(*names, *rewards, f"{speed:,.0f}", f"{run.seconds:.1f}")
     if any(run.found_arms for run in runs):
         found = ", ".join(
-            f"{run.strategy} {run.found_arms:,} ({run.found_reward:,.0f})" for run in runs if run.found_arms
+            f"{' '.join(filter(None, (run.strategy, own, setting)))}{f' seed {run.seed}' if several else ''} "
+            f"{run.found_arms:,} ({run.found_reward:,.0f})"
+            for run, (own, setting) in zip(runs, apart, strict=True)
+            if run.found_arms
         )
         out.caption = f"Arms that exploration found, and what they have earned since: {found}"
         out.caption_justify = "left"

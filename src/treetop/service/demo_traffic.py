@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from treetop.arrays import check_float
+from treetop.arrays import check_float, check_int
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.config import Config, TreeConfig
 from treetop.bandit.refit_config import RefitConfig
@@ -27,7 +27,7 @@ from treetop.data.datasets import Stream, load
 from treetop.errors import ServiceError, ServiceUnreachable
 from treetop.service import logs
 from treetop.service.refit_scheduler import LOG_VARIABLE
-from treetop.service.serve import serve
+from treetop.service.serve import listening_on, serve
 
 INIT, MAX_LEAF = 3_413, 10  # rows that the first model is made from; the other 50,000 are visitors
 FIRST_REFIT = 500
@@ -45,6 +45,7 @@ def serve_demo(
     `on_listening` is called with the URL.
     """
     check_float("rate", rate, 0.1, 1000)
+    listening_on("127.0.0.1", check_int("port", port, 0, 65_535)).close()  # before all that takes long
     stream = Stream.draw(load("debian"), INIT, rounds, seed)
     if not folder.exists():
         create(folder, stream, seed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from treetop.errors import (
@@ -23,6 +25,7 @@ from treetop.errors import (
 from treetop.service.schema import IN_WORDS, Error, Failure
 
 Headers = list[tuple[bytes, bytes]]
+PLACE = re.compile(r"(.+) - at `\$\.?([^`]+)`")  # where msgspec found what it says
 
 
 def error_of(problem: Problem) -> Error:
@@ -80,7 +83,13 @@ def as_problem(error: Exception) -> Problem | None:
 
 
 def _in_words(message: str) -> str:
-    """A message of msgspec without the regular expressions of the schema."""
+    """A message of msgspec that begins with the field's name, without the regular expressions of the schema.
+
+    >>> _in_words("Expected `int` >= 1 - at `$.k`")
+    'k: expected `int` >= 1'
+    """
+    if found := PLACE.fullmatch(message):
+        message = f"{found[2]}: {found[1][0].lower()}{found[1][1:]}"
     for pattern, words in IN_WORDS.items():
         message = message.replace(f"`str` matching regex {pattern!r}", words)
     return message

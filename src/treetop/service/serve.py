@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import sys
@@ -102,7 +103,8 @@ def listening_on(host: str, port: int) -> socket.socket:
         except OSError as error:
             made.close()
             if time.monotonic() > until:
-                raise OSError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+                hint = "; --port takes another" if error.errno == errno.EADDRINUSE else ""
+                raise OSError(f"cannot listen on {host}:{port}: {error.strerror or error}{hint}") from None
             time.sleep(0.1)
         else:
             made.setblocking(False)
