@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -73,3 +74,13 @@ def test_a_rate_is_limited(tmp_path: Path) -> None:
     assert ended.returncode == 2
     assert "rate is 1000000000.0; it must be" in ended.stderr
     assert not (tmp_path / "bandit").exists()
+
+
+def test_a_port_that_is_taken_is_said_before_anything_is_made(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = shell("demo", "--serve", "--port", str(port), "--out", str(tmp_path / "out"))
+    assert ended.returncode != 0
+    assert f"cannot listen on 127.0.0.1:{port}" in ended.stderr
+    assert "--port 0 takes a free one" in ended.stderr
+    assert not (tmp_path / "out").exists()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from treetop.arrays import check_float
+from treetop.arrays import check_float, check_int
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.config import Config, TreeConfig
 from treetop.bandit.refit_config import RefitConfig
@@ -27,10 +27,11 @@ from treetop.data.datasets import Stream, load
 from treetop.errors import ServiceError, ServiceUnreachable
 from treetop.service import logs
 from treetop.service.refit_scheduler import LOG_VARIABLE
-from treetop.service.serve import serve
+from treetop.service.serve import listening_on, serve
 
 INIT, MAX_LEAF = 3_413, 10  # rows that the first model is made from; the other 50,000 are visitors
 FIRST_REFIT = 500
+HOST = "127.0.0.1"
 LATE_SHARE, NEVER_SHARE = 0.15, 0.10  # of the visitors: rewards sent late, and never
 SMALL_SHARE, SMALL_K, SMALL_EXPLORE = 1 / 3, 3, 2  # of the visitors: small screens
 DELAY = (5.0, 60.0)  # seconds, shortest and longest
@@ -42,9 +43,10 @@ def serve_demo(
 ) -> None:
     """Serves until SIGTERM or Ctrl-C, with `rounds` visitors, `rate` a second; an existing folder is continued.
 
-    `on_listening` is called with the URL.
+    `on_listening` is called with the URL. Raises OSError before anything is written if the port is taken.
     """
     check_float("rate", rate, 0.1, 1000)
+    _check_port(port)
     stream = Stream.draw(load("debian"), INIT, rounds, seed)
     if not folder.exists():
         create(folder, stream, seed)
@@ -58,10 +60,17 @@ def serve_demo(
         traffic[0].start()
 
     try:
-        serve(folder, port=port, on_listening=begin)
+        serve(folder, HOST, port, on_listening=begin)
     finally:
         for running in traffic:
             running.stop()
+
+
+def _check_port(port: int) -> None:
+    try:
+        listening_on(HOST, check_int("port", port, 0, 65_535)).close()
+    except OSError as error:
+        raise OSError(f"{error}; --port 0 takes a free one") from None
 
 
 def create(folder: Path, stream: Stream, seed: int) -> None:
