@@ -40,7 +40,8 @@ def test_its_error_is_how_far_it_is_off() -> None:
         explored = rng.random(600) < 0.1
         reward, weight = rng.binomial(5, np.where(explored, 0.1, 0.3)), np.where(explored, 0, 1 / 0.9)
         sums = np.stack([np.ones(600), reward, weight, reward * weight], axis=1)
-        batches = np.add.reduceat(sums, np.arange(0, 600, 10)[rng.random(60) < 0.7] + [0], axis=0)
+        begins = np.append(0, np.arange(10, 600, 10)[rng.random(59) < 0.7])
+        batches = np.add.reduceat(sums, begins, axis=0)
         errors.append(spent_error(batches))
         found.append(spent_reward(*batches.sum(axis=0)))
     assert np.mean(found) == pytest.approx(60, abs=2)

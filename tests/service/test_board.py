@@ -312,11 +312,12 @@ def test_what_exploring_costs_is_shown_with_its_error_and_not_before_that_is_kno
     row = np.array([20, 2, 98, 2, 98, 2, 19, 0, 20, 20, 0, 0])
     parts = [stretch(t, 1, VisitTotals({(0, 5): row + (t % 3 - 1) * (np.arange(12) == 9)})) for t in range(60)]
     board = made.board(SERVICE, Query())
-    assert board.logged is not None
+    logged = board.logged
+    assert logged is not None
 
     def tiles(some: list[Stretch[VisitTotals]]) -> list[tuple[str, ...]]:
         total = added_up(one.sums for one in some)
-        html = views.updates(replace(board, logged=replace(board.logged, stretches=some, total=total)))
+        html = views.updates(replace(board, logged=replace(logged, stretches=some, total=total)))
         names = "spent-share", "uplift-greedy"
         return [re.search(rf"id='{name}'>([^<]*)</dd><dd class='soft'>([^<]*)", html).groups() for name in names]  # type: ignore[union-attr]
 
