@@ -32,7 +32,7 @@ from cells import Cell, Cells, table
 
 import treetop
 from treetop.arrays import Floats, as_rows
-from treetop.bandit.answers import cuts
+from treetop.bandit.candidate_chances import cuts
 from treetop.evaluation.bernstein import BernsteinSums
 from treetop.evaluation.estimators import SLATE, SLOTS
 from treetop.evaluation.ips import slate_terms, slot_terms

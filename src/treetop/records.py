@@ -108,9 +108,10 @@ class Explanation(Candidates):
 class Decision:
     """The slots of one event.
 
-    `propensities` are exact, each given the slots before it; `explored` says which slots the strategy drew; `nodes` is
-    -1 for an arm chosen by itself, else the node it was drawn through. `components` (slots, C) are the terms of each
-    score as the deciding model gave them; None stands for a model without (C = 0).
+    `propensities` are exact, each given the slots before it; `explored` says which slots the strategy drew, with
+    `Budgeted` only those of them that do not show the best in play; `nodes` is -1 for an arm chosen by itself, else
+    the node it was drawn through. `components` (slots, C) are the terms of each score as the deciding model gave
+    them; None stands for a model without (C = 0).
 
     >>> print(Decision("visit-1", 0, [3, 4], [1.0, 0.5], [0.2, 0.1], [False, True], [-1, 2]))
     decision visit-1 (epoch 0)

@@ -13,7 +13,7 @@ from helpers.running import settings, small_bandit
 import treetop
 from treetop import Bandit, CandidatePolicy, PolicyConfig, RewardConfig, evaluate
 from treetop.bandit import evaluation, spread_tallies
-from treetop.bandit.answers import HEIGHTS
+from treetop.bandit.candidate_chances import HEIGHTS
 from treetop.bandit.config import LearnerConfig
 from treetop.bandit.evaluation import GONE, TAUGHT, UNFIT, UNLISTED, UNREWARDED, _Reading
 from treetop.bandit.logged_batches import FILTERS, batches

@@ -8,7 +8,7 @@ import pytest
 from helpers.budgeted import Twin
 
 from treetop import Budgeted, Candidates, _core
-from treetop.log.greedy_slates import greedy_weights, spent_share
+from treetop.log.greedy_slates import greedy_weights, spent_error, spent_reward, spent_share
 from treetop.policy.draws import choose
 
 SCORE = np.array([0.6, 0.5, 0.4, 0.3, 0.2, 0.1], np.float32)
@@ -31,6 +31,22 @@ def test_it_is_what_the_draws_give_up() -> None:
     truth = twin.cost(twin.decisions()) / twin.expected()
     assert 0.03 < truth < 0.05
     assert spent(rewards, propensities, explored, np.full((n, k), -1)) == pytest.approx(truth, abs=0.01)
+
+
+def test_its_error_is_how_far_it_is_off() -> None:
+    """Over many logs of visits of which one in ten explores; batches of a log are of any size."""
+    rng, found, errors = np.random.default_rng(1), [], []
+    for _ in range(400):
+        explored = rng.random(600) < 0.1
+        reward, weight = rng.binomial(5, np.where(explored, 0.1, 0.3)), np.where(explored, 0, 1 / 0.9)
+        sums = np.stack([np.ones(600), reward, weight, reward * weight], axis=1)
+        begins = np.append(0, np.arange(10, 600, 10)[rng.random(59) < 0.7])
+        batches = np.add.reduceat(sums, begins, axis=0)
+        errors.append(spent_error(batches))
+        found.append(spent_reward(*batches.sum(axis=0)))
+    assert np.mean(found) == pytest.approx(60, abs=2)
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(found), rel=0.1)
+    assert math.isnan(spent_error(np.ones((1, 4))))
 
 
 def test_greedy_spends_nothing_and_pure_draws_cannot_say() -> None:

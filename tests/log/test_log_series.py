@@ -84,7 +84,7 @@ def test_totals_are_those_of_the_whole_log(place: str, limit: int) -> None:
         for row in table:
             mine = all_["arms"] == row["arm"]
             assert row["impressions"] == mine.sum()
-            assert row["explored"] == (mine & explored).sum()
+            assert row["unlikely"] == (mine & explored).sum()
             assert row["observed"] == (mine & known).sum()
             assert row["reward"] == pytest.approx(np.nansum(all_["rewards"][mine]))
             assert row["last"] == all_["positions"][mine.any(axis=1)].max()

@@ -6,10 +6,12 @@ import asyncio
 import json
 import math
 import os
+import re
 import shutil
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from treetop.log.arm_counts import ARM
 from treetop.log.base import Log
 from treetop.log.series_file import load_series
 from treetop.log.timeline import Stretch
-from treetop.log.visit_totals import OTHERS, VisitTotals
+from treetop.log.visit_totals import OTHERS, VisitTotals, added_up
 from treetop.service.app import create
 from treetop.service.dashboard import board as boards
 from treetop.service.dashboard import charts, requests, views
@@ -34,7 +36,7 @@ from treetop.service.dashboard import process as processes
 from treetop.service.dashboard.arms import PAGE, ArmTable, Names
 from treetop.service.dashboard.board import Boards
 from treetop.service.dashboard.latency import percentile, percentiles
-from treetop.service.dashboard.messages import LOCK, Answer, Ask, Live, receive, send
+from treetop.service.dashboard.messages import LOCK, Answer, Ask, ServiceState, receive, send
 from treetop.service.dashboard.process import Process
 from treetop.service.dashboard.query import Query
 from treetop.service.dashboard.relay import Relay
@@ -44,7 +46,7 @@ from treetop.service.service import Service
 from treetop.service.tokens import Tokens
 
 X, Y = topics()
-LIVE = Live("shop", "000000", 0, "", False, 0, 100, False, 0, "", False)
+SERVICE = ServiceState("shop", "000000", 0, "", False, 0, 100, False, 0, "", False)
 READS = ("samples", "recent", "events_at", "kept", "keep", "event", "entries")
 
 
@@ -186,7 +188,7 @@ def test_a_stranger_on_this_machine_gets_no_page(bandit: Bandit) -> None:
         port = server.sockets[0].getsockname()[1]
         for secret in ("", "0" * 64, process.secret):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            await send(writer, Ask(secret, "updates", {}, True, LIVE))
+            await send(writer, Ask(secret, "updates", {}, True, SERVICE))
             if secret == process.secret:
                 assert "000000" in (await receive(reader, Answer)).html
             else:
@@ -223,7 +225,7 @@ def test_a_process_that_cannot_start_is_told_and_tried_again(tmp_path: Path, mon
         relay = Relay(tmp_path, None)
         for _ in range(2):
             with pytest.raises(Problem, match="ended with code 1"):
-                await relay.ask("page", {}, False, LIVE)
+                await relay.ask("page", {}, False, SERVICE)
 
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
     asyncio.run(ask_twice())
@@ -233,7 +235,7 @@ def test_a_decision_of_many_slots_is_cut_short(bandit: Bandit, made: Boards) -> 
     shown = bandit.decide(named(X, 0), event_id="many", k=40)
     best = sum(not slot.explored for slot in shown.slots)
     assert best < 40
-    html = views.updates(made.board(LIVE, Query()))
+    html = views.updates(made.board(SERVICE, Query()))
     assert "and 28 more" in html
     assert f"and {best - 12} more" in html  # of those taken for their scores, in words
 
@@ -296,13 +298,45 @@ def test_clipped_values_are_shown_once_the_service_counts_them(made: Boards, tmp
     line = {"time": time.time(), "requests": {"/v1/decide": {"200": 3, "503": 1}}, "took": [], "unknown": 7}
     path = made.folder.path / requests.CURRENT
     path.write_text(json.dumps(line) + "\n")
-    html = views.updates(made.board(LIVE, Query()))
+    html = views.updates(made.board(SERVICE, Query()))
     assert "id='unknown-features'>7<" in html
     assert "clipped-features" not in html  # the line is of a worker that does not count them
     assert "<td>4</td><td>0</td><td class=bad>1</td>" in html
     with path.open("a") as file:
         file.write(json.dumps({**line, "clipped": 5}) + "\n")
-    assert "id='clipped-features'>5<" in views.updates(made.board(LIVE, Query()))
+    assert "id='clipped-features'>5<" in views.updates(made.board(SERVICE, Query()))
+
+
+def test_what_exploring_costs_is_shown_with_its_error_and_not_before_that_is_known(made: Boards) -> None:
+    """Of 20 visits in a stretch 2 explore, worth half as much; nobody can tell from few, or without rewards."""
+    row = np.array([20, 2, 98, 2, 98, 2, 19, 0, 20, 20, 0, 0])
+    parts = [stretch(t, 1, VisitTotals({(0, 5): row + (t % 3 - 1) * (np.arange(12) == 9)})) for t in range(60)]
+    board = made.board(SERVICE, Query())
+    logged = board.logged
+    assert logged is not None
+
+    def tiles(some: list[Stretch[VisitTotals]]) -> list[tuple[str, ...]]:
+        total = added_up(one.sums for one in some)
+        html = views.updates(replace(board, logged=replace(logged, stretches=some, total=total)))
+        names = "spent-share", "uplift-greedy"
+        return [re.search(rf"id='{name}'>([^<]*)</dd><dd class='soft'>([^<]*)", html).groups() for name in names]  # type: ignore[union-attr]
+
+    half = 1.96 * np.sqrt(60 / 59 * 40)  # what two of three stretches are off by is 1
+    assert tiles(parts) == [
+        ("5.0 %", f"± {100 * half / 1200:.1f} % of the reward, by the log"),
+        ("-0.050", f"± {half / 1200:.3f} a visit, by the log"),
+    ]
+    assert tiles(parts[:9]) == tiles([stretch(0, 64, parts[0].sums)]) == 2 * [("–", "not known yet")]
+    nothing = [
+        stretch(t, 1, VisitTotals({(0, 5): np.array([20, 2, 98, 2, 0, 0, 0, 0, 20, 0, 0, 0])})) for t in range(60)
+    ]
+    assert tiles(nothing) == 2 * [("–", "not known yet")]
+    wild = [stretch(t, 1, VisitTotals({(0, 5): row + 40 * (t % 3 - 1) * (np.arange(12) == 9)})) for t in range(60)]
+    share, uplift = tiles(wild)
+    assert share == ("–", "not known yet")
+    assert uplift[1] == f"± {40 * half / 1200:.3f} a visit, by the log"
+    certain = [stretch(t, 1, VisitTotals({(0, 5): row * (np.arange(12) < 8)})) for t in range(60)]
+    assert tiles(certain) == 2 * [("–", "every visit explored")]
 
 
 def test_lines_have_few_points_the_right_means_and_no_bridge_over_silence() -> None:
@@ -317,7 +351,7 @@ def test_lines_have_few_points_the_right_means_and_no_bridge_over_silence() -> N
     assert reward[-1] == pytest.approx(0.9)
     assert reward[-2] is None
     assert epochs[-2:] == [epochs[-3], 7]
-    assert made["explored"][1][0] == pytest.approx(1 / 5)
+    assert made["unlikely"][1][0] == pytest.approx(1 / 5)
     assert made["slots"][1][0] == pytest.approx(0.8)
     assert made["variants"]["labels"] == ["k = 3", "k = 5"]
     _, three, five = made["variants"]["lines"]
@@ -350,7 +384,7 @@ def test_totals_that_lag_say_so_and_catch_up(made: Boards, monkeypatch: pytest.M
     monkeypatch.setattr(boards, "SLICE", 7)
     seen = []
     for _ in range(20):
-        board = made.board(LIVE, Query())
+        board = made.board(SERVICE, Query())
         assert board.logged is not None
         seen.append(board.logged.counted)
         assert ("is being counted" in views.updates(board)) == (seen[-1] < 60)
@@ -359,25 +393,25 @@ def test_totals_that_lag_say_so_and_catch_up(made: Boards, monkeypatch: pytest.M
 
 
 def test_a_log_that_is_away_and_a_refit_that_failed_are_told(made: Boards) -> None:
-    failed = Live(*(getattr(LIVE, name) for name in LIVE.__struct_fields__))
+    failed = ServiceState(*(getattr(SERVICE, name) for name in SERVICE.__struct_fields__))
     failed.refit_failures, failed.refit_error = 1, "no space left on <device>"
     assert "The refit failed once: no space left on &lt;device&gt;." in views.page(made.board(failed, Query()))
     made.count()
     assert made._log is not None
     made._log.close()
-    assert "The log cannot be read" in views.page(made.board(LIVE, Query()))
+    assert "The log cannot be read" in views.page(made.board(SERVICE, Query()))
     made._series = None  # there is nothing to be saved in a log that is away
 
 
 def table_of(counts: dict[int, tuple[int, int, float]], ids: list[Any]) -> ArmTable:
     rows = np.zeros(len(counts), ARM)
     for row, (arm, (impressions, explored, reward)) in zip(rows, sorted(counts.items()), strict=True):
-        row["arm"], row["impressions"], row["explored"], row["reward"] = arm, impressions, explored, reward
+        row["arm"], row["impressions"], row["unlikely"], row["reward"] = arm, impressions, explored, reward
     return ArmTable(rows, Names(ArmIndex.of(ids)), 0.0, 1.0)
 
 
 @pytest.mark.parametrize("order", ["up", "down"])
-@pytest.mark.parametrize("sort", ["arm", "impressions", "explored", "reward", "rate"])
+@pytest.mark.parametrize("sort", ["arm", "impressions", "unlikely", "reward", "rate"])
 @pytest.mark.parametrize("search", ["", "1", "Arm", "nowhere"])
 def test_every_order_search_and_page_is_that_of_a_plain_list(sort: str, order: str, search: str) -> None:
     rng = np.random.default_rng(5)

@@ -16,10 +16,10 @@ from treetop.service import schema
 from treetop.service.dashboard import views
 from treetop.service.dashboard.board import Boards
 from treetop.service.dashboard.decisions import explanation
-from treetop.service.dashboard.messages import Live
+from treetop.service.dashboard.messages import ServiceState
 from treetop.service.dashboard.query import Query
 
-LIVE = Live("shop", "000000", 0, "", False, 0, 100, False, 0, "", False)
+SERVICE = ServiceState("shop", "000000", 0, "", False, 0, 100, False, 0, "", False)
 PATHS = [f"dept {i % 3} > cat {i % 6} > <shelf {i % 12}" if i % 50 else "dept 0" for i in range(240)]
 
 
@@ -47,7 +47,7 @@ def test_rewards_are_added_up_level_by_level(boards: Boards, folder: Path) -> No
         shown = [str(arm) for i in range(200) for arm in shop.served(shop.event(f"v{i}").event).arms]
     paths = [PATHS[int(arm[1:])] for arm in shown]
     for within in ("", "dept 1", "dept 1 > cat 4", "dept 0"):
-        board = boards.board(LIVE, Query.parse({"category": within}))
+        board = boards.board(SERVICE, Query.parse({"category": within}))
         below = [path for path in paths if path == within or path.startswith(f"{within} > ")] if within else paths
         assert sum(row.impressions for row in board.categories) == len(below)
         for row in board.categories:
@@ -56,14 +56,14 @@ def test_rewards_are_added_up_level_by_level(boards: Boards, folder: Path) -> No
                 inside = [path for path in below if path == within]
             assert row.impressions == len(inside)
             assert row.deeper == (any(path.startswith(f"{row.name} > ") for path in PATHS))
-    assert {row.name for row in boards.board(LIVE, Query(category="dept 1")).categories} <= {
+    assert {row.name for row in boards.board(SERVICE, Query(category="dept 1")).categories} <= {
         "dept 1 > cat 1",
         "dept 1 > cat 4",
     }
 
 
 def test_paths_stand_in_the_tables(boards: Boards) -> None:
-    board = boards.board(LIVE, Query(category="dept 1 > cat 4"))
+    board = boards.board(SERVICE, Query(category="dept 1 > cat 4"))
     html = views.PARTS["categories"](board)
     Page(html)
     assert ">all</a> &gt; " in html
@@ -74,7 +74,7 @@ def test_paths_stand_in_the_tables(boards: Boards) -> None:
     path = PATHS[int(row.name[1:])].replace(">", "&gt;").replace("<", "&lt;")
     assert f"<span class='path'>{path}</span>" in arms
     assert path in views.PARTS["updates"](board).split("Recent decisions")[1]
-    empty = boards.board(LIVE, Query(category="dept 9"))
+    empty = boards.board(SERVICE, Query(category="dept 9"))
     assert ">all</a>" in views.PARTS["categories"](empty)  # a way back
 
 

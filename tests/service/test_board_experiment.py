@@ -4,6 +4,7 @@ import json
 import re
 import time
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,12 @@ from treetop.bandit.state import ModelOrigin
 from treetop.log.greedy_slates import greedy_weights, spent_reward
 from treetop.service.dashboard import views
 from treetop.service.dashboard.board import Boards
-from treetop.service.dashboard.messages import Live
+from treetop.service.dashboard.messages import ServiceState
 from treetop.service.dashboard.query import Query
 from treetop.service.experiment_reader import ExperimentReader
 
 X, Y = topics()
-LIVE = Live("shop", "000000", 0, "", False, 0, 100, False, 0, "", False, defined=["draws"])
+SERVICE = ServiceState("shop", "000000", 0, "", False, 0, 100, False, 0, "", False, defined=["draws"])
 ALL = Query.parse({"range": "all"})
 
 
@@ -36,11 +37,11 @@ def test_variants_categories_and_what_the_gate_refused(tmp_path: Path) -> None:
     with Bandit.create(tmp_path / "shop", arms, X[:300], Y[:300], config=config) as bandit:
         made = Boards(tmp_path / "shop", None)
         made.count()
-        before = views.page(made.board(LIVE, ALL, admin=True))
+        before = views.page(made.board(SERVICE, ALL, admin=True))
         Page(before)
         assert "None has run" in before
         assert "Start draws" in before
-        assert "Start draws" not in views.page(made.board(LIVE, ALL))  # only for who may
+        assert "Start draws" not in views.page(made.board(SERVICE, ALL))  # only for who may
         bandit.start_experiment("draws")
         for i in range(240):
             if i == 120:
@@ -55,7 +56,9 @@ def test_variants_categories_and_what_the_gate_refused(tmp_path: Path) -> None:
         )
         while not made.count():
             pass
-        board = made.board(Live(*(getattr(LIVE, name) for name in LIVE.__struct_fields__)), ALL, admin=True)
+        board = made.board(
+            ServiceState(*(getattr(SERVICE, name) for name in SERVICE.__struct_fields__)), ALL, admin=True
+        )
         text = views.page(board)
         Page(text)
         for part in ("experiment", "categories", "tiles", "models"):
@@ -80,11 +83,13 @@ def test_variants_categories_and_what_the_gate_refused(tmp_path: Path) -> None:
         assert {row.name for row in board.categories} == {"<shelf 0", "<shelf 1", "<shelf 2"}
         assert all(view(board) for view in views.CHANGING)
         bandit.stop_experiment()
-        assert "ended; it ran from" in views.page(made.board(LIVE, ALL, admin=True))
+        assert "ended; it ran from" in views.page(made.board(SERVICE, ALL, admin=True))
         made.close()
 
 
-def test_rewards_that_may_be_losses_are_shown_in_their_own_units(tmp_path: Path) -> None:
+def test_rewards_that_may_be_losses_are_shown_in_their_own_units(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Slots cost 1 or 3: uplift, reward by visit and by category are what the log has, and no share of a loss."""
     variants = {"now": {"share": 0.5}, "sure": {"share": 0.5, "explore": 0}}
     arms = Catalogue([f"a{i}" for i in range(Y.shape[1])], categories=[f"shelf {i % 3}" for i in range(Y.shape[1])])
@@ -92,6 +97,8 @@ def test_rewards_that_may_be_losses_are_shown_in_their_own_units(tmp_path: Path)
     rewards = RewardConfig(low=-5.0, high=20.0)
     config = settings(policy=policy, rewards=rewards, experiments={"draws": ExperimentConfig(variants)})
     total: dict[str | None, list[float]] = {"now": [], "sure": []}
+    clock = count(time.time() - 10_000)  # a second at every look: errors are told from stretches of time
+    monkeypatch.setattr(time, "time", lambda: next(clock))
     sums = np.zeros(4)  # visits, rewards, weights of greedy slates, weighted rewards
     with Bandit.create(tmp_path / "shop", arms, X[:300], Y[:300], config=config) as bandit:
         bandit.start_experiment("draws")
@@ -106,7 +113,7 @@ def test_rewards_that_may_be_losses_are_shown_in_their_own_units(tmp_path: Path)
         made = Boards(tmp_path / "shop", None)
         while not made.count():
             pass
-        board = made.board(LIVE, ALL)
+        board = made.board(SERVICE, ALL)
         text = views.page(board)
         answer = ExperimentReader(bandit).answer()
         made.close()
@@ -117,6 +124,7 @@ def test_rewards_that_may_be_losses_are_shown_in_their_own_units(tmp_path: Path)
     assert float(tile("reward-per-visit")) == pytest.approx(sums[1] / 240, abs=0.001)
     assert float(tile("uplift-greedy")) == pytest.approx(-spent_reward(*sums) / 240, abs=0.001)
     assert float(tile("uplift-greedy")) < 0
+    assert re.search(r"id='uplift-greedy'.*?± 0\.0\d\d a visit", text)
     assert tile("spent-share") == "–"
     assert " of the reward" not in re.search(r"id='found-arms'.*?</div>", text, re.S).group()  # type: ignore[union-attr]
     means = {name: float(np.mean(each)) for name, each in total.items()}

@@ -36,6 +36,14 @@ DRAWN = """name => {
   for (let i = 0; i < pixels.length; i += 4) if (pixels[i + 3] > 200) seen.add(pixels.slice(i, i + 3).join());
   return [...seen];
 }"""  # the colours on a chart
+LABELS = """
+  window.labels = [];
+  const fill = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+    window.labels.push(text);
+    fill.call(this, text, ...rest);
+  };
+"""  # keeps every text that charts write
 
 
 def play(service: Running, begin: int, end: int) -> None:
@@ -129,7 +137,7 @@ def test_the_numbers_are_the_logs(busy: Running, tab: Tab) -> None:
     assert tab.number("#pending") == counts.pending
     assert tab.number("#reward-per-visit") == pytest.approx(np.nansum(all_["rewards"]) / 231, abs=0.0006)
     assert explored.sum() > 20
-    assert tab.number("#explored-share") == pytest.approx(100 * explored.sum() / real.sum(), abs=0.06)
+    assert tab.number("#unlikely-share") == pytest.approx(100 * explored.sum() / real.sum(), abs=0.06)
     shown = np.bincount(all_["arms"][real], minlength=n_arms)
     assert tab.number("#arms-shown") == (shown > 0).sum()
     apart = np.abs(shown[:, None] - shown[None, :]).mean() / (2 * shown.mean())  # Gini by its definition
@@ -160,7 +168,7 @@ def test_arms_are_sorted_searched_and_paged_in_place(busy: Running, tab: Tab) ->
         return [float(text.replace(",", "")) for text in names.locator(f"td:nth-of-type({number})").all_inner_texts()]
 
     assert column(1) == sorted(column(1), reverse=True)
-    for name, number in (("explored", 2), ("reward", 3), ("impressions", 1)):
+    for name, number in (("unlikely", 2), ("reward", 3), ("impressions", 1)):
         tab.page.locator(f"#sort-{name}").click()
         tab.page.wait_for_url(f"**sort={name}**" if name != "impressions" else "**/?range=all")
         sync_api.expect(tab.page.locator(f"#arms th[aria-sort=descending] #sort-{name}")).to_be_visible()
@@ -194,7 +202,7 @@ def test_why_an_arm_was_shown(busy: Running, tab: Tab) -> None:
     tab.page.get_by_role("link", name="Why was <script>alert(1)</script> shown?").click()
     sync_api.expect(tab.page.get_by_role("heading", name="Why was <script>alert(1)</script> shown?")).to_be_focused()
     assert "odd" in [item.get_attribute("data-event") for item in tab.page.locator("#arm-why li").all()]
-    assert re.search(r"Place 1 of 1: (taken for its score of|drawn by|explored by)", tab.text("#arm-why"))
+    assert re.search(r"Place 1 of 1: (taken for its score of|drawn by)", tab.text("#arm-why"))
     tab.page.locator("#arm-why summary").first.click()
     tab.page.locator("#arm-why .why table").first.wait_for()
     assert "effective arms" in tab.text("#arm-why .why:has(table)")
@@ -252,7 +260,7 @@ def test_the_charts_are_drawn(busy: Running, tab: Tab) -> None:
     for name, wanted in (
         ("reward", {greedy}),
         ("variants", {greedy, explored}),
-        ("explored", {explored}),
+        ("unlikely", {explored}),
         ("slots", {greedy}),
         ("propensity", {greedy, explored}),
         ("traffic", {greedy, third}),
@@ -433,6 +441,41 @@ def test_an_empty_log_and_a_service_that_is_gone(tmp_path: Path, tab: Tab) -> No
         assert tab.complaints == []
         service.end()
         tab.becomes("#pulse", "no connection")
+
+
+@pytest.mark.parametrize("tab", [{"locale": "en-US"}], indirect=True)
+def test_one_visit_is_drawn_in_its_minute_by_a_clock_of_24_hours(tmp_path: Path, tab: Tab) -> None:
+    tab.page.add_init_script(LABELS)
+    with running(small_bandit(tmp_path / "shop", X, Y)) as service:
+        play(service, 0, 1)
+        tab.page.goto(service.url)
+        tab.page.locator("#chart-reward canvas").wait_for()
+        times = [text for text in tab.page.evaluate("window.labels") if re.fullmatch(r"\d\d:\d\d:\d\d", text)]
+        assert len(times) > 4
+        written = " ".join(tab.page.evaluate("window.labels"))
+        assert not re.search(r"\b(Jan|Feb|May|Aug|Nov) \d", written)  # as charts of years have
+        assert re.match(r"\d\d:\d\d:\d\d$", tab.text("#recent time"))
+        assert not re.search(r"\b[AP]M\b", tab.text("main"))
+        assert tab.text("#uplift-greedy") == tab.text("#spent-share") == "–"
+        outside = "h => [...document.querySelectorAll('main h2')].filter(h => h.closest('.card')).length"
+        assert tab.page.evaluate(outside) == 0  # above its cards, in every section
+        assert tab.complaints == []
+
+
+def test_years_are_named_where_a_chart_is_of_years(busy: Running, tab: Tab) -> None:
+    tab.page.add_init_script(LABELS)
+    tab.page.goto(busy.url)
+    tab.drawn()
+    tab.page.evaluate(
+        """() => {
+          const data = document.getElementById("data"), charts = JSON.parse(data.dataset.charts);
+          charts.reward = [[0, 1e8], [1, 1], [0, 0]];
+          data.dataset.charts = JSON.stringify(charts);
+          window.labels = [];
+        }"""
+    )
+    tab.page.emulate_media(color_scheme="dark")  # draws anew
+    tab.page.wait_for_function("window.labels.some((text) => /^[A-Z][a-z]+ 197[0-3]$/.test(text))")
 
 
 def test_the_totals_outlive_a_restart_and_two_workers_agree(tmp_path: Path) -> None:

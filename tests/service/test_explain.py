@@ -21,7 +21,9 @@ from treetop.errors import Problem
 from treetop.log.records import Event
 from treetop.model.model import Model
 from treetop.service import explanations
+from treetop.service.admin import in_words
 from treetop.service.explanations import WAITING, Explanations
+from treetop.service.schema import Effective
 
 X, Y = topics()
 
@@ -50,6 +52,15 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(Model, "load", noted)
     return seen
+
+
+def test_words_say_what_the_chance_is_of() -> None:
+    """No decision has it whose slots are not all drawn."""
+    best, other = Effective("mint", None, 1, 1.0, 0.5, 0.1, "tea"), Effective(None, 3, 7, 0.2, 0.4, 0.9)
+    assert in_words([best, other], 2, 1) == (
+        "Of 2 effective arms (1 single arms and 1 groups), arm mint (tea) scores highest with 0.5; "
+        "if every slot were drawn, the first would show it with chance 0.1."
+    )
 
 
 def test_categories_are_named_whatever_model_serves_by_now(tmp_path: Path) -> None:

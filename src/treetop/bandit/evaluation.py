@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from treetop.arrays import Bools, Ints, check_float
-from treetop.bandit.answers import HEIGHTS, Answering, Question
 from treetop.bandit.bandit import Bandit
+from treetop.bandit.candidate_chances import HEIGHTS, Answering, Question
 from treetop.bandit.candidates import CandidatePolicy
 from treetop.bandit.config import PolicyConfig
 from treetop.bandit.logged_batches import CHUNK, LoggedBatch, ahead, batches

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from treetop.arrays import Floats, Ints
-from treetop.bandit.answers import ANY_WEIGHT, as_recorded, judged_rounds
 from treetop.bandit.arm_index import ArmIndex
+from treetop.bandit.candidate_chances import ANY_WEIGHT, as_recorded, judged_rounds
 from treetop.bandit.config import Config, RewardConfig
 from treetop.bandit.logged_batches import CHUNK, ArmSets, LoggedBatch, batches
 from treetop.bandit.snapshot import tree_id

@@ -20,8 +20,8 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any
 
-from treetop.bandit.answers import HEIGHTS, Answering, Question
 from treetop.bandit.arm_index import ArmIndex
+from treetop.bandit.candidate_chances import HEIGHTS, Answering, Question
 from treetop.bandit.logged_batches import CHUNK
 from treetop.errors import FolderInUse
 from treetop.evaluation.judged import Judged

@@ -89,8 +89,8 @@ def fold_of(contexts: Rows) -> Int64s:
     n = len(contexts)
     each = np.arange(n + 1, dtype=np.int64)
     X = contexts.start, contexts.index, contexts.value, contexts.columns
-    prints = _core.fingerprints(*X, each, each[:-1].astype(np.int32), np.zeros(n, np.float32), 0, 0)
-    return np.asarray(prints & (FOLDS - 1))
+    fingerprints = _core.fingerprints(*X, each, each[:-1].astype(np.int32), np.zeros(n, np.float32), 0, 0)
+    return np.asarray(fingerprints & (FOLDS - 1))
 
 
 class RoutingDigest:

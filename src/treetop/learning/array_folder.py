@@ -57,8 +57,8 @@ class ArrayFolder:
     def rows(self, name: str, columns: int) -> Rows:
         """Weights or contexts of so many columns."""
         start, index, value = (self[f"{name}_{part}"] for part in ROWS)
-        if (prints := f"{name}_fingerprints") in self:
-            return Fitted(start, index, value, columns, self[prints])
+        if (fingerprints := f"{name}_fingerprints") in self:
+            return Fitted(start, index, value, columns, self[fingerprints])
         return Rows(start, index, value, columns)
 
     def put_facts(self, **facts: Any) -> None:
@@ -93,16 +93,16 @@ def joined(parts: Iterable[Path], name: str, folder: ArrayFolder, columns: int) 
     ...     joined([a.path, b.path], "solved", both, 1).csr().toarray().tolist()
     [[1.0], [1.0]]
     """
-    starts, prints, base = [np.zeros(1, np.int64)], [], 0
+    starts, fingerprints, base = [np.zeros(1, np.int64)], [], 0
     sizes = []
     pieces = [ArrayFolder(part) for part in parts]
     for piece in pieces:
         start = piece[f"{name}_start"]
         starts.append(start[1:] + base)
-        prints.append(np.asarray(piece[f"{name}_fingerprints"]))
+        fingerprints.append(np.asarray(piece[f"{name}_fingerprints"]))
         base += int(start[-1])
         sizes.append(int(start[-1]))
-    folder.put(**{f"{name}_start": np.concatenate(starts), f"{name}_fingerprints": np.concatenate(prints)})
+    folder.put(**{f"{name}_start": np.concatenate(starts), f"{name}_fingerprints": np.concatenate(fingerprints)})
     for part, kind in (("index", np.dtype(np.int32)), ("value", np.dtype(np.float32))):
         with (folder.path / f"{name}_{part}.npy").open("wb") as file:
             header = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": (base,)}

@@ -202,17 +202,17 @@ class RoutingFit:
         """
         x = contexts.start, contexts.index, contexts.value, contexts.columns
         functions: Any = problems.arrays()
-        prints = _core.routing_fingerprints(*x, functions, self._key(), self.threads)
+        fingerprints = _core.routing_fingerprints(*x, functions, self._key(), self.threads)
         known: dict[str, Any] = {}
-        if before is not None and isinstance(before[-1], Fitted) and len(before[-1]) == len(prints):
-            keep = (before[-1].fingerprints == prints) & (prints != 0)
+        if before is not None and isinstance(before[-1], Fitted) and len(before[-1]) == len(fingerprints):
+            keep = (before[-1].fingerprints == fingerprints) & (fingerprints != 0)
             known = {"keep": keep, "known": [(each.start, each.index, each.value) for each in before]}
         otherwise = unknown.start, unknown.index, unknown.value
         settings = COST, *self.tolerances
         fitted = _core.fit_routing(
             *x, functions, fold, settings, PASSES, self.thresholds, otherwise, self.threads, **known
         )
-        return [Fitted(*weights, contexts.columns + 1, prints) for weights in fitted]
+        return [Fitted(*weights, contexts.columns + 1, fingerprints) for weights in fitted]
 
     def _key(self) -> int:
         """A hash of solver version and settings: part of every row's fingerprint."""

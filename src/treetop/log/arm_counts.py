@@ -11,13 +11,13 @@ ARM = np.dtype(
     [
         ("arm", "<i4"),
         ("impressions", "<i8"),
-        ("explored", "<i8"),  # of the impressions
+        ("unlikely", "<i8"),  # of the impressions: in unlikely slots
         ("observed", "<i8"),  # impressions with a reward
         ("reward", "<f8"),
         ("last", "<i8"),  # position of the newest decision that showed the arm
     ]
 )
-SUMS = ("impressions", "explored", "observed", "reward")
+SUMS = ("impressions", "unlikely", "observed", "reward")
 WAITING = 16_384  # rows that may wait to be merged into a small table
 Table = NDArray[np.void]
 
@@ -51,11 +51,11 @@ class ArmCounts:
         self.add(other.table())
 
 
-def rows_of(arms: Ints, new: Bools, explored: Bools, known: Bools, rewards: Floats, positions: Int64s) -> Table:
+def rows_of(arms: Ints, new: Bools, unlikely: Bools, known: Bools, rewards: Floats, positions: Int64s) -> Table:
     """One row for each of n slots; an old slot counts for its reward alone, which is 0 if there is none."""
     rows = np.zeros(len(arms), ARM)
     rows["arm"], rows["last"] = arms, positions
-    rows["impressions"], rows["explored"] = new, new & explored
+    rows["impressions"], rows["unlikely"] = new, new & unlikely
     rows["observed"], rows["reward"] = known, rewards
     return rows
 

@@ -70,8 +70,8 @@ def _in_order(rewards: Iterable[ReplacedReward]) -> tuple[ReplacedReward, ...]:
     return tuple(sorted(rewards, key=lambda reward: reward.position))
 
 
-def _told(entry: Entry) -> dict[int, list[ReplacedReward]]:
-    """All that was told of each slot, the value that counts last."""
+def _all_rewards(entry: Entry) -> dict[int, list[ReplacedReward]]:
+    """All rewards of each slot, the value that counts last."""
     slots = np.flatnonzero(entry.reward_positions).tolist()
     earlier = entry.stored.replaced
     return {slot: [*(r for r in earlier if r.slot == slot), _reward_of(entry, slot)] for slot in slots}
@@ -183,7 +183,7 @@ class _Restoring:
                 limits = f"[{self.last + 1}, {self.until}]"
                 raise ValueError(f"event {event.event_id!r} has position {position}, outside {limits}")
             self.last = position
-            later = np.array([r.position for told in _told(entry).values() for r in told], np.int64)
+            later = np.array([r.position for given in _all_rewards(entry).values() for r in given], np.int64)
             if len(later) and not position < later.min() <= later.max() <= self.until:
                 limits = f"[{position + 1}, {self.until}]"
                 raise ValueError(f"event {event.event_id!r} has rewards at {later.tolist()}, not all in {limits}")
@@ -221,30 +221,30 @@ class _Restoring:
 
     def _rewards(self, entry: Entry, there: Entry | None) -> list[tuple[Any, ...]]:
         """The rows of rewards that are not in the log yet."""
-        told = _told(entry)
-        known = {} if there is None else self._known(entry, there, told)
-        new = {slot: rewards[len(known.get(slot, ())) :] for slot, rewards in told.items()}
+        given = _all_rewards(entry)
+        known = {} if there is None else self._known(entry, there, given)
+        new = {slot: rewards[len(known.get(slot, ())) :] for slot, rewards in given.items()}
         rows = _in_order(reward for rewards in new.values() for reward in rewards)
         position = entry.stored.position + self.shift if there is None else there.stored.position
         self.state.observed += bool(rows) and not known
         self.state.late += len(rows) * (position <= self.state.sealed)
-        first = sum(slot not in known for slot in told)  # a correction is no reward more
+        first = sum(slot not in known for slot in given)  # a correction is no reward more
         self.rewards += first
         self.state.rewards += first
         self.state.pending -= first
         return [(position, r.slot, r.value, r.time, r.position + self.shift) for r in rows]
 
     def _known(
-        self, entry: Entry, there: Entry, told: dict[int, list[ReplacedReward]]
+        self, entry: Entry, there: Entry, given: dict[int, list[ReplacedReward]]
     ) -> dict[int, list[ReplacedReward]]:
-        """What the log was told of a decision. Raises ValueError if that is not the beginning of what the entry says,
-        or what it says the beginning of that."""
+        """The rewards that the log has of a decision. Raises ValueError if neither these nor those of the entry
+        begin with the other."""
         event = entry.stored.event
         if not np.array_equal(there.stored.event.arms, event.arms):
             raise ValueError(f"event {event.event_id!r} is in the log already, with other arms")
-        known = _told(there)
-        for slot in told.keys() & known.keys():
-            values = [[reward.value for reward in rewards] for rewards in (known[slot], told[slot])]
+        known = _all_rewards(there)
+        for slot in given.keys() & known.keys():
+            values = [[reward.value for reward in rewards] for rewards in (known[slot], given[slot])]
             if any(one != other for one, other in zip(*values, strict=False)):
                 raise ValueError(
                     f"arm {event.arms[slot]} of event {event.event_id!r} has reward {values[0][-1]} in the log "

@@ -39,6 +39,25 @@ def spent_reward(decisions: float, reward: float, weight: float, weighted_reward
     return weighted_reward - reward - reward / decisions * (weight - decisions)
 
 
+def spent_error(batches: Floats) -> float:
+    """The standard error of `spent_reward`, by how it varies between batches of decisions: a row of its sums for each.
+
+    NaN if there are fewer than two.
+
+    >>> spent_error(np.array([[10, 5.0, 11, 5.5], [10, 5.0, 11, 5.5]]))
+    0.0
+    >>> round(spent_error(np.array([[10, 5.0, 11, 6.5], [10, 5.0, 11, 5.5]])), 9)
+    1.0
+    """
+    if len(batches) < 2:
+        return math.nan
+    decisions, reward, weight, weighted_reward = batches.T
+    share = decisions / decisions.sum()
+    spent = weighted_reward - reward - reward.sum() / decisions.sum() * (weight - decisions)
+    apart = spent - share * spent.sum()
+    return math.sqrt(len(batches) / (len(batches) - 1) * float(apart @ apart))
+
+
 def spent_share(decisions: float, reward: float, weight: float, weighted_reward: float) -> float:
     """The share of the greedy reward that exploration gave up, by sums over decisions of 1, R, w and R w.
 

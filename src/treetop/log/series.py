@@ -1,8 +1,8 @@
 """What happened, by time: running totals of a log by model, number of slots and arm. An update reads only what is new.
 
-A reward counts for the time and the model of its decision, whenever it arrived. A slot counts as explored if it was
-drawn and something else was at least as likely: a draw with propensity 1 explores nothing, nor does one of 0.999 that
-shows what a greedy slot would have shown.
+A reward counts for the time and the model of its decision, whenever it arrived. A slot is unlikely if it was
+explored and something else was at least as likely: a draw with propensity 1 explores nothing, nor does one of 0.999
+that shows what a greedy slot would have shown.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from treetop.log.rounds import LoggedRounds
 from treetop.log.timeline import Timeline
 from treetop.log.visit_totals import EDGES, VisitTotals, added_up
 
-EXPLORES = 0.5  # the highest propensity of a drawn slot that counts as explored
+UNLIKELY = 0.5  # the highest propensity of an explored slot that is unlikely
 CERTAIN = 1 - 1e-9  # a propensity from here on left nothing to chance
 SHORTEST, DETAIL = 1, 100  # of the timeline of visits: seconds of a stretch, and how many times its length it is old
 ARM_SHORTEST, ARM_DETAIL = 10, 64  # of the timeline of arms
 ARM_ROWS = 4_000_000  # rows of the timeline of arms; with more, its stretches become longer
-SHOWING, EXPLORING = 1, 2  # what brought the first reward of an arm
+LIKELY_SLOT, UNLIKELY_SLOT = 1, 2  # what brought the first reward of an arm
 NEWEST = 4096  # decisions whose arms are remembered one by one
 
 
-def is_explored(drawn: Bools, propensities: Floats) -> Bools:
-    """Which slots explored: drawn ones that show something else than what was likeliest by far."""
-    found: Bools = drawn & (propensities <= EXPLORES)
+def is_unlikely(explored: Bools, propensities: Floats) -> Bools:
+    """Which slots are unlikely: explored ones that show something else than what was likeliest by far."""
+    found: Bools = explored & (propensities <= UNLIKELY)
     return found
 
 
@@ -86,9 +86,9 @@ class LogSeries:
 
     def _add(self, chunk: LoggedRounds) -> None:
         new = (chunk.arms >= 0) & chunk.new[:, None]
-        explored = is_explored(chunk.explored, chunk.propensities)
-        self._add_visits(chunk, new, explored)
-        self._add_arms(chunk, new, explored)
+        unlikely = is_unlikely(chunk.explored, chunk.propensities)
+        self._add_visits(chunk, new, unlikely)
+        self._add_arms(chunk, new, unlikely)
         if chunk.new.any():
             fresh = chunk.positions[chunk.new], chunk.times[chunk.new], chunk.arms[chunk.new]
             self.last = int(fresh[0][-1]), float(fresh[1][-1])
@@ -96,17 +96,17 @@ class LogSeries:
             while sum(len(part[0]) for part in self._newest[1:]) >= NEWEST:
                 del self._newest[0]
 
-    def _add_visits(self, chunk: LoggedRounds, new: Bools, explored: Bools) -> None:
+    def _add_visits(self, chunk: LoggedRounds, new: Bools, unlikely: Bools) -> None:
         totals, which = self.visits.at(chunk.times)
-        known, rewards = _told(chunk)
+        known, rewards = _new_rewards(chunk)
         weight = greedy_weights(chunk.explored, chunk.propensities, chunk.nodes)
-        found = self._found(chunk.arms, rewards, explored)
+        found = self._found(chunk.arms, rewards, unlikely)
         columns = [
             chunk.new,
             (new & chunk.explored & (chunk.propensities < CERTAIN)).sum(1),
-            *((new & how).sum(1) for how in (~explored, explored)),
-            *((known & how).sum(1) for how in (~explored, explored)),
-            *((rewards * how).sum(1) for how in (~explored, explored)),
+            *((new & how).sum(1) for how in (~unlikely, unlikely)),
+            *((known & how).sum(1) for how in (~unlikely, unlikely)),
+            *((rewards * how).sum(1) for how in (~unlikely, unlikely)),
             weight * chunk.new,
             weight * rewards.sum(1),
             *found,
@@ -119,11 +119,11 @@ class LogSeries:
         bins = np.searchsorted(EDGES, chunk.propensities, side="right").clip(1, len(EDGES) - 1) - 1
         for stretch, total in enumerate(totals):
             here = new & (which == stretch)[:, None]
-            for how, slots in enumerate((here & ~explored, here & explored)):
+            for how, slots in enumerate((here & ~unlikely, here & unlikely)):
                 total.propensities[how] += np.bincount(bins[slots], minlength=len(EDGES) - 1)
 
-    def _found(self, arms: Ints, rewards: Floats, explored: Bools) -> tuple[Int64s, Floats]:
-        """(n,): how many arms had their first reward in each decision, from an explored slot; and what such brought."""
+    def _found(self, arms: Ints, rewards: Floats, unlikely: Bools) -> tuple[Int64s, Floats]:
+        """(n,): how many arms had their first reward in each decision, from an unlikely slot; and what such brought."""
         row, slot = np.nonzero((rewards > 0) & (arms >= 0))
         who = arms[row, slot]
         if (more := int(who.max(initial=-1)) + 1 - len(self.found_by)) > 0:
@@ -131,27 +131,27 @@ class LogSeries:
         rewarded, first = np.unique(who, return_index=True)
         fresh = self.found_by[rewarded] == 0
         rewarded, first = rewarded[fresh], first[fresh]
-        self.found_by[rewarded] = np.where(explored[row[first], slot[first]], EXPLORING, SHOWING)
-        mine = first[self.found_by[rewarded] == EXPLORING]
-        known = self.found_by[who] == EXPLORING
+        self.found_by[rewarded] = np.where(unlikely[row[first], slot[first]], UNLIKELY_SLOT, LIKELY_SLOT)
+        mine = first[self.found_by[rewarded] == UNLIKELY_SLOT]
+        known = self.found_by[who] == UNLIKELY_SLOT
         brought = np.bincount(row[known], rewards[row[known], slot[known]], len(arms)).astype(np.float64)
         return np.bincount(row[mine], minlength=len(arms)).astype(np.int64), brought
 
-    def _add_arms(self, chunk: LoggedRounds, new: Bools, explored: Bools) -> None:
+    def _add_arms(self, chunk: LoggedRounds, new: Bools, unlikely: Bools) -> None:
         counts, which = self.arms.at(chunk.times)
-        known, rewards = _told(chunk)
-        told = new | ~np.isnan(chunk.rewards)
-        positions = np.broadcast_to(chunk.positions[:, None], told.shape)
+        known, rewards = _new_rewards(chunk)
+        changed = new | ~np.isnan(chunk.rewards)
+        positions = np.broadcast_to(chunk.positions[:, None], changed.shape)
         for stretch, count in enumerate(counts):
-            here = told & (which == stretch)[:, None]
-            rows = rows_of(chunk.arms[here], new[here], explored[here], known[here], rewards[here], positions[here])
+            here = changed & (which == stretch)[:, None]
+            rows = rows_of(chunk.arms[here], new[here], unlikely[here], known[here], rewards[here], positions[here])
             count.add(merged([rows]))
         if sum(stretch.sums.size for stretch in self.arms) > 1.5 * ARM_ROWS:
             while sum(len(stretch.sums.table()) for stretch in self.arms) > ARM_ROWS and len(self.arms) > 1:
                 self.arms.coarsen()
 
 
-def _told(chunk: LoggedRounds) -> tuple[Bools, Floats]:
+def _new_rewards(chunk: LoggedRounds) -> tuple[Bools, Floats]:
     """Which slots have their first reward, and what that adds to the rewards; a correction adds the difference."""
     known = ~np.isnan(chunk.rewards)
     rewards = np.where(known, chunk.rewards, 0.0)

@@ -19,7 +19,7 @@ from treetop.log.timeline import Stretch, Timeline
 from treetop.log.visit_totals import COLUMNS, EDGES, VisitTotals
 
 NAME = "series"  # of the tag in the log
-FORMAT = 3
+FORMAT = 4
 
 
 def save_series(series: LogSeries, path: Path) -> None:

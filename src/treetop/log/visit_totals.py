@@ -10,7 +10,7 @@ import numpy as np
 from treetop.arrays import Floats, Int64s
 
 EDGES = np.concatenate([[0.0], 10.0 ** np.linspace(-6, 0, 25)])  # of the bins of propensities
-# Visits, drawn, then slots, observed and reward of greedy and of explored slots, then weights and weighted rewards of
+# Visits, drawn, then slots, observed and reward of likely and of unlikely slots, then weights and weighted rewards of
 # greedy slates, then arms that exploration found and what these brought.
 COLUMNS = 12
 GROUPS = 8  # models, and numbers of slots, that are kept apart; the smaller ones are counted together
@@ -19,10 +19,10 @@ OTHERS = -1  # stands for them
 
 @dataclass(frozen=True)
 class Cell:
-    """The totals of one model and one number of slots `k`; pairs are for (greedy, explored) slots.
+    """The totals of one model and one number of slots `k`; pairs are for (likely, unlikely) slots.
 
-    `drawn` slots were left to chance, whatever came of it: those explored, and greedy ones that drew the likeliest arm.
-    `weight` and `weighted_reward` are those of `greedy_slates.py`. `found_arms` had their first reward from an explored
+    `drawn` slots were left to chance, whatever came of it: unlikely ones, and those that drew the likeliest arm.
+    `weight` and `weighted_reward` are those of `greedy_slates.py`. `found_arms` had their first reward from an unlikely
     slot here; `found_reward` is what such arms brought, whenever they were found.
     """
 

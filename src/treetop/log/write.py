@@ -221,11 +221,11 @@ def store_sets(connection: Connection, sets: Mapping[str, Ints]) -> None:
 
 @dataclass
 class _Rewarded:
-    """A decision that gets rewards: its position, the slot of each arm, and what was told of each slot so far."""
+    """A decision that gets rewards: its position, the slot of each arm, and all rewards of each slot so far."""
 
     position: int
     slot: dict[int, int]
-    told: dict[int, list[float]]
+    rewards: dict[int, list[float]]
 
 
 def add_rewards(connection: Connection, state: State, jobs: Sequence[Rewards]) -> list[list[Outcome]]:
@@ -249,7 +249,7 @@ def _find_events(connection: Connection, ids: set[str]) -> dict[str, _Rewarded]:
     by_position = {event.position: event for event in found.values()}
     sql = f"SELECT decision, slot, value FROM treetop_rewards WHERE decision {connection.among} ORDER BY position"
     for position, slot, value in connection.rows(sql, connection.several(list(by_position))):
-        by_position[position].told.setdefault(slot, []).append(value)
+        by_position[position].rewards.setdefault(slot, []).append(value)
     return found
 
 
@@ -273,17 +273,17 @@ def _job_rewards(
 def _judge(event: _Rewarded, rewards: Sequence[Reward]) -> list[Outcome]:
     """The outcomes of the rewards of one event in one call; if one is refused, none of them is stored.
 
-    A value that was told before changes nothing, even if it was corrected since: it is told again by who was not
+    A value that was sent before changes nothing, even if it was corrected since: it is sent again by who was not
     answered.
     """
-    told = {slot: list(values) for slot, values in event.told.items()}
+    values = {slot: list(sent) for slot, sent in event.rewards.items()}
     outcomes = []
     for r in rewards:
         slot = event.slot.get(r.arm)
         if slot is None:
             outcomes.append(Outcome(Status.NOT_SHOWN))
             continue
-        before = told.setdefault(slot, [])
+        before = values.setdefault(slot, [])
         if before and (r.value in before or not r.corrects):
             outcomes.append(Outcome(Status.SAME if r.value in before else Status.CONFLICT, before[-1]))
             continue
@@ -296,19 +296,19 @@ def _judge(event: _Rewarded, rewards: Sequence[Reward]) -> list[Outcome]:
 
 def _held_back(event: _Rewarded, reward: Reward, outcome: Outcome) -> Outcome:
     """The outcome if nothing of the call is stored; a value that the call only repeated is not in the log either."""
-    stored = event.told.get(event.slot.get(reward.arm, -1))
+    stored = event.rewards.get(event.slot.get(reward.arm, -1))
     if outcome.ok and (stored is None or outcome.status is Status.CORRECTED):
         return Outcome(Status.WITHHELD)
     return Outcome(outcome.status, outcome.stored)
 
 
 def _accept(state: State, event: _Rewarded, rewards: Sequence[Reward], rows: list[tuple[Any, ...]]) -> None:
-    if rewards and not event.told:
+    if rewards and not event.rewards:
         state.observed += 1
     for r in rewards:
         slot = event.slot[r.arm]
-        first = slot not in event.told
-        event.told.setdefault(slot, []).append(float(r.value))
+        first = slot not in event.rewards
+        event.rewards.setdefault(slot, []).append(float(r.value))
         rows.append((event.position, slot, float(r.value), float(r.time), state.next()))
         state.late += event.position <= state.sealed
         state.rewards += first  # a correction is no reward more

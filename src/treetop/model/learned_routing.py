@@ -11,7 +11,7 @@ from treetop import _core
 from treetop.arrays import Fitted, Rows, check_int
 
 FOLDS = 2
-PARTS, PRINTS = ("start", "index", "value"), "fingerprints"
+PARTS, FINGERPRINTS = ("start", "index", "value"), "fingerprints"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -63,8 +63,8 @@ class LearnedRouting:
         """What is saved as files."""
         named = {"base_routing": self.base, **{f"held_out_{f}": rows for f, rows in enumerate(self.held_out)}}
         found = {f"{name}_{part}": getattr(rows, part) for name, rows in named.items() for part in PARTS}
-        prints = {f"{name}_{PRINTS}": rows.fingerprints for name, rows in named.items() if isinstance(rows, Fitted)}
-        return found | prints
+        fitted = {name: rows for name, rows in named.items() if isinstance(rows, Fitted)}
+        return found | {f"{name}_{FINGERPRINTS}": rows.fingerprints for name, rows in fitted.items()}
 
     def numbers(self) -> dict[str, int]:
         return {"digest": self.digest, "rounds": self.rounds}
@@ -93,5 +93,5 @@ def load_rows(arrays: dict[str, Any], name: str, columns: int) -> Rows:
     0
     """
     parts = arrays[f"{name}_start"], arrays[f"{name}_index"], arrays[f"{name}_value"], columns
-    prints = arrays.get(f"{name}_{PRINTS}")
-    return Rows(*parts) if prints is None else Fitted(*parts, prints)
+    fingerprints = arrays.get(f"{name}_{FINGERPRINTS}")
+    return Rows(*parts) if fingerprints is None else Fitted(*parts, fingerprints)

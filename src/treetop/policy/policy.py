@@ -197,9 +197,9 @@ class Policy:
         True
         """
         if ahead is not None and (quick := self._quickly(row, event_id, allowed, model.n_seen)) is not None:
-            begun = model.engine.begin_one(ahead, *quick)
-            if begun is not None:
-                return lambda: _decision(event_id, model.epoch, begun.take())
+            started = model.engine.begin_one(ahead, *quick)
+            if started is not None:
+                return lambda: _decision(event_id, model.epoch, started.take())
         return lambda: self.decide(model, row, event_id, allowed)
 
     def _decide_quickly(self, model: Model, x: Any, name: str, allowed: Eligible) -> Decision | None:

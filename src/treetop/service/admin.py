@@ -122,7 +122,7 @@ def in_words(effective: list[schema.Effective], count: int, nodes: int) -> str:
     who += f" ({best.category})" if best.category else ""
     return (
         f"Of {count} effective arms ({count - nodes} single arms and {nodes} groups), {who} scores highest with "
-        f"{best.score:.3g}; a first draw takes it with chance {best.probability:.3g}."
+        f"{best.score:.3g}; if every slot were drawn, the first would show it with chance {best.probability:.3g}."
     )
 
 

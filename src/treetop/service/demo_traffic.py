@@ -31,6 +31,7 @@ from treetop.service.serve import listening_on, serve
 
 INIT, MAX_LEAF = 3_413, 10  # rows that the first model is made from; the other 50,000 are visitors
 FIRST_REFIT = 500
+HOST = "127.0.0.1"
 LATE_SHARE, NEVER_SHARE = 0.15, 0.10  # of the visitors: rewards sent late, and never
 SMALL_SHARE, SMALL_K, SMALL_EXPLORE = 1 / 3, 3, 2  # of the visitors: small screens
 DELAY = (5.0, 60.0)  # seconds, shortest and longest
@@ -42,7 +43,7 @@ def serve_demo(
 ) -> None:
     """Serves until SIGTERM or Ctrl-C, with `rounds` visitors, `rate` a second; an existing folder is continued.
 
-    `on_listening` is called with the URL.
+    `on_listening` is called with the URL. Raises OSError before anything is written if the port is taken.
     """
     check_float("rate", rate, 0.1, 1000)
     listening_on("127.0.0.1", check_int("port", port, 0, 65_535)).close()  # before all that takes long
@@ -59,7 +60,7 @@ def serve_demo(
         traffic[0].start()
 
     try:
-        serve(folder, port=port, on_listening=begin)
+        serve(folder, HOST, port, on_listening=begin)
     finally:
         for running in traffic:
             running.stop()

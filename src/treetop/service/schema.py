@@ -202,7 +202,7 @@ class Effective(Struct):
 
 
 class ExplainAnswer(Struct):
-    """The effective arms that are most likely to be drawn first, and how many there are in all."""
+    """The effective arms with the highest chances in the first slot if every slot were drawn; how many there are."""
 
     epoch: int
     model: str

@@ -18,7 +18,7 @@ from treetop.service.dashboard.text import NONE, OOB, amount, hidden, moment, nu
 COLUMNS = {
     "arm": "Arm",
     "impressions": "Impressions",
-    "explored": "Explored",
+    "unlikely": "Unlikely",
     "reward": "Reward",
     "rate": "Per impression",
 }
@@ -29,11 +29,12 @@ def arm_section(board: Board) -> str:
     keep = {k: v for k, v in board.query.parameters().items() if k not in ("search", "page", "arm")}
     why = why_arm(board) if board.query.arm is not None else ""
     return (
-        "<section class='card' aria-labelledby='h-arms'><div class='line'><h2 id='h-arms'>Arms</h2>"
+        "<section aria-labelledby='h-arms'><div class='line'><h2 id='h-arms'>Arms</h2>"
         "<form id='search-form' role='search' action='/' method='get' hx-get='/dashboard/arms' hx-swap='none' "
         f"hx-trigger='submit, input delay:300ms'>{hidden(keep)}<label for='search'>Search by id</label> "
         f"<input id='search' name='search' type='search' maxlength='512' value='{escape(board.query.search)}'>"
-        f"</form></div>{arms(board)}{new_arms(board)}<div id='arm-why' aria-live='polite'>{why}</div></section>"
+        f"</form></div><div class='card'>{arms(board)}{new_arms(board)}"
+        f"<div id='arm-why' aria-live='polite'>{why}</div></div></section>"
     )
 
 
@@ -107,7 +108,7 @@ def _row(query: Query, row: ArmRow, category: str) -> str:
     below = f"<span class='path'>{escape(category)}</span>" if category else ""
     return (
         f"<tr data-arm='{escape(row.name)}'><th scope='row'><span class='name'>{escape(row.name)}</span>{removed} "
-        f"{why if row.impressions else ''}{below}</th><td>{row.impressions:,}</td><td>{row.explored:,}</td>"
+        f"{why if row.impressions else ''}{below}</th><td>{row.impressions:,}</td><td>{row.unlikely:,}</td>"
         f"<td>{amount(row.reward)}</td><td>{number(row.rate)}</td></tr>"
     )
 

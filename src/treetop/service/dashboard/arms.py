@@ -29,7 +29,7 @@ class ArmRow:
     name: str
     removed: bool
     impressions: int = 0
-    explored: int = 0
+    unlikely: int = 0
     reward: float = 0.0
 
     @property
@@ -118,7 +118,7 @@ class ArmTable:
         if place == len(self.counts) or self.counts["arm"][place] != arm:
             return ArmRow(arm, self.names.name(arm), removed)
         row = self.counts[place]
-        counts = int(row["impressions"]), int(row["explored"]), float(row["reward"])
+        counts = int(row["impressions"]), int(row["unlikely"]), float(row["reward"])
         return ArmRow(arm, self.names.name(arm), removed, *counts)
 
     def _arranged(self, query: Query, chosen: Int64s | None) -> Any:

@@ -23,7 +23,7 @@ from treetop.log.timeline import Stretch
 from treetop.log.visit_totals import VisitTotals
 from treetop.service.dashboard.arms import ArmPage, ArmTable, Names
 from treetop.service.dashboard.categories import CategoryRow, by_category
-from treetop.service.dashboard.messages import Live
+from treetop.service.dashboard.messages import ServiceState
 from treetop.service.dashboard.query import Query
 from treetop.service.dashboard.requests import RequestSeries, RequestTotals
 from treetop.tree.categories import category_path
@@ -53,7 +53,7 @@ class LogData:
 class Board:
     """The data of one page. `logged` is None while the log cannot be read."""
 
-    live: Live
+    service: ServiceState
     query: Query
     admin: bool
     done: bool  # whether a form of the page was just carried out
@@ -117,7 +117,7 @@ class Boards:
             if self._log is not None:
                 self._log.close()
 
-    def board(self, live: Live, query: Query, admin: bool = False, done: bool = False) -> Board:
+    def board(self, service: ServiceState, query: Query, admin: bool = False, done: bool = False) -> Board:
         now, state = time.time(), self.folder.state()
         if state.catalogue != self._catalogue:
             self._names, self._catalogue = Names(self.folder.arm_index(state)), state.catalogue
@@ -125,9 +125,9 @@ class Boards:
         self._requests.update()
         bounds = query.bounds(now)
         self._attributes = self.folder.attributes(state.attributes, self._attributes)
-        experiment, result = self._experiment(live)
+        experiment, result = self._experiment(service)
         return Board(
-            live=live,
+            service=service,
             query=query,
             admin=admin,
             done=done,
@@ -145,7 +145,7 @@ class Boards:
             category_column=self._attributes.columns.get(CATEGORY_NAME),
         )
 
-    def _experiment(self, live: Live) -> tuple[Experiment | None, ExperimentResult | None]:
+    def _experiment(self, service: ServiceState) -> tuple[Experiment | None, ExperimentResult | None]:
         """The experiment that runs, or the last, and how it goes by what was read of the log so far."""
         found = find_experiment(self.folder)
         if found is None or self._log is None:
@@ -154,7 +154,7 @@ class Boards:
             self._live = LiveExperiment(self._log, found[0])
         with contextlib.suppress(OSError):
             self._live.update(SLICE)
-        return found[0], self._live.result(found[1], live.reward_wait)
+        return found[0], self._live.result(found[1], service.reward_wait)
 
     def _categories(self, query: Query, bounds: tuple[float, float]) -> list[CategoryRow]:
         column = self._attributes.columns.get(CATEGORY_NAME)

@@ -17,7 +17,8 @@ WITHOUT = "without a category"
 
 @dataclass(frozen=True)
 class CategoryRow:
-    """One category: its arms that were shown, impressions, explored ones, and reward; `deeper`: it has some below it.
+    """One category: its arms that were shown, impressions, those in unlikely slots, and reward; `deeper`: it has some
+    below it.
 
     `path` is empty for those that are no category of their own, such as all others.
     """
@@ -25,7 +26,7 @@ class CategoryRow:
     name: str
     arms: int
     impressions: int
-    explored: int
+    unlikely: int
     reward: float
     path: CategoryPath = ()
     deeper: bool = False
@@ -59,7 +60,7 @@ def by_category(counts: Table, column: Column, within: CategoryPath = ()) -> lis
     group = of_word[known]
     sums = {
         what: np.bincount(group, counts[what].astype(np.float64), len(groups))
-        for what in ("impressions", "explored", "reward")
+        for what in ("impressions", "unlikely", "reward")
     }
     shown = np.bincount(group, counts["impressions"] > 0, len(groups))
     parents = {path[: depth + 1] for path in paths if len(path) > depth + 1}
@@ -68,7 +69,7 @@ def by_category(counts: Table, column: Column, within: CategoryPath = ()) -> lis
             _name(head, within),
             int(shown[i]),
             int(sums["impressions"][i]),
-            int(sums["explored"][i]),
+            int(sums["unlikely"][i]),
             float(sums["reward"][i]),
             head,
             len(head) > depth and head in parents,
@@ -80,7 +81,7 @@ def by_category(counts: Table, column: Column, within: CategoryPath = ()) -> lis
     if len(rows) <= ROWS:
         return rows
     rest = rows[ROWS - 1 :]
-    totals = [sum(getattr(row, what) for row in rest) for what in ("arms", "impressions", "explored", "reward")]
+    totals = [sum(getattr(row, what) for row in rest) for what in ("arms", "impressions", "unlikely", "reward")]
     return [*rows[: ROWS - 1], CategoryRow(OTHERS, *totals)]
 
 

@@ -10,7 +10,7 @@ from treetop.service.dashboard.query import Query
 from treetop.service.dashboard.text import OOB, amount, number, share
 from treetop.tree.categories import CategoryPath, category_path, category_text
 
-HEADS = ("Category", "Arms shown", "Impressions", "Explored", "Reward", "Reward per impression")
+HEADS = ("Category", "Arms shown", "Impressions", "Unlikely", "Reward", "Reward per impression")
 
 
 def categories(board: Board) -> str:
@@ -24,7 +24,7 @@ def categories(board: Board) -> str:
             _deeper(board.query, row),
             f"{row.arms:,}",
             f"{row.impressions:,}",
-            share(row.explored, row.impressions),
+            share(row.unlikely, row.impressions),
             amount(row.reward),
             number(row.rate),
         )

@@ -93,7 +93,7 @@ def over_time(points: list[Point[VisitTotals]]) -> dict[str, Any]:
         "reward": _broken(times, reward),
         "variants": variants(points, cells),
         "slots": _broken(times, slots),
-        "explored": _broken(times, [share]),
+        "unlikely": _broken(times, [share]),
         "traffic": rates(points, [lambda cell: cell.visits, lambda cell: sum(cell.observed)], cells),
     }
 

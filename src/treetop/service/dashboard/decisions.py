@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from treetop.bandit.snapshot import logged_variant
 from treetop.log.records import StoredEvent
-from treetop.log.series import is_explored
+from treetop.log.series import is_unlikely
 from treetop.service import schema
 from treetop.service.dashboard import words
 from treetop.service.dashboard.board import Board
@@ -18,10 +18,10 @@ from treetop.service.dashboard.words import SHOWN
 def decision(board: Board, stored: StoredEvent) -> str:
     """A decision with its slots, in words, and on demand what else it could have shown."""
     event, name = stored.event, board.names.name
-    explored = is_explored(event.explored, event.propensities)
+    unlikely = is_unlikely(event.explored, event.propensities)
     slots = "".join(
-        _slot(name(int(arm)), board.category(int(arm)), bool(how), float(reward))
-        for arm, how, reward in zip(event.arms[:SHOWN], explored, stored.rewards, strict=False)
+        _slot(name(int(arm)), board.category(int(arm)), bool(rare), float(reward))
+        for arm, rare, reward in zip(event.arms[:SHOWN], unlikely, stored.rewards, strict=False)
     )
     if len(event) > SHOWN:
         slots += f"<li class='open'>and {len(event) - SHOWN:,} more</li>"
@@ -44,17 +44,17 @@ def alternatives(event_id: str) -> str:
     )
 
 
-def _slot(arm: str, category: str, explored: bool, reward: float) -> str:
+def _slot(arm: str, category: str, unlikely: bool, reward: float) -> str:
     known = reward == reward
     state = ("good" if reward > 0 else "zero") if known else "open"
-    title = f"{'explored' if explored else 'greedy'}, {f'reward {reward:g}' if known else 'no reward yet'}"
+    title = f"{'unlikely' if unlikely else 'likely'}, {f'reward {reward:g}' if known else 'no reward yet'}"
     title = f"{category}: {title}" if category else title
     value = f" <b>{reward:g}</b>" if known else ""
-    return f"<li class='{'drawn' if explored else 'greedy'} {state}' title='{escape(title)}'>{escape(arm)}{value}</li>"
+    return f"<li class='{'drawn' if unlikely else 'greedy'} {state}' title='{escape(title)}'>{escape(arm)}{value}</li>"
 
 
 def explanation(answer: schema.ExplainAnswer) -> str:
-    """The effective arms most likely to be drawn first."""
+    """The effective arms with the highest chances in a first slot that is drawn."""
     rows = []
     for e in answer.effective:
         who = escape(str(e.arm)) if e.node is None else f"<i>any of {e.arms_below:,} arms{_where(e)}</i>"
@@ -62,7 +62,8 @@ def explanation(answer: schema.ExplainAnswer) -> str:
         rows.append(f"<tr><td>{who}</td><td>{e.score:.3f}</td><td>{words.chance(e.probability)}</td></tr>")
     return (
         f"<p>{escape(answer.words)}</p><div class='scroll'><table><thead><tr><th>could show</th><th>score</th>"
-        f"<th>chance of a first draw</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+        f"<th>chance in the first slot, if every slot were drawn</th></tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 

@@ -79,5 +79,5 @@ def _starts(board: Board) -> str:
         return ""
     return "".join(
         button(board, FORM, {"action": "start", "name": name}, f"Start {name}", f"Start experiment {name}?")
-        for name in board.live.defined
+        for name in board.service.defined
     )

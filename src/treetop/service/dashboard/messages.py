@@ -24,7 +24,7 @@ class Address(Struct):
     secret: str
 
 
-class Live(Struct):
+class ServiceState(Struct):
     """What a worker knows and the log does not: the model that serves, and how refits stand."""
 
     folder: str
@@ -50,7 +50,7 @@ class Ask(Struct):
     part: str
     query: dict[str, str]
     admin: bool
-    live: Live
+    service: ServiceState
 
 
 class Answer(Struct):

@@ -11,7 +11,7 @@ from treetop.service.dashboard import charts
 from treetop.service.dashboard.board import Board
 from treetop.service.dashboard.text import OOB, hidden, mean, moment, share
 
-HEADS = ("Model", "Made", "From", "Visits", "Reward per visit", "Rewards known", "Greedy slot", "Explored slot")
+HEADS = ("Model", "Made", "From", "Visits", "Reward per visit", "Rewards known", "Likely slot", "Unlikely slot")
 HISTORY = 12  # entries
 MADE = ("refit", "refit kept aside", "arms added")
 
@@ -23,22 +23,22 @@ def models(board: Board) -> str:
     heads = "".join(f"<th scope='col'>{head}</th>" for head in HEADS)
     note = "" if board.admin else "<p class='soft'>To roll back or pin, a token needs the scope <code>admin</code>.</p>"
     return (
-        f"<section id='models' {OOB} class='card'><h2>Models</h2>{_next(board)}"
+        f"<section id='models' {OOB} ><h2>Models</h2><div class='card'>{_next(board)}"
         f"<table class='stack'><thead><tr>{heads}<td></td></tr></thead><tbody>{rows}</tbody></table>{note}"
-        f"<h3>History</h3><ol class='history'>{_history(board)}</ol></section>"
+        f"<h3>History</h3><ol class='history'>{_history(board)}</ol></div></section>"
     )
 
 
 def _next(board: Board) -> str:
-    live = board.live
-    text = f"<b>{escape(live.model)}</b> serves, learned from {live.n_seen:,} rounds."
-    if live.pinned:
+    service = board.service
+    text = f"<b>{escape(service.model)}</b> serves, learned from {service.n_seen:,} rounds."
+    if service.pinned:
         return f"<p>{text} It is pinned: no refit replaces it until it is unpinned.</p>"
-    if live.refit_running:
+    if service.refit_running:
         return f"<p>{text} A refit is running.</p>"
     if board.logged is None:
         return f"<p>{text}</p>"
-    due, new = live.refit_due, max(0, board.logged.counts.observed_ever - live.refit_from)
+    due, new = service.refit_due, max(0, board.logged.counts.observed_ever - service.refit_from)
     return (
         f"<p>{text} <span class='soft'>The next refit is due after {due:,} new decisions with a reward; there are "
         f"{new:,}.</span> <progress max='{due}' value='{new}' aria-label='Until the next refit'></progress></p>"
@@ -50,9 +50,9 @@ def _row(board: Board, name: str, made: dict[str, Any], cells: list[Cell]) -> st
     observed, reward = (
         [sum(getattr(c, what)[how] for c in cells) for how in (0, 1)] for what in ("observed", "reward")
     )
-    serves = name == board.live.model
+    serves = name == board.service.model
     badges = "<span class='badge'>serves</span> " if serves else ""
-    badges += "<span class='badge pin'>pinned</span>" if serves and board.live.pinned else ""
+    badges += "<span class='badge pin'>pinned</span>" if serves and board.service.pinned else ""
     if name in board.aside:
         badges += f"<span class='badge aside' title='{escape(board.aside[name])}'>kept aside</span>"
     values = (
@@ -71,7 +71,7 @@ def _row(board: Board, name: str, made: dict[str, Any], cells: list[Cell]) -> st
 
 
 def _buttons(board: Board, name: str, serves: bool) -> str:
-    current, pinned = board.live.model, board.live.pinned
+    current, pinned = board.service.model, board.service.pinned
     pin = f"Let model {name} serve until it is unpinned? No refit replaces it meanwhile."
     if serves and pinned:
         ask = f"Unpin model {name}? Refits replace it again when they are due."

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute
 from treetop.errors import Problem
 from treetop.service import admin, experiments, schema
 from treetop.service.dashboard import assets, decisions, layout
-from treetop.service.dashboard.messages import Live
+from treetop.service.dashboard.messages import ServiceState
 from treetop.service.dashboard.query import Query
 from treetop.service.dashboard.relay import Relay
 from treetop.service.dashboard.requests import Recorder
@@ -66,24 +66,24 @@ class Dashboard:
             query = Query.parse(request.query_params).parameters()  # raises for what is not understood
             if "done" in request.query_params:
                 query["done"] = ""
-            live = await asyncio.to_thread(self._live)
-            answer = await self.relay.ask(part, query, "admin" in scopes, live)
+            state = await asyncio.to_thread(self._state)
+            answer = await self.relay.ask(part, query, "admin" in scopes, state)
             return HTMLResponse(answer.html, answer.status)
 
         return handler
 
-    def _live(self) -> Live:
+    def _state(self) -> ServiceState:
         self.recorder.visited()
         bandit, refits = self.service.bandit, self.service.refits.state()
-        snapshot, state = bandit.snapshot, bandit.folder.state()
-        return Live(
+        snapshot, folder = bandit.snapshot, bandit.folder.state()
+        return ServiceState(
             folder=bandit.folder.path.resolve().name,
             model=snapshot.name,
             n_seen=snapshot.model.n_seen,
             trouble=snapshot.trouble,
-            pinned=state.pinned,
-            refit_from=state.schedule.ever,
-            refit_due=bandit.config.refit.next_at(state.schedule.observed) - state.schedule.observed,
+            pinned=folder.pinned,
+            refit_from=folder.schedule.ever,
+            refit_due=bandit.config.refit.next_at(folder.schedule.observed) - folder.schedule.observed,
             refit_running=refits.running,
             refit_failures=refits.in_a_row,
             refit_error=refits.error or "",

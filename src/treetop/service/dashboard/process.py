@@ -98,7 +98,7 @@ class Process:
             writer.close()
 
     async def _answer(self, ask: Ask) -> Answer:
-        key = msgspec.json.encode((ask.part, sorted(ask.query.items()), ask.admin, ask.live))
+        key = msgspec.json.encode((ask.part, sorted(ask.query.items()), ask.admin, ask.service))
         kept = self._shared.get(key)
         if kept is None or time.monotonic() - kept[0] > FRESH:
             loop = asyncio.get_running_loop()
@@ -114,7 +114,7 @@ class Process:
     def _make(self, ask: Ask) -> Answer:
         try:
             query = Query.parse(ask.query)
-            board = self.boards.board(ask.live, query, ask.admin, "done" in ask.query)
+            board = self.boards.board(ask.service, query, ask.admin, "done" in ask.query)
             return Answer(200, views.PARTS[ask.part](board))
         except Exception as error:
             problem = as_problem(error)

@@ -12,7 +12,7 @@ from treetop.tree.categories import category_path, category_text
 
 RANGES = {"hour": ("Last hour", 3600.0), "day": ("Last day", 86_400.0), "week": ("Last week", 604_800.0)}
 ALL, CUSTOM = "all", "custom"
-SORTS = ("arm", "impressions", "explored", "reward", "rate")
+SORTS = ("arm", "impressions", "unlikely", "reward", "rate")
 LONGEST_SEARCH = 512  # characters, as long as an id may be
 LATEST = 4_102_444_800.0  # the year 2100
 

@@ -17,7 +17,7 @@ import msgspec
 
 from treetop.errors import FolderInUse
 from treetop.files import locked
-from treetop.service.dashboard.messages import LOCK, Address, Answer, Ask, Live, receive, send
+from treetop.service.dashboard.messages import LOCK, Address, Answer, Ask, ServiceState, receive, send
 from treetop.service.problems import later
 from treetop.service.refit_scheduler import LOG_VARIABLE
 
@@ -35,7 +35,7 @@ class Relay:
         self._known: Address | None = None  # where the last request was answered
         self._starting = asyncio.Lock()
 
-    async def ask(self, part: str, query: dict[str, str], admin: bool, live: Live) -> Answer:
+    async def ask(self, part: str, query: dict[str, str], admin: bool, service: ServiceState) -> Answer:
         """The answer of the process, which is started if there is none."""
         until = time.monotonic() + START_TIMEOUT
         while time.monotonic() < until:
@@ -43,7 +43,7 @@ class Relay:
             self._known = None
             if address is not None:
                 with contextlib.suppress(OSError, EOFError, ValueError, asyncio.TimeoutError):
-                    request = Ask(address.secret, part, query, admin, live)
+                    request = Ask(address.secret, part, query, admin, service)
                     answer = await asyncio.wait_for(_asked(address.port, request), until - time.monotonic())
                     self._known = address
                     return answer

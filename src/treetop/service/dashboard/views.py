@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html import escape
 
-from treetop.log.greedy_slates import spent_reward, spent_share
-from treetop.log.visit_totals import Cell
+import numpy as np
+
+from treetop.log.greedy_slates import spent_error, spent_reward, spent_share
+from treetop.log.timeline import Stretch
+from treetop.log.visit_totals import Cell, VisitTotals
 from treetop.service.dashboard import charts
 from treetop.service.dashboard.arm_views import arm_section, arms, new_arms, why_arm
 from treetop.service.dashboard.board import Board, LogData
@@ -27,23 +30,27 @@ from treetop.service.dashboard.requests import RequestTotals
 from treetop.service.dashboard.text import NONE, OOB, amount, hidden, mean, milliseconds, share
 
 EVERY = "2s"
+NORMAL = 1.96  # standard errors on either side in a 95 % interval
+MIN_BATCHES, MIN_UNLIKELY = 10, 30  # stretches of time and unlikely slots, for an error to be known
+CHANCE = "drawn at 50 % or less"  # `UNLIKELY` of log/series.py
+MOST = 0.1  # of the reward: the half of an interval with which a share of it is shown
 Part = Callable[[Board], str]
 
 
 def page(board: Board) -> str:
     """The whole page."""
-    live = board.live
+    service = board.service
     out = "<form method='post' action='/dashboard/logout'><button class='quiet'>Log out</button></form>"
     body = (
-        f"<header><h1>treetop <span class='soft'>{escape(live.folder)}</span></h1>"
-        f"<span id='pulse' role='status'>live</span>{out if live.tokens else ''}</header><main>"
+        f"<header><h1>treetop <span class='soft'>{escape(service.folder)}</span></h1>"
+        f"<span id='pulse' role='status'>live</span>{out if service.tokens else ''}</header><main>"
         f"<div hx-get='/dashboard/updates' hx-trigger='every {EVERY}' hx-swap='none'></div>"
         "<noscript><p class='banner'>Charts and updates need JavaScript; the numbers below are of now, times are UTC."
         f"</p></noscript>{_range(board)}{_done(board)}{''.join(section(board) for section in SECTIONS)}</main>"
         "<footer class='soft'>Times are in your time zone. <a href='/openapi.json'>openapi.json</a> "
         "<a href='/metrics'>metrics</a></footer>"
     )
-    return document(f"treetop: {live.folder}", body, scripts=True)
+    return document(f"treetop: {service.folder}", body, scripts=True)
 
 
 def updates(board: Board) -> str:
@@ -75,22 +82,22 @@ def _range(board: Board) -> str:
 def _done(board: Board) -> str:
     if not board.done:
         return ""
-    pinned = ", pinned" if board.live.pinned else ""
-    return f"<p class='banner good' role='status'>Model {escape(board.live.model)} serves now{pinned}.</p>"
+    pinned = ", pinned" if board.service.pinned else ""
+    return f"<p class='banner good' role='status'>Model {escape(board.service.model)} serves now{pinned}.</p>"
 
 
 def _state(board: Board) -> str:
     """What is wrong, or that nothing is."""
-    live, lines = board.live, []
+    service, lines = board.service, []
     if board.logged is None:
         lines.append("The log cannot be read at the moment. Decisions are refused until it is back.")
-    if live.trouble:
-        lines.append(f"An older model serves, because the current one cannot be read: {live.trouble}.")
-    if live.refit_failures:
-        times = "once" if live.refit_failures == 1 else f"{live.refit_failures} times in a row"
-        lines.append(f"The refit failed {times}: {live.refit_error}. It is tried again.")
-    if live.refit_aside:
-        lines.append(f"The last refit is kept aside, the model before it serves on: {live.refit_aside}.")
+    if service.trouble:
+        lines.append(f"An older model serves, because the current one cannot be read: {service.trouble}.")
+    if service.refit_failures:
+        times = "once" if service.refit_failures == 1 else f"{service.refit_failures} times in a row"
+        lines.append(f"The refit failed {times}: {service.refit_error}. It is tried again.")
+    if service.refit_aside:
+        lines.append(f"The last refit is kept aside, the model before it serves on: {service.refit_aside}.")
     said = "".join(f"<p class='banner bad' role='alert'>{escape(line)}</p>" for line in lines)
     return f"<div id='state' {OOB}>{said}{_behind(board.logged) if board.logged else ''}</div>"
 
@@ -115,23 +122,26 @@ def _tiles(board: Board) -> str:
         return f"<dl id='tiles' {OOB}></dl>"
     cells = board.logged.total.cells()
     visits, reward = sum(c.visits for c in cells), sum(sum(c.reward) for c in cells)
-    slots, explored = sum(sum(c.slots) for c in cells), sum(c.slots[1] for c in cells)
+    slots, unlikely = sum(sum(c.slots) for c in cells), sum(c.slots[1] for c in cells)
     observed, drawn = sum(sum(c.observed) for c in cells), sum(c.drawn for c in cells)
     total, found = board.request_total, percentiles(board.request_total.took)
     p50, p90, p99 = (NONE, NONE, NONE) if found is None else map(milliseconds, found)
     asked = sum(total.requests.values())
     refused, broken = charts.failed(total, "4"), charts.failed(total, "5")
+    error = _spent_error(board.logged.stretches, unlikely)
     tiles = [
         _tile("reward-per-visit", "Reward per visit", mean(reward, visits), f"{amount(reward)} in all"),
-        _tile("uplift-greedy", "Uplift over greedy", _over_greedy(cells), "a visit, by the log"),
+        _tile("uplift-greedy", "Uplift over greedy", *_over_greedy(cells, error)),
         _tile("uplift-baseline", "Uplift over the baseline", *over_baseline(board)),
         _tile("visits", "Visits", f"{visits:,}", f"{slots:,} slots"),
-        _tile("rewards", "Rewards", f"{observed:,}", f"for {share(observed, slots)} of the slots"),
+        _tile("rewards", "Slots with a reward", f"{observed:,}", f"{share(observed, slots)} of all slots"),
         _tile("pending", "Rewards pending", f"{slots - observed:,}", "slots without one"),
-        _tile("explored-share", "Slots explored", share(explored, slots), f"of {share(drawn, slots)} drawn"),
-        _tile("spent-share", "Spent on exploration", _spent(cells), "of the reward, by the log"),
+        _tile(
+            "unlikely-share", "Unlikely slots", share(unlikely, slots), f"{CHANCE}; {share(drawn, slots)} drawn at all"
+        ),
+        _tile("spent-share", "Spent on exploration", *_spent(cells, error)),
         _tile("found-arms", "Arms found by exploring", f"{sum(c.found_arms for c in cells):,}", _earned(cells, reward)),
-        _tile("latency", "Decision, median", p50, f"<span>90 % {p90}</span> <span>99 % {p99}</span>"),
+        _tile("latency", "Request, written to disk", p50, f"median; <span>90 % {p90}</span> <span>99 % {p99}</span>"),
         _tile(
             "errors",
             "Requests failed",
@@ -148,24 +158,42 @@ def _greedy_sums(cells: list[Cell]) -> tuple[float, float, float, float]:
     return sum(c.visits for c in cells), sum(sum(c.reward) for c in cells), weight, weighted
 
 
-def _spent(cells: list[Cell]) -> str:
+def _spent_error(stretches: Sequence[Stretch[VisitTotals]], unlikely: int) -> float:
+    """The half of a 95 % interval of what was spent on exploration; infinite as long as too little was seen."""
+    batches = np.array([_greedy_sums(cells) for s in stretches if (cells := s.sums.cells())])
+    error = spent_error(batches) if len(batches) >= MIN_BATCHES and unlikely >= MIN_UNLIKELY else 0.0
+    return NORMAL * error or math.inf  # without any difference there are no rewards yet
+
+
+def _spent(cells: list[Cell], error: float) -> tuple[str, str]:
     """Per cent of what the best of every slot would have brought; nothing if every decision explores."""
-    found = spent_share(*_greedy_sums(cells))
-    return NONE if math.isnan(found) else f"{100 * found:.1f} %"
+    sums = _greedy_sums(cells)
+    found, off = spent_share(*sums), error / (sums[1] + spent_reward(*sums) or math.nan)
+    if math.isnan(found) or not off <= MOST:
+        return NONE, _why_unknown(sums)
+    return f"{100 * found:.1f} %", f"± {100 * off:.1f} % of the reward, by the log"
 
 
-def _over_greedy(cells: list[Cell]) -> str:
+def _over_greedy(cells: list[Cell], error: float) -> tuple[str, str]:
     """The reward of a visit less what the best of every slot would have brought, by the same models."""
     sums = _greedy_sums(cells)
     lost = spent_reward(*sums)
-    return NONE if math.isnan(lost) else f"{-lost / sums[0]:+.3f}"
+    if math.isnan(lost) or math.isinf(error):
+        return NONE, _why_unknown(sums)
+    return f"{round(-lost / sums[0], 3) + 0.0:+.3f}", f"± {error / sums[0]:.3f} a visit, by the log"
+
+
+def _why_unknown(sums: tuple[float, float, float, float]) -> str:
+    return "not known yet" if sums[2] > 0 or not sums[0] else "every visit explored"
 
 
 def _earned(cells: list[Cell], reward: float) -> str:
-    """What arms whose first reward an explored slot brought have earned here."""
+    """What arms whose first reward an unlikely slot brought have earned here."""
     found = sum(c.found_reward for c in cells)
-    part = f", {share(found, reward)} of the reward" if 0 <= found <= reward else ""  # no share of what may be a loss
-    return f"such arms brought {amount(found)}{part}"
+    part = (
+        f" ({share(found, reward)} of the reward)" if 0 <= found <= reward and reward else ""
+    )  # no share of what may be a loss
+    return f"first rewarded in an unlikely slot; brought {amount(found)}{part}"
 
 
 def _clipped(total: RequestTotals) -> str:
@@ -206,8 +234,8 @@ def _experiment(board: Board) -> str:
 def _exploration(board: Board) -> str:
     return (
         "<section aria-labelledby='h-exploration'><h2 id='h-exploration'>Exploration</h2><div class='charts'>"
-        f"{_chart('explored', 'Slots explored', 'share of slots that show what was not likeliest')}"
-        f"{_chart('slots', 'Reward per slot', 'with a known reward, greedy and explored')}"
+        f"{_chart('unlikely', 'Unlikely slots', f'share of slots {CHANCE}')}"
+        f"{_chart('slots', 'Reward per slot', 'with a known reward, likely and unlikely')}"
         f"{_chart('propensity', 'Propensities', 'slots by the chance they were shown with', wide=True)}</div></section>"
     )
 
@@ -216,7 +244,7 @@ def _service(board: Board) -> str:
     return (
         "<section aria-labelledby='h-service'><h2 id='h-service'>Service</h2><div class='charts'>"
         f"{_chart('traffic', 'Traffic', 'visits and rewards a minute, by the time of the visit')}"
-        f"{_chart('latency', 'Decision latency', 'milliseconds')}"
+        f"{_chart('latency', 'Latency', 'milliseconds of a request for decisions, written to disk')}"
         f"{_chart('errors', 'Errors', 'requests refused (4xx) and failed (5xx) a minute')}{_routes(board)}"
         "</div></section>"
     )
@@ -253,7 +281,7 @@ def _recent(board: Board) -> str:
     body = "<p class='soft'>None in this range: POST /v1/decide makes one.</p>"
     if stored:
         body = "<ol class='decisions'>" + "".join(decision(board, one) for one in stored) + "</ol>"
-    return f"<section id='recent' class='card' {OOB}><h2>Recent decisions</h2>{body}</section>"
+    return f"<section id='recent' {OOB}><h2>Recent decisions</h2><div class='card'>{body}</div></section>"
 
 
 def _data(board: Board) -> str:

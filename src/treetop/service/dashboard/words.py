@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Sequence
 
 from treetop.log.records import StoredEvent
-from treetop.log.series import EXPLORES
 
 STRATEGY = {
     "igw": "inverse gap weighting",
@@ -65,8 +64,7 @@ def slot(stored: StoredEvent, place: int) -> str:
     if not event.explored[place]:
         return f"{where}: taken for its score of {event.scores[place]:.3g}{through}."
     how, p = STRATEGY.get(json.loads(event.policy)["strategy"], "the strategy"), float(event.propensities[place])
-    verb = "explored" if p <= EXPLORES else "drawn"
-    return f"{where}: {verb} by {how}, with a chance of {chance(p)}{through} (score {event.scores[place]:.3g})."
+    return f"{where}: drawn by {how}, with a chance of {chance(p)}{through} (score {event.scores[place]:.3g})."
 
 
 def _rewards(stored: StoredEvent) -> str:

@@ -11,6 +11,7 @@
   const interval = (plot, v, first, at) =>
     v == null ? "–" : `${number(v)} [${number(plot.data[first + 1][at])}, ${number(plot.data[first + 2][at])}]`;
   const OPTIONAL = ["variants", "experiment"]; // charts that are shown only if there is something in them
+  const CLOCK = { hourCycle: "h23" }; // of every time on the page
   const LINES = ["greedy", "drawn", "third", "fourth", "fifth", "soft"];
 
   function axis(extra = {}) {
@@ -27,11 +28,11 @@
   // Ticks by the reader's own clock: seconds, minutes or days, as far apart as they are.
   function clock(_, ticks, __, ___, step) {
     const fine = { hour: "2-digit", minute: "2-digit", ...(step < 60 ? { second: "2-digit" } : {}) };
-    const day = { day: "numeric", month: "short" };
+    const day = step < 90 * 86400 ? { day: "numeric", month: "short" } : { month: "short", year: "numeric" };
     return ticks.map((tick) => {
       const when = new Date(1000 * tick);
       const whole = step >= 86400 || (step >= 600 && when.getHours() + when.getMinutes() === 0);
-      return whole ? when.toLocaleDateString([], day) : when.toLocaleTimeString([], { ...fine, hourCycle: "h23" });
+      return whole ? when.toLocaleDateString([], day) : when.toLocaleTimeString([], { ...fine, ...CLOCK });
     });
   }
 
@@ -41,10 +42,13 @@
     ...[1, 2, 7, 14, 30, 90, 365].map((d) => 86400 * d),
   ];
   const timeAxis = () => axis({ values: clock, space: 76, size: 32, incrs: steps });
-  const moment = { value: (_, v) => (v == null ? "–" : new Date(1000 * v).toLocaleString()), label: "time" };
+  const moment = { value: (_, v) => (v == null ? "–" : new Date(1000 * v).toLocaleString([], CLOCK)), label: "time" };
   const fromZero = (_, low, high) => [0, high > 0 ? high * 1.15 : 1];
-  const overTime = (series, extra = {}) => ({
-    series: [moment, ...series], scales: { y: { range: fromZero } }, axes: [timeAxis(), axis({ size: 46 })], ...extra,
+  // A minute around a single point, for which uPlot would take years.
+  const timeRange = ({ data: [times] }, low, high) => (times.length > 1 ? [low, high] : [times[0] - 30, times[0] + 30]);
+  const overTime = (series, { scales, ...extra } = {}) => ({
+    series: [moment, ...series], scales: { x: { range: timeRange }, y: { range: fromZero }, ...scales },
+    axes: [timeAxis(), axis({ size: 46 })], ...extra,
   });
 
   // The stretches of one model, from the model that served at each point.
@@ -114,12 +118,12 @@
     },
     slots: {
       data: (d) => d,
-      options: () => overTime([line("greedy", "greedy", number), line("explored", "drawn", number)]),
+      options: () => overTime([line("likely", "greedy", number), line("unlikely", "drawn", number)]),
     },
-    explored: {
+    unlikely: {
       data: (d) => d,
       options: () => ({
-        ...overTime([line("explored", "drawn", percent, { fill: colour("drawn-soft") })]),
+        ...overTime([line("unlikely", "drawn", percent, { fill: colour("drawn-soft") })]),
         axes: [timeAxis(), axis({ size: 46, values: (_, vs) => vs.map((v) => `${+(100 * v).toFixed(1)} %`) })],
       }),
     },
@@ -146,7 +150,7 @@
         return {
           series: [
             { value: (_, i) => (i == null ? "–" : `${edges[i].toPrecision(2)} to ${edges[i + 1].toPrecision(2)}`), label: "chance" },
-            one("greedy", "greedy", -1), one("explored", "drawn", 1),
+            one("likely", "greedy", -1), one("unlikely", "drawn", 1),
           ],
           scales: { x: { time: false, range: [-0.7, edges.length - 1.3] }, y: { distr: 4, range: (_, low, high) => [0, Math.max(10, 2 * high)] } },
           axes: [
@@ -198,7 +202,7 @@
     for (const element of root.querySelectorAll("time[datetime]")) {
       const when = new Date(1000 * Number(element.getAttribute("datetime")));
       const today = when.toDateString() === new Date().toDateString();
-      element.textContent = today ? when.toLocaleTimeString() : when.toLocaleString();
+      element.textContent = today ? when.toLocaleTimeString([], CLOCK) : when.toLocaleString([], CLOCK);
       element.title = when.toISOString();
     }
   }
