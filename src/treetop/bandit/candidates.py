@@ -8,7 +8,7 @@ from typing import Any
 
 from treetop.arrays import check_int
 from treetop.bandit.config import PolicyConfig
-from treetop.policy.budgeted import LIVE
+from treetop.policy.budgeted import RUNTIME_PARAMETERS
 from treetop.policy.policy import MAX_SLOTS
 from treetop.policy.strategies import STRATEGIES
 
@@ -42,7 +42,7 @@ class CandidatePolicy:
         if wrong := next((name for name in pairs if name not in parameters), None):
             raise ValueError(
                 f"policy has {wrong!r}; it may have {', '.join(SETTINGS)}, model, and parameters of its strategy: "
-                f"{', '.join(name for name in parameters if name not in LIVE)}"
+                f"{', '.join(name for name in parameters if name not in RUNTIME_PARAMETERS)}"
             )
         made = cls(settings, pairs, None if model is None else str(model))
         checked = made if "strategy" in settings else replace(made, parameters={})  # else it depends on the visit
@@ -80,7 +80,7 @@ class CandidatePolicy:
         kept = served.parameters
         if (strategy := self.settings.get("strategy")) is not None:  # what a bandit knew by then it would know as well
             both = strategy == served.strategy == "budgeted"
-            kept = {name: value for name, value in kept.items() if both and name in LIVE}
+            kept = {name: value for name, value in kept.items() if both and name in RUNTIME_PARAMETERS}
         k = self.settings.get("k", served.k)
         explore = self.settings.get("explore", served.explore)
         if isinstance(k, int) and not {"k", "explore"} <= self.settings.keys():

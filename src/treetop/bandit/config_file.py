@@ -30,7 +30,7 @@ from treetop.bandit.config import (
     TreeConfig,
 )
 from treetop.files import put
-from treetop.policy.budgeted import LIVE
+from treetop.policy.budgeted import RUNTIME_PARAMETERS
 
 CONFIG = "config.toml"
 
@@ -79,7 +79,7 @@ def parse_config(text: str) -> Config:
     if wrong := next((name for name in tables if name not in TABLES), None):
         raise ValueError(f"there is no table [{wrong}]; the tables are {', '.join(TABLES)}, experiments")
     parsed = {name: _parse_table(kind, tables.get(name, {}), name) for name, kind in TABLES.items()}
-    if live := next((name for name in LIVE if name in parsed["policy"].parameters), None):
+    if live := next((name for name in RUNTIME_PARAMETERS if name in parsed["policy"].parameters), None):
         raise ValueError(f"[policy] parameters has {live!r}, which the running bandit sets by itself; leave it out")
     return Config(**parsed, experiments=experiments, bad_experiments=bad)
 

@@ -15,7 +15,7 @@ from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.config import PolicyConfig
 from treetop.log.base import Log
 from treetop.model.model import Model
-from treetop.policy.budgeted import LIVE, Budgeted
+from treetop.policy.budgeted import RUNTIME_PARAMETERS, Budgeted
 from treetop.policy.strategies import make_strategy
 from treetop.policy.trial_counts import packed_counts
 
@@ -45,7 +45,7 @@ class LiveTrials:
         strategy = make_strategy(config.strategy, config.parameters)
         if not self.counts or not isinstance(strategy, Budgeted) or strategy.new_arms_budget == 0:
             return config
-        now = dict(zip(LIVE, (round(self.factor, 6), self.counts), strict=True))
+        now = dict(zip(RUNTIME_PARAMETERS, (round(self.factor, 6), self.counts), strict=True))
         return replace(config, parameters={**config.parameters, **now})
 
 

@@ -33,7 +33,7 @@ from treetop.experiments.grid import execute_on
 from treetop.experiments.records import RunRecord
 from treetop.experiments.settings import Plan, Settings, strategies_for
 from treetop.parallel import Machines
-from treetop.policy.budgeted import LIVE, Budgeted
+from treetop.policy.budgeted import RUNTIME_PARAMETERS, Budgeted
 from treetop.report import pictures
 from treetop.report.tables import runs_table
 
@@ -104,7 +104,7 @@ class StrategyParameters:
             "igw": {"C": self.igw_c},
             "boltzmann": {"beta": self.beta},
             "epsilon": {"epsilon": self.epsilon},
-            "budgeted": {name: getattr(self, name) for name in asdict(BUDGETED) if name not in LIVE},
+            "budgeted": {name: getattr(self, name) for name in asdict(BUDGETED) if name not in RUNTIME_PARAMETERS},
         }
         return known.get(strategy, {})
 

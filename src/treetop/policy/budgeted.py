@@ -17,7 +17,7 @@ from treetop.policy.trial_counts import trial_counts
 from treetop.records import Candidates
 
 BUDGETED = 4  # as the core numbers it
-LIVE = ("new_arms_factor", "trial_counts")  # parameters that a running bandit sets, not its owner
+RUNTIME_PARAMETERS = ("new_arms_factor", "trial_counts")  # parameters that a running bandit sets, not its owner
 UNTIL_REFIT = 0.2  # rounds until the next refit, as a share of those before it
 LITTLE = 0.005  # of the mean of the best scores: what a slot for a new arm costs that is near
 DEAR = 0.2  # likewise: what a draw of a new arm may be charged until less is spent on such draws

@@ -46,7 +46,7 @@ def serve_demo(
     `on_listening` is called with the URL. Raises OSError before anything is written if the port is taken.
     """
     check_float("rate", rate, 0.1, 1000)
-    listening_on("127.0.0.1", check_int("port", port, 0, 65_535)).close()  # before all that takes long
+    listening_on(HOST, check_int("port", port, 0, 65_535)).close()  # before all that takes long
     stream = Stream.draw(load("debian"), INIT, rounds, seed)
     if not folder.exists():
         create(folder, stream, seed)
