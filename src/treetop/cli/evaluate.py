@@ -21,7 +21,7 @@ from treetop.cli.experiment import show_experiment
 from treetop.cli.folder import Folder, LogAt
 from treetop.cli.log import moment
 from treetop.cli.options import Json, Ray, grouped
-from treetop.cli.output import check_picture, console, errors
+from treetop.cli.output import check_picture, console, errors, is_shown
 from treetop.effort import Effort
 from treetop.evaluation.picture import draw_results
 from treetop.evaluation.verdict import ROUNDING, CandidateResult
@@ -86,7 +86,7 @@ def evaluate_(
     searched: PolicySearch | None = None
     with (
         Bandit.open(folder, log) as bandit,
-        Progress(*columns, console=errors, disable=as_json, transient=True) as bars,
+        Progress(*columns, console=errors, disable=not is_shown(as_json), transient=True) as bars,
     ):
         task = bars.add_task("evaluated", total=None)
         effort = Effort(progress=lambda done, total: bars.update(task, completed=done, total=total), ray=options.ray)
