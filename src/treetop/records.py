@@ -342,8 +342,7 @@ class Feedback:
             for name, empty in (("arms", -1), ("nodes", -1), ("rewards", np.nan))
         )
         contexts = sp.vstack([self.contexts.csr(), later.contexts.csr()], format="csr")
-        same = self.reward_range == later.reward_range
-        limits = self.reward_range if same else None
+        limits = self.reward_range if self.reward_range == later.reward_range else None
         more = (self._optional(later, k, name, empty) for name, empty in (("positions", 0), ("propensities", np.nan)))
         return Feedback(
             contexts, arms, nodes, rewards, limits, self._appeared(later), self._components(later, k), *more
