@@ -18,7 +18,7 @@ struct Newness {
     std::span<const float> share, prior;
 };
 
-// One slot's draw takes a new candidate in proportion to the fourth power of the share of trials that it misses, times
+// One slot's draw takes a new candidate in proportion to the cube of the share of trials that it misses, times
 // exp(-gap / near). The gap is by the prior scores, floored at 0, or a trial would end with the first bad luck: how far
 // it is below the last of those that would fit by them. A draw is charged the gap, or what it costs by the scores
 // themselves if that is less. What a slot covers has no say.
@@ -53,7 +53,7 @@ public:
         total_ = charge_ = cost_ = 0;
         if (fresh_.empty()) return;
         measure(top_[best.size() - 1], near);
-        for (Fresh& one : fresh_) one.weight = one.share * one.share * one.share * one.share;
+        for (Fresh& one : fresh_) one.weight = one.share * one.share * one.share;
         for (const std::int32_t candidate : best)
             if (Fresh* one = find(candidate)) one->weight = 0;
         for (Fresh& one : fresh_) {

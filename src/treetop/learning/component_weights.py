@@ -8,8 +8,8 @@ from treetop.arrays import Floats
 from treetop.records import Feedback
 
 # The pooled mean, the arm's own regressor; before there is any round: with labels, from which routing has learned most
-# of what regressors could add (where an arm has one or two of them, more than that harms), and without.
-FIRST, UNLABELLED_FIRST = (1.0, 0.2), (1.0, 0.75)
+# of what regressors could add, and without.
+FIRST, UNLABELLED_FIRST = (1.0, 0.4), (1.0, 0.75)
 FORCE = 1000  # slots that the first weights count as
 HALF_LIFE = 5000  # rounds after which a slot counts half
 RECENT = 64 * HALF_LIFE  # rounds, the latest ones, that count at all: what older ones would add is below any rounding
@@ -26,7 +26,7 @@ def component_weights(feedback: Feedback, first: tuple[float, ...] = FIRST) -> t
     >>> rewards = np.tile([0.5, 0.0], 4000)[:, None]
     >>> shown = Feedback(np.ones((8000, 1)), np.zeros((8000, 1), int), None, rewards, components=said)
     >>> [round(w, 2) for w in component_weights(shown)]
-    [1.0, 0.03]
+    [1.0, 0.07]
     """
     given = feedback.components
     if given is None or given.shape[2] != len(first):
