@@ -118,6 +118,8 @@ void treetop::bind_engine(nb::module_& m) {
         .def("set_pooled", &Engine::set_pooled, "means"_a.noconvert(), "node_mean"_a, "sample_count"_a.noconvert(),
              "trial_value"_a.noconvert(), "new_trials"_a.noconvert(), "exploration_net"_a, "weights"_a,
              "What scores start from; to be called before the engine is shared.")
+        .def("set_path_weight", &Engine::set_path_weight, "weight"_a,
+             "How much the path counts in routes of arms; to be called before the engine is shared.")
         .def("set_measure", &Engine::set_measure, "kind"_a, "first"_a, "dims"_a, "scale"_a, "routes"_a,
              "vectors"_a.noconvert(), "means"_a.noconvert(), "range"_a, "context_dims"_a, "map"_a.noconvert(),
              "How contexts and items are compared; to be called before the engine is shared.")

@@ -342,10 +342,10 @@ Out2<double> sparse_means(In<std::int64_t> start, In<std::int32_t> index, In<flo
 
 Out<double> routes_of_pairs(In<std::int64_t> start, In<std::int32_t> index, In<float> value, std::int64_t columns,
                             const Packed& weights, In<std::int32_t> parents, In<std::int32_t> leaf_of,
-                            In<std::int64_t> chosen, In<std::int32_t> arms, int threads) {
+                            In<std::int64_t> chosen, In<std::int32_t> arms, double path_weight, int threads) {
     const Rows contexts = rows(start, index, value, columns);
     const auto& [s, i, v] = weights;
-    const LinearRouting routing{rows(s, i, v, columns + 1), view(parents), view(leaf_of)};
+    const LinearRouting routing{rows(s, i, v, columns + 1), view(parents), view(leaf_of), path_weight};
     std::vector<double> found;
     {
         const nb::gil_scoped_release release;
@@ -395,10 +395,12 @@ void bind_fit(nb::module_& m) {
           "weight_start"_a.noconvert(), "weight_index"_a.noconvert(), "weight_value"_a.noconvert(),
           "rows"_a.noconvert(), "arms"_a.noconvert(), "threads"_a,
           "(rows, k): [x; 1] . w of k arms for each row of the contexts, NaN for arm -1.");
-    m.def("pair_routes", &routes_of_pairs, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
-          "columns"_a, "weights"_a, "parents"_a.noconvert(), "leaf_of"_a.noconvert(), "rows"_a.noconvert(),
-          "arms"_a.noconvert(), "threads"_a,
-          "Log routing scores of pairs of a row, which rise, and an arm, by linear functions of nodes and arms.");
+    m.def(
+        "pair_routes", &routes_of_pairs, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(),
+        "columns"_a, "weights"_a, "parents"_a.noconvert(), "leaf_of"_a.noconvert(), "rows"_a.noconvert(),
+        "arms"_a.noconvert(), "path_weight"_a, "threads"_a,
+        "Log routing scores of pairs of a row, which rise, and an arm, by linear functions of nodes and arms; the path "
+        "to an arm with a function of its own counts `path_weight`.");
 }
 
 }  // namespace treetop

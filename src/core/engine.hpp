@@ -107,6 +107,9 @@ public:
         }
     }
 
+    // To be called before the engine is shared (Model::path_weight).
+    void set_path_weight(double weight) { model_.path_weight = weight; }
+
     // To be called before the engine is shared: how contexts and items are compared, and, unless `vectors` is empty,
     // what that says of rewards.
     void set_measure(std::int32_t kind, std::int32_t first, std::int64_t dims, double scale, bool routes,

@@ -23,6 +23,7 @@ struct Model {
     Measure measure;
     Coverage coverage;
     bool geometric = false;
+    double path_weight = 1;  // how much the path counts in the route of an arm with a routing function of its own
     Geometry geometry;
     std::int64_t columns = 0;  // features and the bias
 

@@ -22,6 +22,7 @@ struct LinearRouting {
     Rows weights;
     std::span<const std::int32_t> parents;
     std::span<const std::int32_t> leaf_of;
+    double path_weight = 1;  // how much the path counts in the routes of arms with functions of their own
 
     bool of_arms() const { return weights.size() > parents.size(); }
 };
@@ -64,7 +65,7 @@ public:
         }
         score();
         for (std::size_t i = 0; i < asked_.size(); ++i)
-            if (asked_[i].above >= 0) route_[i] += route_[asked_[i].above];
+            if (asked_[i].above >= 0) route_[i] += weight(asked_[i].function) * route_[asked_[i].above];
         for (std::size_t i = 0; i < ends_.size(); ++i) out[i] = ends_[i] >= 0 ? route_[ends_[i]] : 0.0;
     }
 
@@ -77,6 +78,10 @@ private:
     struct Order {
         std::int64_t context, place;  // place: in `asked_`
     };
+
+    double weight(std::int32_t function) const {
+        return static_cast<std::size_t>(function) < routing_.parents.size() ? 1 : routing_.path_weight;
+    }
 
     // The place of what a context asks of a node, behind all that is above the node; -1 for the root.
     std::int32_t ask(std::int64_t context, std::int32_t node) {

@@ -301,8 +301,7 @@ private:
         const std::size_t n = places_.size();
         routes_.resize(n);
         means_.resize(n);
-        scores_.kernels().pool(dots_.data(), n, leaf.route - leaf.own, model_.pooled.means, routes_.data(),
-                               means_.data());
+        scores_.kernels().pool(dots_.data(), n, path_of(leaf), model_.pooled.means, routes_.data(), means_.data());
         for (std::size_t i = 0; i < n; ++i) {
             Candidate& arm = add_arm(places_[i], routes_[i]);
             check_finite(-1 - arm.id, dots_[i]);
@@ -348,8 +347,11 @@ private:
         if (!model_.index.arm_routes) return leaf.route;
         const Node& node = at(leaf);
         const float dot = *scores_.at(leaf.scored + static_cast<std::size_t>(node.end - 2 * node.begin + position));
-        return leaf.route - leaf.own + log_route(-1 - model_.tree.arm_at[position], dot);
+        return path_of(leaf) + log_route(-1 - model_.tree.arm_at[position], dot);
     }
+
+    // What the path to the parent of a leaf adds to the routes of its arms.
+    double path_of(const Visit& leaf) const { return model_.path_weight * (leaf.route - leaf.own); }
 
     // Filled in where it lies: copying what was just written field by field took longer than all the rest of it.
     Candidate& add_arm(std::int32_t position, double route) {

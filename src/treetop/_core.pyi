@@ -123,6 +123,11 @@ class Engine:
     def set_pooled(self, means: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], node_mean: float, sample_count: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], trial_value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], new_trials: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], exploration_net: float, weights: Sequence[float]) -> None:
         """What scores start from; to be called before the engine is shared."""
 
+    def set_path_weight(self, weight: float) -> None:
+        """
+        How much the path counts in routes of arms; to be called before the engine is shared.
+        """
+
     def set_measure(self, kind: int, first: int, dims: int, scale: float, routes: bool, vectors: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], means: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], range: Sequence[float], context_dims: int, map: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
         """
         How contexts and items are compared; to be called before the engine is shared.
@@ -229,9 +234,9 @@ def means(start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', 
     (rows, k): [x; 1] . w of k arms for each row of the contexts, NaN for arm -1.
     """
 
-def pair_routes(start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: int, weights: tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]], parents: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], leaf_of: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arms: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], threads: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:
+def pair_routes(start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], columns: int, weights: tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]], parents: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], leaf_of: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arms: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], path_weight: float, threads: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C')]:
     """
-    Log routing scores of pairs of a row, which rise, and an arm, by linear functions of nodes and arms.
+    Log routing scores of pairs of a row, which rise, and an arm, by linear functions of nodes and arms; the path to an arm with a function of its own counts `path_weight`.
     """
 
 def named_row(features: dict[str, object], places: dict[str, int], columns: int, vectors: dict[str, tuple[int, int]] = {}) -> tuple[NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.float32], int] | None:

@@ -185,7 +185,7 @@ def test_scores_foresee_rewards_where_slots_stand(tmp_path: Path) -> None:
     refit = RefitConfig(first=10**9, gate="")
     config = Config(policy=policy, tree=TreeConfig(5), refit=refit, rewards=RewardConfig(positions=True))
     with Bandit.create(tmp_path / "shop", X=X[:400], Y=Y[:400], config=config) as bandit:
-        for row in range(400, 1000):
+        for row in range(400, 1400):
             arms = bandit.decide(X[row], f"visit-{row}").arms
             looked = rng.random(2) < [1.0, 0.3]
             bandit.reward(f"visit-{row}", {arm: 0.9 * float(seen) for arm, seen in zip(arms, looked, strict=True)})

@@ -96,7 +96,7 @@ def effective_arms(model: Any, x: Any, eligible: set[int], k: int, beam: int) ->
     if pooled is None:
         return reference.search(slow, row, eligible, k, beam)
     means = np.asarray(pooled.means, np.float64)
-    scored = reference_pooled.Scored(slow, means, tuple(pooled.weights[:2]), pooled.node_mean)
+    scored = reference_pooled.Scored(slow, means, tuple(pooled.weights[:2]), pooled.node_mean, model.path_weight)
     return reference_pooled.scored_search(scored, row, eligible, k, beam)
 
 

@@ -23,6 +23,7 @@ class Scored:
     means: Floats
     weights: tuple[float, float]
     node_mean: float
+    path_weight: float = 1.0
 
     @property
     def arm_routes(self) -> bool:
@@ -30,14 +31,14 @@ class Scored:
 
 
 def log_route(scored: Scored, arm: int, x: Floats) -> float:
-    """The log of the product of the routing scores down to the arm."""
+    """The log routing score down to the arm: what is above one with a function of its own counts `path_weight`."""
     model = scored.model
     leaf = log_path(model, int(model.tree.leaf_of[arm]), x)
     if not scored.arm_routes:
         return leaf
     own = log_routing(model, model.tree.n_nodes + arm, x)
     at = int(model.tree.leaf_of[arm])
-    return leaf - (log_routing(model, at, x) if at > 0 else 0.0) + own
+    return scored.path_weight * (leaf - (log_routing(model, at, x) if at > 0 else 0.0)) + own
 
 
 def cube_root(x: float) -> float:

@@ -133,16 +133,16 @@ class SlowFunction:
         return False, max(worst, abs(gradient))
 
 
-def slow_route(weights: Floats, parents: Any, leaf_of: Any, x: Floats, arm: int) -> float:
+def slow_route(weights: Floats, parents: Any, leaf_of: Any, x: Floats, arm: int, path_weight: float = 1.0) -> float:
     """The log routing score of one context and one arm: node by node up the path, and the arm's own function."""
-    nodes, node, total = len(parents), int(leaf_of[arm]), 0.0
-    functions = []
-    if len(weights) > nodes:
-        functions.append(nodes + arm)
-        node = int(parents[node])
+    nodes, node, path = len(parents), int(leaf_of[arm]), 0.0
+
+    def log_g(function: int) -> float:
+        return -(max(0.0, 1.0 - float(np.append(x, 1.0) @ weights[function])) ** 3)
+
+    of_arms = len(weights) > nodes
+    node = int(parents[node]) if of_arms else node
     while node > 0:
-        functions.append(node)
+        path += log_g(node)
         node = int(parents[node])
-    for function in functions:
-        total -= max(0.0, 1.0 - float(np.append(x, 1.0) @ weights[function])) ** 3
-    return total
+    return path_weight * path + log_g(nodes + arm) if of_arms else path

@@ -6,14 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from helpers import reference
 from helpers.problems import topics
 from helpers.reference_routing import samples_of
 
 from treetop.arrays import Bools, Ints, Rows, as_rows
+from treetop.learning import routing_samples
 from treetop.learning.arm_routing import fold_of, rounds_for_routing, with_arm_routes
 from treetop.learning.label_samples import LabelSamples
-from treetop.learning.routing_samples import NEGLIGIBLE, NEVER, RoutingSamples, thresholds
+from treetop.learning.routing_samples import NEGLIGIBLE, NEVER, LabelledRows, RoutingSamples, thresholds
 from treetop.model.model import Model
 from treetop.records import Feedback
 from treetop.tree.tree import Tree
@@ -75,7 +77,7 @@ def slow_problems(tree: Tree, Y: Any, feedback: Feedback, keep: Bools) -> dict[i
     n, nodes = Y.shape[0], tree.n_nodes
     parent = {
         **{v: int(tree.parents[v]) for v in range(1, nodes)},
-        **{nodes + a: max(0, int(tree.parents[tree.leaf_of[a]])) for a in siblings},
+        **{nodes + a: 0 for a in siblings},  # there are fewer rows than an arm learns against at least
     }
     for row in np.flatnonzero(keep[:n]).tolist():
         right = {v for arm in Y[row].indices.tolist() for v in (*siblings[arm], nodes + arm, 0)}
@@ -102,6 +104,30 @@ def test_who_learns_from_what(tree: Tree) -> None:
         wanted = sorted((row, target) for row, _, target in twin.get(member, ()))
         found = samples_of(problems, member)
         assert sorted(found if any(target > 0 for _, target in found) else []) == wanted
+
+
+@pytest.mark.parametrize("least", [2, 15, 1000])
+def test_arms_learn_against_rows_from_elsewhere(monkeypatch: pytest.MonkeyPatch, least: int) -> None:
+    """As many as are below the parent of their leaf, and `ELSEWHERE` at least, as far as there are any; others for
+    other families, and nodes none."""
+    monkeypatch.setattr(routing_samples, "ELSEWHERE", least)
+    tree = Tree.from_labels(X[:60], Y[:60], max_leaf=3)
+    known = LabelledRows.of(tree, sp.csr_matrix(Y[:60]))
+    none = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.bool_)
+    nodes, labelled = tree.n_nodes, set(np.flatnonzero(np.diff(Y[:60].indptr)).tolist())
+    problems, counts = known.problems(0, nodes + 40, *none), known.counts()
+    elsewhere: dict[int, frozenset[int]] = {}
+    for member in np.flatnonzero(problems.family >= 0).tolist():
+        rows = [row for row, _ in samples_of(problems, member)]
+        above = int(tree.parents[member if member < nodes else tree.leaf_of[member - nodes]])
+        below = {row for row in labelled if above in {0, *(v for a in Y[row].indices for v in path(tree, int(a)))}}
+        assert rows == sorted(set(rows))
+        assert below <= set(rows) <= labelled
+        more = min(max(len(below), least), len(labelled - below)) if member >= nodes else 0
+        assert len(rows) == len(below) + more == counts[member]
+        if member >= nodes:
+            elsewhere[above] = frozenset(set(rows) - below)
+    assert least == 1000 or len(set(elsewhere.values())) > 1
 
 
 @pytest.mark.parametrize(("left_out", "part"), [(None, 2), (0, 0), (1, 1)])

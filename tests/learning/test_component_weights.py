@@ -52,14 +52,14 @@ def test_a_component_that_says_nothing_gets_little_weight() -> None:
     said, rewards = drawn()
     said[:, 1] = np.random.default_rng(1).normal(0, 0.3, len(said))  # of either sign, whatever the reward
     right, useless = component_weights(shown(said, rewards))
-    assert abs(useless) < FIRST[1] / 4
+    assert abs(useless) < 0.05
     assert right > 1.0  # which bears alone what two were to explain
 
 
 def test_a_component_that_overstates_is_taken_down() -> None:
     said, rewards = drawn()
     said[:, 1] *= 4
-    assert 0.2 < component_weights(shown(said, rewards))[1] < 0.4
+    assert 0.2 < component_weights(shown(said, rewards), (1.0, 0.75))[1] < 0.4
 
 
 def test_few_rounds_change_little() -> None:
@@ -76,15 +76,16 @@ def test_without_known_components_the_first_weights_stay(components: Any) -> Non
 def test_what_is_not_known_counts_for_nothing() -> None:
     """Rounds without components, rewards that nobody observed, and arms that were drawn through nodes."""
     said, rewards = drawn(2000)
-    alone = component_weights(shown(said, rewards))
+    first = 1.0, 0.75
+    alone = component_weights(shown(said, rewards), first)
     half = np.arange(2000) % 2 == 0
     wrong = np.where(half, 0, rewards)
-    assert alone[0] - component_weights(shown(said, wrong))[0] > 0.2  # if they counted
+    assert alone[0] - component_weights(shown(said, wrong), first)[0] > 0.2  # if they counted
     unknown = np.where(half[:, None], np.nan, said)[:, None]
     nodes = np.where(half, 3, -1)[:, None]
     unseen = np.where(half, np.nan, rewards)[:, None]
     by_components, by_nodes, by_rewards = (
-        component_weights(replace(shown(said, wrong), **change))
+        component_weights(replace(shown(said, wrong), **change), first)
         for change in ({"components": unknown}, {"nodes": nodes}, {"rewards": unseen.astype(np.float32)})
     )
     assert by_components == by_nodes == by_rewards

@@ -138,7 +138,7 @@ def test_a_grown_model_routes_the_arms_of_leaves_that_were_not_split_as_before(
 
 def slow_routes(model: Model, rows: Rows, feedback: Feedback) -> Floats:
     """By the core, one round at a time."""
-    routed = replace(model, route_rows=rows, learned_routing=None, pooled=None)
+    routed = replace(model, route_rows=rows, pooled=None)
     found = []
     for i in range(len(feedback)):
         x = feedback.contexts.row(i)

@@ -181,9 +181,10 @@ def test_routes_of_pairs_are_those_of_the_twin(seed: int, of_arms: bool, threads
     X: Any = np.where(rng.random((n, 5)) < 0.7, rng.normal(size=(n, 5)), 0).astype(np.float32)
     row = np.sort(rng.integers(0, n, 30))
     arm = rng.integers(0, arms, 30).astype(np.int32)
-    found = _core.pair_routes(*csr(X), 5, csr(w), parents, leaf_of, row, arm, threads)
+    path_weight = float(rng.choice([0.0, 0.5, 1.0]))
+    found = _core.pair_routes(*csr(X), 5, csr(w), parents, leaf_of, row, arm, path_weight, threads)
     x, weights = X.astype(float), w.astype(float)
-    wanted = [slow_route(weights, parents, leaf_of, x[i], int(a)) for i, a in zip(row, arm, strict=True)]
+    wanted = [slow_route(weights, parents, leaf_of, x[i], int(a), path_weight) for i, a in zip(row, arm, strict=True)]
     np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-12)
 
 
@@ -193,7 +194,7 @@ def test_pairs_that_cannot_be_are_refused() -> None:
 
     def routes(row: Any, arm: Any, weights: Any = w, up: Any = parents, leaves: Any = leaf_of) -> Any:
         pairs = np.array(row, np.int64), np.array(arm, np.int32)
-        return _core.pair_routes(*X, 2, weights, np.asarray(up, np.int32), np.asarray(leaves, np.int32), *pairs, 1)
+        return _core.pair_routes(*X, 2, weights, np.asarray(up, np.int32), np.asarray(leaves, np.int32), *pairs, 1.0, 1)
 
     assert routes([0, 1], [0, 1]).shape == (2,)
     wide = w[0], np.where(w[1] == 2, 3, w[1]).astype(np.int32), w[2]

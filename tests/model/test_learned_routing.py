@@ -129,7 +129,8 @@ def test_files_with_the_right_checksum_and_the_wrong_contents(
         ({"digest": 1, "rounds": -1}, "rounds is -1; it must lie in"),
         ({"digest": "1", "rounds": 1}, "digest must be a whole number"),
         ({"digest": 1, "rounds": 0.5}, "rounds must be a whole number"),
-        (7, "not subscriptable"),
+        ({"digest": 1, "rounds": 1, "path_weight": 1.5}, "path_weight is 1.5"),
+        (7, "must be a mapping"),
     ],
 )
 def test_numbers_that_cannot_be(saved: Path, numbers: Any, message: str) -> None:

@@ -14,6 +14,7 @@ import treetop
 from treetop import _core
 from treetop.arrays import as_rows
 from treetop.learning.routes import Router
+from treetop.model.learned_routing import LearnedRouting
 from treetop.model.pooled_state import PooledState
 from treetop.policy.eligibility import EVERY_ARM, Eligible
 from treetop.policy.search import CandidateRows, search_batch
@@ -32,7 +33,8 @@ def random_scored(rng: np.random.Generator) -> Scored:
     rewards = eighths(rng, tree.n_nodes + tree.n_arms, columns, density=density)
     means = -np.sort(-rng.integers(0, 65, int(rng.choice([2, 5, 65]))) / 64.0)
     weights = tuple((rng.integers(-4, 13, 2) / 8.0).tolist())
-    return Scored(Model(tree, routing, rewards), means, weights, float(rng.integers(0, 9) / 8.0))
+    node_mean, path_weight = float(rng.integers(0, 9) / 8.0), float(rng.choice([0.0, 0.5, 1.0]))
+    return Scored(Model(tree, routing, rewards), means, weights, node_mean, path_weight)
 
 
 def packaged(scored: Scored) -> treetop.Model:
@@ -44,11 +46,16 @@ def packaged(scored: Scored) -> treetop.Model:
         node_mean=scored.node_mean,
         weights=scored.weights,
     )
+    routes, path_weight = as_rows(scored.model.routing), scored.path_weight
+    learned = LearnedRouting(
+        base=routes.head(tree.n_nodes), held_out=(routes, routes), digest=0, rounds=0, path_weight=path_weight
+    )
     return treetop.Model(
         tree=treetop.Tree(tree.parents, tree.leaf_of),
-        route_rows=as_rows(scored.model.routing),
+        route_rows=routes,
         reward_rows=as_rows(scored.model.rewards),
         pooled=state,
+        learned_routing=learned if scored.arm_routes else None,
     )
 
 
@@ -97,7 +104,8 @@ def test_routes_are_those_of_twin_and_router(seed: int) -> None:
         assert np.array_equal(found[:, :-1], twin)
         assert np.isnan(found[:, -1]).all()
     row, arm = np.repeat(np.arange(3), tree.n_arms), np.tile(arms[:-1], 3)
-    routed = Router.of(model.tree, model.route_rows)(rows, row, arm, model.tree.leaf_of)
+    router = Router.of(model.tree, model.route_rows, path_weight=model.path_weight)
+    routed = router(rows, row, arm, model.tree.leaf_of)
     np.testing.assert_allclose(routed, twin.ravel(), rtol=1e-12)
 
 

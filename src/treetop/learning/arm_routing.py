@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,9 @@ GROWTH = 1.2  # routing is fitted again when labelled rows and rounds together a
 # Of the fits that serve, and of those that only judge contexts that the others were fitted on.
 TOLERANCE, HELD_OUT_TOLERANCE = 0.1, 0.3
 TOLERANCES = TOLERANCE, HELD_OUT_TOLERANCE
+# Of the path to the parent of an arm's leaf, in the arm's route: the arm's own function, which learns against rows from
+# elsewhere too, has told a part of it.
+PATH_WEIGHT = 0.5
 NO_ROUNDS = (0,) * 6  # what `rounds_checksums` begins with
 
 
@@ -59,8 +62,14 @@ def with_arm_routes(
     known = RoutingSamples.of(place(first), labels, first)
     base = past.base if past is not None else model.route_rows.head(model.tree.n_nodes)
     fold, before = fold_of(known.contexts) == 1, None if past is None else (*past.held_out, model.route_rows)
-    *held_out, routing = fit_routing_samples(known, fold, base, TOLERANCES, before, threads)
-    learned = LearnedRouting(base=base, held_out=tuple(held_out), digest=digest, rounds=rounds)
+    fitted = fit_routing_samples(known, fold, base, TOLERANCES, before, threads)
+    return with_learned(model, base, fitted, digest, rounds)
+
+
+def with_learned(model: Model, base: Rows, fitted: Sequence[Rows], digest: int, rounds: int) -> Model:
+    """The model with routing that was fitted without each of the folds, and on all contexts."""
+    *held_out, routing = fitted
+    learned = LearnedRouting(base=base, held_out=tuple(held_out), digest=digest, rounds=rounds, path_weight=PATH_WEIGHT)
     return replace(model, route_rows=routing, learned_routing=learned)
 
 

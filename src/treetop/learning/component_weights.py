@@ -7,9 +7,9 @@ import numpy as np
 from treetop.arrays import Floats
 from treetop.records import Feedback
 
-# The pooled mean, the arm's own regressor; before there is any round: with labels, from which routing has learned most
-# of what regressors could add, and without.
-FIRST, UNLABELLED_FIRST = (1.0, 0.4), (1.0, 0.75)
+# The pooled mean, the arm's own regressor; before there is any round: with labels, from which routing has learned what
+# regressors could add, and without.
+FIRST, UNLABELLED_FIRST = (1.0, 0.0), (1.0, 0.75)
 FORCE = 1000  # slots that the first weights count as
 HALF_LIFE = 5000  # rounds after which a slot counts half
 RECENT = 64 * HALF_LIFE  # rounds, the latest ones, that count at all: what older ones would add is below any rounding
@@ -25,8 +25,8 @@ def component_weights(feedback: Feedback, first: tuple[float, ...] = FIRST) -> t
     >>> said = np.tile([[0.5, 0.0], [0.0, 0.5]], (4000, 1))[:, None, :]  # only the first is ever right
     >>> rewards = np.tile([0.5, 0.0], 4000)[:, None]
     >>> shown = Feedback(np.ones((8000, 1)), np.zeros((8000, 1), int), None, rewards, components=said)
-    >>> [round(w, 2) for w in component_weights(shown)]
-    [1.0, 0.07]
+    >>> [round(w, 2) for w in component_weights(shown, (1.0, 0.75))]
+    [1.0, 0.13]
     """
     given = feedback.components
     if given is None or given.shape[2] != len(first):

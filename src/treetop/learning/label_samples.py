@@ -22,7 +22,7 @@ from treetop.policy.search import search_batch
 from treetop.tree.labels import check_labelled
 from treetop.tree.tree import Tree
 
-HARD, EASY = 96, 32  # arms without the label that are kept of a row: the best routes, and about so many others
+HARD, EASY = 48, 16  # arms without the label that are kept of a row: the best routes, and about so many others
 BLOCK = 256  # rows that are searched at a time: what their beams hold is in memory at once
 
 

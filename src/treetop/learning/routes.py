@@ -32,6 +32,7 @@ class Router:
     rows: Rows
     leaves: Ints
     leaf_model: Model | None
+    path_weight: float = 1.0
 
     @classmethod
     def of(
@@ -42,11 +43,12 @@ class Router:
         measure: Measure | None = None,
         context_map: Float32s | None = None,
         folder: Path | None = None,
+        path_weight: float = 1.0,
     ) -> Router:
         """With `folder`, an empty one, what is made to route leaves lies there instead of in memory."""
         by_measure = measure is not None and measure.routes
         if not (geometric or by_measure):
-            return cls(tree, rows, np.zeros(0, np.int32), None)
+            return cls(tree, rows, np.zeros(0, np.int32), None, path_weight)
         leaves = np.setdiff1d(np.arange(tree.n_nodes), tree.parents).astype(np.int32)
         model = Model.unlearned(Tree(tree.parents, leaves), rows.head(tree.n_nodes), geometric)
         if by_measure:
@@ -63,7 +65,16 @@ class Router:
         weights = self.rows.start, self.rows.index, self.rows.value
         pairs = np.asarray(row, np.int64), np.asarray(arm, np.int32)
         return _core.pair_routes(
-            x.start, x.index, x.value, x.columns, weights, self.tree.parents, np.asarray(leaf_of), *pairs, 0
+            x.start,
+            x.index,
+            x.value,
+            x.columns,
+            weights,
+            self.tree.parents,
+            np.asarray(leaf_of),
+            *pairs,
+            self.path_weight,
+            0,
         )
 
 
@@ -90,7 +101,9 @@ class RouteCache:
             self.routing, self.rounds, self.labels = model.route_rows, None, None
             how = model.geometric, model.measure, model.context_map
             every = (*folds, model.route_rows)
-            self.routers = tuple(Router.of(model.tree, rows, *how, self._own(i)) for i, rows in enumerate(every))
+            self.routers = tuple(
+                Router.of(model.tree, rows, *how, self._own(i), model.path_weight) for i, rows in enumerate(every)
+            )
         return self.routers
 
     def _own(self, i: int) -> Path | None:

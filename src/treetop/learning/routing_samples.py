@@ -20,8 +20,9 @@ from treetop.records import Feedback
 from treetop.tree.tree import Tree
 
 COST, PASSES = 1.0, 1000
-SOLVER = 4  # changes whenever the same samples give other routing, so that none of before is taken over
+SOLVER = 5  # changes whenever the same samples give other routing, so that none of before is taken over
 NEGLIGIBLE = 0.05  # what the weights that are dropped change a routing function's product with a context by, about
+ELSEWHERE = 256  # rows from elsewhere that an arm learns against, at least; as many as those below its leaf's parent
 WINDOW = 65_536  # samples of rounds, the latest ones, that a function is fitted from; labels count beside them
 NEVER = -1.0  # what the routing function of an arm says, whatever the context, if nothing right is known of the arm
 
@@ -98,10 +99,12 @@ class RoutingSamples:
 @dataclass(frozen=True, eq=False)
 class LabelledRows:
     """What labelled rows say of nodes and arms, in little room: a node learns against its siblings, an arm against all
-    arms below the parent of its leaf. So the functions that have one node `above` share the rows with a label below it.
+    arms below the parent of its leaf, and against rows from elsewhere. So the functions that have one node `above`
+    share the rows with a label below it, and arms some more.
 
     The rows of node p are row[start[p]:start[p + 1]], those that are right for function i, which is a node's or behind
-    these an arm's, right_row[right_start[i]:right_start[i + 1]]; all of them rise. The root is no function.
+    these an arm's, right_row[right_start[i]:right_start[i + 1]]; all of them rise. The root is no function. `mixed` has
+    the rows of the root, all with a label, in random order.
     """
 
     above: Ints
@@ -109,6 +112,7 @@ class LabelledRows:
     row: Ints
     right_start: Int64s
     right_row: Ints
+    mixed: Ints
 
     @classmethod
     def of(cls, tree: Tree, labels: sp.csr_matrix) -> LabelledRows:
@@ -123,11 +127,30 @@ class LabelledRows:
         right_start = np.concatenate([[0], start[1:], start[-1] + arm_start[1:]]) - of_root
         right_row = np.concatenate([row[of_root:], label_row[order].astype(np.int32)])
         above = np.concatenate([tree.parents, np.maximum(tree.parents[tree.leaf_of], 0)]).astype(np.int32)
-        return cls(above, start, row, np.maximum(right_start, 0), right_row)
+        mixed = np.random.default_rng(0).permutation(row[:of_root])
+        return cls(above, start, row, np.maximum(right_start, 0), right_row, mixed)
 
     def counts(self) -> Int64s:
         """Of each function, how many labelled rows teach it if it is ever right."""
-        return np.asarray(np.where(self.above < 0, 0, np.diff(self.start)[self.above]))
+        below = np.diff(self.start)[np.maximum(self.above, 0)]
+        of_arm = np.arange(len(below)) >= len(self.start) - 1
+        return np.asarray(np.where(self.above < 0, 0, below + of_arm * self._elsewhere(below)))
+
+    def _elsewhere(self, below: Int64s) -> Int64s:
+        """How many rows from elsewhere are beside so many with a label below a node."""
+        return np.minimum(np.maximum(below, ELSEWHERE), len(self.mixed) - below)
+
+    def _shared(self, family: int) -> Ints:
+        """The rows of a family: of node `family` those with a label below it; of the arms below node
+        `family` - n_nodes also rows from elsewhere, others for each family."""
+        nodes = len(self.start) - 1
+        rows = np.asarray(self.row[self.start[family % nodes] : self.start[family % nodes + 1]])
+        if family < nodes:
+            return rows
+        wanted = int(self._elsewhere(np.int64(len(rows))))
+        first = family * 40_503 % max(1, len(self.mixed))
+        some = np.take(self.mixed, np.arange(first, first + len(rows) + wanted), mode="wrap")
+        return np.sort(np.concatenate([rows, some[~np.isin(some, rows)][:wanted]])).astype(np.int32)
 
     def problems(self, low: int, high: int, member: Any, row: Any, positive: Any) -> RoutingProblems:
         """The functions from `low` to `high`, the last not included: of labelled rows, and of samples of their own.
@@ -144,15 +167,17 @@ class LabelledRows:
         right_row = np.asarray(self.right_row[right_start[0] : right_start[-1]])
         any_right = np.diff(right_start) > 0
         any_right[member[positive] - low] = True
-        above = np.where(any_right, self.above[low:high], -1)  # the others are not fitted
-        families = np.unique(above[above >= 0])
-        size = self.start[families + 1] - self.start[families]
-        shared_start = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
-        place = np.arange(shared_start[-1]) + np.repeat(self.start[families] - shared_start[:-1], size)
-        family = np.where(above >= 0, np.searchsorted(families, above), -1).astype(np.int32)
+        above, nodes = self.above[low:high], len(self.start) - 1
+        own_family = above + nodes * (np.arange(low, high) >= nodes)
+        fitted = any_right & (above >= 0)
+        families = np.unique(own_family[fitted])
+        rows = [self._shared(family) for family in families.tolist()]
+        shared_start = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+        family = np.where(fitted, np.searchsorted(families, own_family), -1).astype(np.int32)
         start, order = by_group((member - low).astype(np.int32), high - low)
         own = start, row[order].astype(np.int32), np.where(positive[order], np.float32(1), np.float32(-1))
-        return RoutingProblems(shared_start, self.row[place], family, right_start - right_start[0], right_row, *own)
+        shared = np.concatenate([self.row[:0], *rows])
+        return RoutingProblems(shared_start, shared, family, right_start - right_start[0], right_row, *own)
 
 
 def fit_routing_samples(

@@ -11,13 +11,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from treetop.arrays import Fitted, Int64s, Rows
-from treetop.learning.arm_routing import NO_ROUNDS, TOLERANCES, RoutingDigest, fold_of, rounds_for_routing
+from treetop.learning.arm_routing import NO_ROUNDS, TOLERANCES, RoutingDigest, fold_of, rounds_for_routing, with_learned
 from treetop.learning.array_folder import ArrayFolder, joined, sliced
 from treetop.learning.history import History, Part, gathered, stacked
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.routing_samples import WINDOW, LabelledRows, RoutingFit, nodes_above, thresholds, unknown_rows
 from treetop.learning.shards import SHARED_BYTES, Resources, Shard, ranks, release_freed, renumbered, split
-from treetop.model.learned_routing import FOLDS, LearnedRouting
+from treetop.model.learned_routing import FOLDS
 from treetop.model.model import Model
 from treetop.tree.tree import Tree
 
@@ -62,9 +62,8 @@ def with_streamed_routes(
     sizes = resources.sizes(taken, labelled, history.context_bytes, len(labels.contexts), SHARED_BYTES, family)
     of_nodes, of_arms = (split(part, resources.shard_bytes) for part in (sizes[:nodes], sizes[nodes:]))
     pieces = resources.map(_fit_shard, stage.path, of_nodes + [(nodes + low, nodes + high) for low, high in of_arms])
-    *held_out, routing = (joined(pieces, f"fitted_{i}", stage, columns + 1) for i in range(FOLDS + 1))
-    learned = LearnedRouting(base=base, held_out=tuple(held_out), digest=digest, rounds=rounds)
-    return replace(model, route_rows=routing, learned_routing=learned)
+    fitted = [joined(pieces, f"fitted_{i}", stage, columns + 1) for i in range(FOLDS + 1)]
+    return with_learned(model, base, fitted, digest, rounds)
 
 
 def _digest(tree: Tree, labels: LabelSamples, history: History, rounds: int) -> int:

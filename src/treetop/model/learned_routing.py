@@ -1,4 +1,4 @@
-"""What a learner that refits routing keeps beside the routing that serves. Decisions never read it."""
+"""What a learner that refits routing keeps beside the routing that serves. Decisions read `path_weight` alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from treetop import _core
-from treetop.arrays import Fitted, Rows, check_int
+from treetop.arrays import Fitted, Rows, check_float, check_int
 
 FOLDS = 2
 PARTS, FINGERPRINTS = ("start", "index", "value"), "fingerprints"
@@ -22,16 +22,19 @@ class LearnedRouting:
     - `held_out`: for each fold of the contexts, routing of all nodes and arms that was fitted on the other folds
     - `digest`: of all that routing was fitted from; a refit from the same takes it as it is
     - `rounds`: how many rounds, the first ones, it was fitted from
+    - `path_weight`: how much the log of the path to the parent of an arm's leaf counts in the arm's route
     """
 
     base: Rows
     held_out: tuple[Rows, ...]
     digest: int
     rounds: int
+    path_weight: float = 1.0
 
     def __post_init__(self) -> None:
         check_int("digest", self.digest, 0, 2**63 - 1)
         check_int("rounds", self.rounds, 0, 2**62)
+        check_float("path_weight", self.path_weight, 0, 1)
 
     def check_fits(self, nodes: int, arms: int, columns: int) -> None:
         """Refuses routing of other nodes, arms or features than a model has.
@@ -66,11 +69,11 @@ class LearnedRouting:
         fitted = {name: rows for name, rows in named.items() if isinstance(rows, Fitted)}
         return found | {f"{name}_{FINGERPRINTS}": rows.fingerprints for name, rows in fitted.items()}
 
-    def numbers(self) -> dict[str, int]:
-        return {"digest": self.digest, "rounds": self.rounds}
+    def numbers(self) -> dict[str, Any]:
+        return {"digest": self.digest, "rounds": self.rounds, "path_weight": self.path_weight}
 
 
-def load_learned_routing(arrays: dict[str, Any], numbers: dict[str, int] | None, columns: int) -> LearnedRouting | None:
+def load_learned_routing(arrays: dict[str, Any], numbers: dict[str, Any] | None, columns: int) -> LearnedRouting | None:
     """From what was saved; None if nothing was.
 
     >>> load_learned_routing({}, None, columns=3) is None
@@ -82,7 +85,7 @@ def load_learned_routing(arrays: dict[str, Any], numbers: dict[str, int] | None,
         return None
     names = ("base_routing", *(f"held_out_{fold}" for fold in range(FOLDS)))
     base, *held_out = (load_rows(arrays, name, columns) for name in names)
-    return LearnedRouting(base=base, held_out=tuple(held_out), digest=numbers["digest"], rounds=numbers["rounds"])
+    return LearnedRouting(base=base, held_out=tuple(held_out), **numbers)
 
 
 def load_rows(arrays: dict[str, Any], name: str, columns: int) -> Rows:

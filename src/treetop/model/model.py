@@ -234,6 +234,11 @@ class Model:
         """Whether routing ends at the arm, not at its leaf."""
         return len(self.route_rows) != self.tree.n_nodes
 
+    @property
+    def path_weight(self) -> float:
+        """How much the path counts in the route of an arm with a routing function of its own."""
+        return 1.0 if self.learned_routing is None else self.learned_routing.path_weight
+
     @cached_property
     def routing(self) -> sp.csr_matrix:
         """(n_nodes, d + 1): a linear function of [x; 1] per node, or its centre and radius if `geometric`."""
@@ -249,6 +254,7 @@ class Model:
         """The weights in the order in which a decision reads them; shared by threads. A loaded model has them in a
         memory-mapped file, any other makes them at its first decision."""
         engine = self._plain_engine()
+        engine.set_path_weight(self.path_weight)
         add_terms(engine, self.pooled, self.measure, self.item_vectors, self.context_map, self.coverage)
         return engine
 
