@@ -147,7 +147,7 @@ class LabelledRows:
         rows = np.asarray(self.row[self.start[family % nodes] : self.start[family % nodes + 1]])
         if family < nodes:
             return rows
-        wanted = int(self._elsewhere(np.int64(len(rows))))
+        wanted = int(self._elsewhere(np.array([len(rows)]))[0])
         first = family * 40_503 % max(1, len(self.mixed))
         some = np.take(self.mixed, np.arange(first, first + len(rows) + wanted), mode="wrap")
         return np.sort(np.concatenate([rows, some[~np.isin(some, rows)][:wanted]])).astype(np.int32)
