@@ -81,6 +81,7 @@ NB_MODULE(_core, m) {
     bind_layout(m);
     bind_engine(m);
     bind_evaluation(m);
+    bind_trees(m);
     bind_fit(m);
     bind_names(m);
     bind_probability(m);

@@ -84,5 +84,6 @@ void bind_layout(nb::module_& m);       // bind_layout.cpp
 void bind_names(nb::module_& m);        // bind_names.cpp
 void bind_probability(nb::module_& m);  // bind_probability.cpp
 void bind_read(nb::module_& m);         // bind_read.cpp
+void bind_trees(nb::module_& m);        // bind_trees.cpp
 
 }  // namespace treetop

@@ -56,7 +56,7 @@ def test_scores_are_what_slots_bring(played: tuple[Any, Model]) -> None:
     assert abs(found[:, 0].mean() - found[:, 1].mean()) < TOLERANCE / 3
 
 
-@pytest.mark.parametrize("wrong", [(0.8, 0.8), (1.25, 1.25), (1.4, 0.5)])
+@pytest.mark.parametrize("wrong", [(0.8, 0.8), (1.25, 1.25), (1.0, 4.0), (1.4, 0.5)])
 def test_wrong_weights_are_noticed(played: tuple[Any, Model], wrong: tuple[float, float]) -> None:
     """The tolerance above is no wider than it takes to tell."""
     stream, model = played
