@@ -18,7 +18,7 @@ from treetop.learning.array_folder import ArrayFolder, joined, sliced
 from treetop.learning.history import Each, History, Part, gathered, median_norm, stacked
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.linear import Linear
-from treetop.learning.part_scale import part_scale, scaled, unscaled_fit
+from treetop.learning.part_scale import BLOCK, part_scale, scaled, unscaled_fit
 from treetop.learning.placement import Votes, initial_tree, placed_by
 from treetop.learning.pooled import ANCHORS, MEASURED_COST, PRIOR_COST, Pooled, anchors, node_mean, state_weights
 from treetop.learning.pooled_means import KNOTS, MeanSums, interpolate, pooled_rounds, resampled, slack
@@ -223,8 +223,8 @@ def _norms(learner: Pooled, pieces: Pieces, stage: ArrayFolder) -> tuple[Float32
         stage.put(scale=scale)
         name = "scaled_norm"
         for part in history.parts:
-            part.arrays.put(scaled_norm=context_norms(scaled(part.contexts, scale)))
-    of_labels = tuple(context_norms(rows if scale is None else scaled(rows, scale)) for rows in known)
+            part.arrays.put(scaled_norm=_lengths(part.contexts, scale))
+    of_labels = tuple(_lengths(rows, scale) for rows in known)
     if of_labels:
         stage.put(label_norm=of_labels[0])
     past = () if history.past is None else history.past.norms
@@ -238,14 +238,23 @@ def _cost(pieces: Pieces, known: Told, stage: ArrayFolder, scale: Float32s | Non
     if known.prior is None:
         return None
 
-    def lengths(contexts: Rows, norms: Any) -> Floats:
-        return context_norms(scaled_down(contexts if scale is None else scaled(contexts, scale), norms, ordinary))
-
     name, labels = "norm" if scale is None else "scaled_norm", pieces.labels
-    of_labels = () if labels is None else (lengths(labels.contexts, stage["label_norm"]),)
-    return PRIOR_COST / typical_square(
-        Each(pieces.history.parts, lambda part: lengths(part.contexts, part.arrays[name]), of_labels)
-    )
+    of_labels = () if labels is None else (_lengths(labels.contexts, scale, stage["label_norm"], ordinary),)
+    parts = pieces.history.parts
+    of_parts = Each(parts, lambda part: _lengths(part.contexts, scale, part.arrays[name], ordinary), of_labels)
+    return PRIOR_COST / typical_square(of_parts)
+
+
+def _lengths(contexts: Rows, scale: Float32s | None, norms: Any = None, ordinary: float = 0.0) -> Floats:
+    """The length of each context on the scale of its parts; with these norms, outliers scaled down. Few are copied at
+    a time."""
+    found = [np.zeros(0)]
+    for low in range(0, len(contexts), BLOCK):
+        some = slice(low, min(low + BLOCK, len(contexts)))
+        rows = contexts.slice(some.start, some.stop)
+        rows = rows if scale is None else scaled(rows, scale)
+        found.append(context_norms(rows if norms is None else scaled_down(rows, norms[some], ordinary)))
+    return np.concatenate(found)
 
 
 def _there(history: History, arms: int) -> Int64s:
