@@ -170,7 +170,7 @@ def test_vectors_of_arms_that_are_added_while_a_refit_runs_are_kept(
     """Models are all that has them."""
     rng = np.random.default_rng(0)
     V, new = rng.normal(size=(60, 4)).astype(np.float32), rng.normal(size=(3, 4)).astype(np.float32)
-    original = promotion.next_fit
+    original = promotion.streamed_fit
     with Bandit.create(tmp_path / "shop", Catalogue([f"s{i}" for i in range(60)], vectors=V)) as bandit:
         for i in range(20):
             bandit.reward(f"v{i}", {bandit.decide(V[i], f"v{i}").arms[0]: 1.0})
@@ -180,7 +180,7 @@ def test_vectors_of_arms_that_are_added_while_a_refit_runs_are_kept(
                 other.add_arms(["n0", "n1", "n2"], vectors=new)
             return original(*given)
 
-        monkeypatch.setattr(model_changes, "next_fit", adding)
+        monkeypatch.setattr(model_changes, "streamed_fit", adding)
         bandit.refit()
         stored = bandit.snapshot.model.item_vectors
         assert stored is not None

@@ -150,20 +150,29 @@ def test_what_cannot_be_rebuilt_is_refused(shop: Path, tmp_path: Path) -> None:
             bandit.rebuild()
 
 
-@pytest.mark.parametrize("kind", ["vectors", "categories", "paper", "contexts"])
+def test_a_tree_of_labels_is_rebuilt_where_contexts_have_vectors(tmp_path: Path) -> None:
+    with Bandit.create(tmp_path / "shop", X=X, Y=WRONG, features={"taste": ARMS}, config=CONFIG) as bandit:
+        visits(bandit, 0, 60)
+        bandit.refit()
+        visits(bandit, 60, 30)
+        old = bandit.snapshot.model.tree
+        assert bandit.rebuild().aside == ""
+        assert not np.array_equal(bandit.snapshot.model.tree.leaf_of, old.leaf_of)
+
+
+@pytest.mark.parametrize("kind", ["vectors", "categories", "paper"])
 def test_trees_that_are_not_rebuilt_refuse_the_setting_when_created_and_when_opened(tmp_path: Path, kind: str) -> None:
     config = Config.of("paper") if kind == "paper" else CONFIG
     catalogue = {
         "vectors": Catalogue(range(ARMS), vectors=X, metric="cosine"),
         "categories": Catalogue(range(ARMS), categories=["tea", "jam"] * (ARMS // 2)),
     }.get(kind, Catalogue(range(ARMS)))
-    names = {"taste": ARMS} if kind == "contexts" else None
     labels = (None, None) if kind == "vectors" else (X, X)
     asking = replace(config, refit=RefitConfig(rebuild=3))
     with pytest.raises(ValueError, match=rf"rebuild is 3 in \[refit\]; .*{kind}"):
-        Bandit.create(tmp_path / "shop", catalogue, *labels, features=names, config=asking)
+        Bandit.create(tmp_path / "shop", catalogue, *labels, config=asking)
     assert not (tmp_path / "shop").exists()
-    Bandit.create(tmp_path / "shop", catalogue, *labels, features=names, config=config).close()
+    Bandit.create(tmp_path / "shop", catalogue, *labels, config=config).close()
     text = (tmp_path / "shop" / "config.toml").read_text()
     (tmp_path / "shop" / "config.toml").write_text(text.replace("rebuild = 0", "rebuild = 3"))
     with pytest.raises(ValueError, match=rf"rebuild is 3 in \[refit\]; .*{kind}.*Set it to 0"):

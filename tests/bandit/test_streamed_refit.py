@@ -21,6 +21,7 @@ from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import Config, PolicyConfig, RefitConfig, RewardConfig, SegmentConfig
 from treetop.bandit.config_file import config_text
 from treetop.bandit.folder import BanditFolder
+from treetop.bandit.forgetting import sum_up_before
 from treetop.bandit.live_trials import trials_until
 from treetop.bandit.logged_history import WORK, work_folder
 from treetop.bandit.model_changes import ModelChanges
@@ -38,6 +39,7 @@ from treetop.model.model import Model
 from treetop.records import Feedback
 
 FEATURES, ARMS = 8, 30
+V = np.random.default_rng(1).normal(size=(ARMS, FEATURES)).astype(np.float32)
 X = np.abs(np.random.default_rng(0).normal(size=(40, FEATURES))).astype(np.float32)
 Y = np.eye(ARMS, dtype=np.float32)[np.arange(40) % 24]  # nobody knows the last 6 arms
 CONFIG = Config(
@@ -80,16 +82,23 @@ def refitted(folder: Path) -> dict[str, bytes]:
         return found
 
 
+def fitted_in_memory(bandit: Bandit, place: Path) -> dict[str, bytes]:
+    """What a refit of now would give, by the learner in memory."""
+    base, arms = bandit.snapshot.model, bandit.snapshot.arms
+    mark, since = bandit.log.seal("now"), bandit.folder.state().counted_until
+    feedback = logged_feedback(bandit.log, mark, base, arms, bandit.config)
+    settings, vectors = bandit.config.learner, tuple(bandit.vocabulary.vectors.values())
+    labels = bandit.folder.label_samples(base, arms.is_removed) if settings.uses_label_samples else None
+    learner = settings.make_learner(labels, vectors)
+    trials = trials_until(bandit.log, base, arms, since, mark.time)
+    next_fit(base, feedback, learner, 7, trials)[0].save(place)
+    return files(place)
+
+
 def test_a_refit_from_segments_has_the_bytes_of_one_in_memory(shop: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(shop, tmp_path / "shop"))
     with Bandit.open(folder) as bandit:
-        base, arms = bandit.snapshot.model, bandit.snapshot.arms
-        mark, since = bandit.log.seal("now"), bandit.folder.state().counted_until
-        feedback = logged_feedback(bandit.log, mark, base, arms, bandit.config)
-        learner = bandit.config.learner.make_learner(bandit.folder.label_samples(base, arms.is_removed))
-        trials = trials_until(bandit.log, base, arms, since, mark.time)
-        next_fit(base, feedback, learner, 7, trials)[0].save(tmp_path / "model")
-    wanted = files(tmp_path / "model")
+        wanted = fitted_in_memory(bandit, tmp_path / "model")
     assert "routing_fingerprints.npy" in wanted
     assert refitted(folder) == wanted
 
@@ -205,14 +214,8 @@ def test_a_full_disk_is_not_taken_for_damaged_segments(
         assert not [entry for entry in bandit.folder.history() if entry["kind"] == "segments not used"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "why"), [("paper", "the learner is 'paper'"), ("vectors", "the catalogue has vectors")]
-)
-def test_settings_of_refits_by_shard_are_not_ignored_in_silence(tmp_path: Path, kind: str, why: str) -> None:
-    config = Config.of("paper") if kind == "paper" else Config()
-    vectors, labels = np.eye(FEATURES), (X, Y[:, :FEATURES]) if kind == "paper" else (None, None)
-    catalogue = Catalogue(range(FEATURES), vectors=None if kind == "paper" else vectors)
-    with Bandit.create(tmp_path / "shop", catalogue, *labels, config=config) as bandit:
+def test_settings_of_refits_by_shard_are_not_ignored_in_silence(tmp_path: Path) -> None:
+    with Bandit.create(tmp_path / "shop", range(FEATURES), X, Y[:, :FEATURES], config=Config.of("paper")) as bandit:
         visits(bandit, 0, 20)
         assert not bandit.refit().warnings  # nobody asked for anything
         config = bandit.config
@@ -221,18 +224,41 @@ def test_settings_of_refits_by_shard_are_not_ignored_in_silence(tmp_path: Path, 
     with Bandit.open(tmp_path / "shop") as bandit:
         warned = bandit.refit().warnings
         assert [text.split(" was ")[0] for text in warned] == ["[refit] memory = 0.5", "[refit] ray = 'auto'"]
-        assert all(why in text for text in warned)
+        assert all("the learner is 'paper'" in text for text in warned)
         assert bandit.folder.history()[-1]["warnings"] == list(warned)
 
 
 def test_rounds_in_memory_that_are_more_than_the_limit_warn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody asked for anything, but nobody meant that much: as if each byte were a megabyte."""
     monkeypatch.setattr(model_changes, "IN_MEMORY", 1e6)
-    with Bandit.create(tmp_path / "shop", Catalogue(range(FEATURES), vectors=np.eye(FEATURES))) as bandit:
+    with Bandit.create(tmp_path / "shop", range(FEATURES), X, Y[:, :FEATURES], config=Config.of("paper")) as bandit:
         visits(bandit, 0, 20)
         (said,) = bandit.refit().warnings
-    wanted = r"memory = 2.0 was not heeded: the catalogue has vectors, so .* in memory, about [\d.]+ GB"
+    wanted = r"memory = 2.0 was not heeded: the learner is 'paper', so .* in memory, about [\d.]+ GB"
     assert re.search(wanted, said)
+
+
+@pytest.mark.parametrize("kind", ["same space", "other space", "parts of contexts"])
+def test_vectors_are_learned_by_shard(kind: str, tmp_path: Path) -> None:
+    """With segments, late rewards and added items: the model is that of the learner in memory, and `memory` is heeded.
+    All rounds say what vectors are worth: none is summed up before it is deleted."""
+    folder, config = tmp_path / "shop", replace(CONFIG, segments=SegmentConfig(wait_seconds=0.0, rounds=20))
+    items = Catalogue(range(ARMS), vectors=V, same_space=kind == "same space")
+    parts: dict[str, Any] = {"X": X, "Y": Y, "features": {"taste": FEATURES - 1, "age": None}}
+    of_items = kind != "parts of contexts"
+    made: dict[str, Any] = {"catalogue": items} if of_items else parts
+    with Bandit.create(folder, config=config, **made) as bandit:
+        visits(bandit, 0, 60)
+        bandit.refit()
+        bandit.add_arms([ARMS], vectors=V[:1] + 0.1 if of_items else None)
+        visits(bandit, 60, 40)
+        assert bandit.refit().warnings == ()
+        model, arms = bandit.snapshot.model, bandit.snapshot.arms
+        assert not sum_up_before(bandit.folder, bandit.log, bandit.config, model, arms, before=3e9, now=4e9)
+        visits(bandit, 100, 30)
+        wanted = fitted_in_memory(bandit, tmp_path / "model")
+    assert ("pooled_measure_means.npy" in wanted) == of_items
+    assert refitted(folder) == wanted
 
 
 def test_refits_by_shard_heed_them_and_do_not_warn(shop: Path, tmp_path: Path) -> None:

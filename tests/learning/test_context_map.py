@@ -188,6 +188,6 @@ def test_without_any_reward_left_the_first_map_is_back() -> None:
     learned = replace(first, context_map=-first.context_map)  # type: ignore[operator]
     row, arm = np.arange(20, dtype=np.int32), np.arange(20, dtype=np.int32)
     samples = Samples(as_rows(X), row, arm, np.zeros(20, np.float32), np.zeros(20), np.ones(20))
-    again = with_learned_map(learned, samples)
+    again = with_learned_map(learned, samples, rewarded=False)
     np.testing.assert_array_equal(again.context_map, first_map(first.measure))  # type: ignore[arg-type]
     np.testing.assert_array_equal(again.route_rows.value, first.route_rows.value)

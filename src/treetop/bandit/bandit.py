@@ -90,7 +90,7 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions):
         check_coverage(model, config)
         self._files = folder.model_signature(name)
         self.vocabulary, self.unknown = self._vocabulary(model), UnknownFeatures()
-        check_rebuild_setting(model, config, self.vocabulary)
+        check_rebuild_setting(model, config)
         table = folder.attributes(self._state.attributes)
         self._looked, self._tables = self._signature, {table.size: table}
         found = self._snapshot(name, model, folder.arm_index(self._state), table, trouble)

@@ -94,7 +94,7 @@ def create_folder(
         first = replace(first, feature_scale=feature_scale(as_rows(shown, first.n_features)))
     if first.coverage is None:
         first = replace(first, coverage=_coverage(catalogue, config))
-    check_rebuild_setting(first, config, vocabulary)
+    check_rebuild_setting(first, config)
     say("the first model")
     samples = _label_samples(first, X, Y, config)
     if samples is None or first.pooled is None:

@@ -19,11 +19,11 @@ from treetop.bandit.config import Config
 from treetop.bandit.folder import BanditFolder
 from treetop.bandit.sealing import UNUSABLE, follow_deletions, note_unused, seal_old, segment_folder, share_of
 from treetop.bandit.stored_sums import can_sum, late_arms, sum_settings
+from treetop.bandit.vocabulary import Vocabulary
 from treetop.errors import FolderInUse, LogError
 from treetop.learning.component_weights import RECENT
 from treetop.learning.history import History
 from treetop.learning.pooled import Pooled
-from treetop.learning.streamed import can_stream
 from treetop.learning.summed_rounds import SummedRounds
 from treetop.learning.windows import Windows, samples_read
 from treetop.log.base import Log
@@ -55,7 +55,7 @@ def forget_old_samples(
     False
     """
     learner, routing = config.learner.make_learner(), model.learned_routing
-    if not (_summable(config, model) and isinstance(learner, Pooled)) or routing is None or history.examined:
+    if not (_summable(folder, config, model) and isinstance(learner, Pooled)) or routing is None or history.examined:
         return False
     shown = history.totals.shown
     there = sum(len(part.arrays["arm"]) for part in history.parts)
@@ -98,7 +98,7 @@ def sum_up_before(
     True
     0
     """
-    if not _summable(config, model):
+    if not _summable(folder, config, model):
         return False
     follow_deletions(folder, log)
     try:
@@ -113,10 +113,13 @@ def sum_up_before(
         return False
 
 
-def _summable(config: Config, model: Model) -> bool:
-    learner = config.learner.make_learner()
-    streamed = isinstance(learner, Pooled) and can_stream(learner, model)
-    return config.segments.seal and can_sum(config) and streamed and model.feature_scale is not None
+def _summable(folder: BanditFolder, config: Config, model: Model) -> bool:
+    """Not where the owner's measure or model is compared with rewards, and not where parts of contexts are brought to
+    one scale: all contexts are read for these."""
+    features = config.features.strict_features, config.features.grow_features
+    parts = Vocabulary(model.n_features, folder.feature_names(), *features).vectors
+    everything = model.measure is not None or model.prior is not None or bool(parts)
+    return config.segments.seal and can_sum(config) and not everything and model.feature_scale is not None
 
 
 def _last_of(manifest: Manifest, rounds: int) -> int:

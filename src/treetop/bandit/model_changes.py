@@ -35,9 +35,8 @@ from treetop.effort import Effort
 from treetop.errors import ModelSuperseded, NothingToLearn, ReplicaConflict
 from treetop.learning.history import History
 from treetop.learning.pooled import Pooled
-from treetop.learning.refit import Learner
 from treetop.learning.saturation import learned_saturation, unsaturated, with_saturation
-from treetop.learning.streamed import can_stream, held_bytes
+from treetop.learning.streamed import held_bytes
 from treetop.log.base import Log
 from treetop.log.records import Mark
 from treetop.model.model import Model
@@ -96,7 +95,7 @@ class ModelChanges:
             arms, config = snapshot.arms, self.config
             base = with_all_arms(self.folder, snapshot, config.tree.leaf_limit)
             if rebuild:
-                check_rebuildable(base, config, self.vocabulary)
+                check_rebuildable(base, config)
             seal_before_refit(self.folder, self.log, config.segments, base.tree)
             counts = self.log.counts()
             mark = self.log.seal(f"refit {model_name(state.next_epoch)} {time.time():.6f}")
@@ -158,7 +157,7 @@ class ModelChanges:
         samples = self.folder.label_samples(base, arms.is_removed) if config.learner.uses_label_samples else None
         learner = config.learner.make_learner(samples, tuple(self.vocabulary.vectors.values()))
         trials = trials_until(self.log, base, arms, self.folder.state().counted_until, mark.time)
-        if isinstance(learner, Pooled) and can_stream(learner, base):
+        if isinstance(learner, Pooled):
             work.mkdir(mode=0o700)
             history = logged_history(self.log, mark, base, arms, config, self.folder, work)
             base = with_saturation(base, history.saturation)
@@ -172,7 +171,7 @@ class ModelChanges:
         learned = unsaturated(base, feedback) if config.rewards.saturates else feedback
         model, caught = next_fit(with_saturation(base, saturation), learned, learner, epoch, trials)
         held = IN_MEMORY * _bytes(learned)
-        return model, (*caught, *ignored_in_memory(config.refit, _why_in_memory(base, learner), held)), feedback
+        return model, (*caught, *ignored_in_memory(config.refit, held)), feedback
 
     def _gated(
         self, base: Model, arms: ArmIndex, state: FolderState, mark: Mark, work: Path, rebuild: bool
@@ -251,15 +250,6 @@ def _bytes(feedback: Feedback) -> int:
     """Of all that it holds."""
     parts = [*vars(feedback).values(), *vars(feedback.contexts).values()]
     return sum(part.nbytes for part in parts if isinstance(part, np.ndarray))
-
-
-def _why_in_memory(base: Model, learner: Learner) -> str:
-    """Why a refit is not by shard."""
-    if not isinstance(learner, Pooled):
-        return "the learner is 'paper'"
-    if base.prior is not None:
-        return "the score has an owner's model"
-    return "contexts have vectors" if base.measure is None else "the catalogue has vectors"
 
 
 def _with_added(model: Model, now: Snapshot, max_leaf: int) -> Model:

@@ -13,7 +13,6 @@ import scipy.sparse as sp
 
 from treetop.arrays import Rows, as_rows
 from treetop.bandit.config import Config
-from treetop.bandit.vocabulary import Vocabulary
 from treetop.effort import Effort
 from treetop.learning.history import History, gathered, stacked
 from treetop.learning.label_samples import LabelSamples
@@ -23,13 +22,13 @@ from treetop.tree.tree import Tree
 MOST = 200_000  # rounds with a reward, the latest ones, that a tree is made of beside the labels: they are in memory
 
 
-def check_rebuildable(model: Model, config: Config, vocabulary: Vocabulary) -> None:
-    """Raises ValueError for a tree that was not made of labels or rewards, or that refits in memory go by.
+def check_rebuildable(model: Model, config: Config) -> None:
+    """Raises ValueError for a tree that was not made of labels or rewards, or whose nodes have regressors.
 
     >>> from treetop.bandit.config import LearnerConfig
     >>> X = np.eye(4, dtype=np.float32)
     >>> model = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X)
-    >>> check_rebuildable(model, Config(learner=LearnerConfig("paper")), Vocabulary(4))
+    >>> check_rebuildable(model, Config(learner=LearnerConfig("paper")))
     Traceback (most recent call last):
     ValueError: a tree is rebuilt for the learner treetop; this bandit has 'paper', whose regressors belong to nodes
     """
@@ -39,21 +38,19 @@ def check_rebuildable(model: Model, config: Config, vocabulary: Vocabulary) -> N
         raise ValueError(words)
     if model.measure is not None or model.geometric:
         raise ValueError("the tree follows the owner's vectors, which rewards do not change: it is not rebuilt")
-    if vocabulary.vectors:
-        raise ValueError("contexts have vectors, so that refits are in memory: the tree is not rebuilt")
     if model.prior is not None:
         raise ValueError("the tree leads to what its owner's model knew, which rewards do not tell: it is not rebuilt")
     if model.coverage is not None:
         raise ValueError("the tree follows the owner's categories, which rewards do not change: it is not rebuilt")
 
 
-def check_rebuild_setting(model: Model, config: Config, vocabulary: Vocabulary) -> None:
+def check_rebuild_setting(model: Model, config: Config) -> None:
     """Raises ValueError if the settings ask for a new tree every so many models, and this one is not rebuilt.
 
     >>> from treetop.bandit.config import RefitConfig
     >>> model = Model.from_vectors(Tree.from_vectors(np.eye(4)), np.eye(4))
-    >>> check_rebuild_setting(model, Config(), Vocabulary(4))
-    >>> check_rebuild_setting(model, Config(refit=RefitConfig(rebuild=5)), Vocabulary(4))
+    >>> check_rebuild_setting(model, Config())
+    >>> check_rebuild_setting(model, Config(refit=RefitConfig(rebuild=5)))
     Traceback (most recent call last):
     ValueError: rebuild is 5 in [refit]; the tree follows the owner's vectors, which rewards do not change: it is not \
 rebuilt. Set it to 0
@@ -61,7 +58,7 @@ rebuilt. Set it to 0
     if config.refit.rebuild == 0:
         return
     try:
-        check_rebuildable(model, config, vocabulary)
+        check_rebuildable(model, config)
     except ValueError as error:
         raise ValueError(f"rebuild is {config.refit.rebuild} in [refit]; {error}. Set it to 0") from None
 

@@ -131,7 +131,7 @@ def _rounds(shape: Shape, X: Rows, Y: Rows, first: int, n: int) -> Block:
 def refit(place: str, rounds: int, ray: str = "") -> dict[str, Any]:
     """What `Bandit.refit` does from the segments on: read, fit, check, save; on a cluster if there is one."""
     steps: dict[str, float] = {}
-    with Bandit.open(Path(place) / BANDIT) as bandit, _peak() as peak, work_folder(bandit.folder) as work:
+    with Bandit.open(Path(place) / BANDIT) as bandit, peak_memory() as peak, work_folder(bandit.folder) as work:
         config, arms, base = bandit.config, bandit.snapshot.arms, Model.load(Path(place) / MODEL)
         learner = config.learner.make_learner(bandit.folder.label_samples(base, arms.is_removed))
         assert isinstance(learner, Pooled)
@@ -168,7 +168,7 @@ def _bytes(folder: Path) -> int:
 
 
 @contextmanager
-def _peak() -> Iterator[list[int]]:
+def peak_memory() -> Iterator[list[int]]:
     """The most memory of its own that this process has, in bytes: without files that are mapped, which the system may
     drop at any time."""
     most, over = [0], threading.Event()

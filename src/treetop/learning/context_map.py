@@ -30,8 +30,9 @@ CHUNK = 1 << 14  # samples multiplied at a time
 MARGIN = 1e-6  # of the loss: a step that gains less is the last
 
 
-def with_learned_map(model: Model, samples: Samples) -> Model:
-    """The model with the map that these samples teach, and routing by it; with its first map if none has a reward.
+def with_learned_map(model: Model, samples: Samples, rewarded: bool) -> Model:
+    """The model with the map that the latest of these samples teach, and routing by it; with its first map if no sample
+    at all was `rewarded`.
 
     The map depends on the samples alone, not on the one before: what is erased from the log is forgotten.
 
@@ -41,14 +42,14 @@ def with_learned_map(model: Model, samples: Samples) -> Model:
     >>> model = Model.from_vectors(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), v, "cosine", context_dims=2)
     >>> row, arm = np.arange(2, dtype=np.int32), np.array([1, 0], np.int32)
     >>> samples = Samples(as_rows(v), row, arm, np.ones(2, np.float32), np.zeros(2), np.ones(2))
-    >>> with_learned_map(model, samples).context_map.round(1)
+    >>> with_learned_map(model, samples, True).context_map.round(1)
     array([[0., 1.],
            [1., 0.]], dtype=float32)
     """
     measure, items = model.measure, model.item_vectors
     if measure is None or items is None or model.context_map is None:
         return model
-    found = _taught(measure, items, samples) if (samples.reward > 0).any() else first_map(measure)
+    found = _taught(measure, items, samples) if rewarded else first_map(measure)
     routing = measured_routing(model.tree, items, measure, model.n_features, found) if measure.routes else None
     return replace(model, context_map=found, route_rows=model.route_rows if routing is None else routing)
 

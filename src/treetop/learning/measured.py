@@ -6,7 +6,8 @@ move it. It always rises, so that the measure keeps its order whatever was seen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from treetop.learning.samples import Samples
 from treetop.model.measure import Measure, curve
 from treetop.model.model import Model
 
+BLOCK = 65_536  # samples that are added up together, from the first one on: wherever they lie
 ROUNDS = 50  # of Newton's method, at most; five or six are usual
 FLATTEST, STEEPEST = 0.01, 8.0  # slopes that a fitted curve may have, in parts of the first one
 SPREAD = (
@@ -25,7 +27,7 @@ SPREAD = (
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """The curve that was fitted, and what it says of every sample."""
+    """The curve that was fitted, and what it says of samples: of all, or of the last ones."""
 
     means: Float32s
     range: tuple[float, float]
@@ -37,22 +39,34 @@ class Measured:
         """None for a model without item vectors. Samples count as their weights say."""
         if model.item_vectors is None or model.measure is None:
             return None
-        measure = model.measure
-        mapped, reward = model.context_map is not None, samples.reward.astype(np.float64)
-        values = measure.values(samples.contexts, model.item_vectors, samples.row, samples.arm, model.context_map)
+        place = samples.contexts, model.item_vectors, samples.row, samples.arm, model.context_map
+        values = model.measure.values(*place)
+        return cls.fitted(model, values, samples.reward, samples.weight).saying(values)
+
+    @classmethod
+    def fitted(cls, model: Model, values: Floats, reward: Floats | Float32s, weight: Floats) -> Measured:
+        """The curve over what the measure is of each sample; it says nothing of them yet. Arrays may be mapped."""
+        measure, mapped = model.measure, model.context_map is not None
+        assert measure is not None
         if mapped:  # whose lengths have learned how steep the curve is
             slope, offset = measure.first_curve()[0], fitted_offset(measure, values, reward)
         else:
-            slope, offset = fitted_curve(measure, values, reward, samples.weight)
+            slope, offset = fitted_curve(measure, values, reward, weight)
         low, high = measure.first_range()
         if (measure.metric != "cosine" or mapped) and len(values):
             low, high = min(low, float(values.min())), max(high, float(values.max()))
-        means = curve(slope, offset, low, high)
-        said = np.interp(values, np.linspace(low, high, len(means)), means)
-        return cls(means, (low, high), said, mapped)
+        return cls(curve(slope, offset, low, high), (low, high), values[:0], mapped)
+
+    def saying(self, values: Floats) -> Measured:
+        """The same with what it says of some samples."""
+        return replace(self, said=self(values))
+
+    def __call__(self, values: Floats) -> Floats:
+        """The reward that the curve expects."""
+        return np.interp(values, np.linspace(*self.range, len(self.means)), self.means)
 
 
-def fitted_offset(measure: Measure, values: Floats, reward: Floats) -> float:
+def fitted_offset(measure: Measure, values: Floats, reward: Floats | Float32s) -> float:
     """The offset with which the first curve expects what all samples together have brought.
 
     >>> measure = Measure(metric="cosine", dims=2, context_dims=2)
@@ -60,17 +74,23 @@ def fitted_offset(measure: Measure, values: Floats, reward: Floats) -> float:
     -1.099
     """
     slope, first = measure.first_curve()
-    if not len(values) or not 0 < reward.mean() < 1:
+    blocks = [slice(low, low + BLOCK) for low in range(0, len(values), BLOCK)]
+    if not 0 < sum(float(reward[some].astype(np.float64).sum()) for some in blocks) < len(values):
         return first
+
+    def too_much(offset: float, some: slice) -> float:
+        expected = 1 / (1 + np.exp(-np.clip(slope * values[some] + offset, -500, 500)))
+        return float((expected - reward[some]).sum())
+
     low, high = -50.0 - slope * float(values.max()), 50.0 - slope * float(values.min())
     for _ in range(60):
         middle = (low + high) / 2
-        more = float((1 / (1 + np.exp(-np.clip(slope * values + middle, -500, 500))) - reward).sum()) > 0
+        more = sum(too_much(middle, some) for some in blocks) > 0
         low, high = (low, middle) if more else (middle, high)
     return (low + high) / 2
 
 
-def fitted_curve(measure: Measure, values: Floats, reward: Floats, weight: Floats) -> tuple[float, float]:
+def fitted_curve(measure: Measure, values: Floats, reward: Floats | Float32s, weight: Floats) -> tuple[float, float]:
     """Slope and offset of the curve: logistic regression with the first curve as its prior.
 
     >>> measure = Measure(metric="cosine", dims=2)
@@ -79,24 +99,33 @@ def fitted_curve(measure: Measure, values: Floats, reward: Floats, weight: Float
     """
     first = np.array(measure.first_curve())
     unit = first[0] / np.array(Measure(metric="cosine", dims=1).first_curve())[0]  # what makes measures comparable
-    known = weight > 0
-    z = np.stack([values[known] * unit, np.ones(int(known.sum()))], axis=1)
-    y, count = reward[known], weight[known]
     prior = np.array([first[0] / unit, first[1]])
     precision = 1 / (np.array(SPREAD) * prior[0]) ** 2
     found, best = prior.copy(), np.inf
 
+    def blocks() -> Iterator[tuple[Floats, Floats, Floats]]:
+        for low in range(0, len(values), BLOCK):
+            known = np.flatnonzero(weight[low : low + BLOCK]) + low
+            if len(known):
+                z = np.stack([values[known] * unit, np.ones(len(known))], axis=1)
+                yield z, reward[known].astype(np.float64), weight[known]
+
     def loss(at: Floats) -> float:
-        score = z @ at
-        return float(count @ (np.logaddexp(0, score) - y * score) + precision @ (at - prior) ** 2 / 2)
+        total = 0.0
+        for z, y, count in blocks():
+            score = z @ at
+            total += float(count @ (np.logaddexp(0, score) - y * score))
+        return float(total + precision @ (at - prior) ** 2 / 2)
 
     for _ in range(ROUNDS):
         before, best = best, loss(found)
         if not best < before - 1e-9 * (1 + abs(best)):
             break
-        p = 1 / (1 + np.exp(-np.clip(z @ found, -500, 500)))
-        fall = z.T @ (count * (p - y)) + precision * (found - prior)
-        bend = (z.T * (count * p * (1 - p))) @ z + np.diag(precision)
+        fall, bend = precision * (found - prior), np.diag(precision)
+        for z, y, count in blocks():
+            p = 1 / (1 + np.exp(-np.clip(z @ found, -500, 500)))
+            fall = fall + z.T @ (count * (p - y))
+            bend = bend + (z.T * (count * p * (1 - p))) @ z
         step = np.linalg.solve(bend, fall)
         while loss(found - step) > best and np.abs(step).max() > 1e-9:  # far from the best it leaps past it
             step = step / 2

@@ -33,6 +33,7 @@ from treetop.learning.samples import (
     Samples,
     by_group,
     check_fits,
+    context_norms,
     latest,
     latest_step,
     typical_square,
@@ -165,7 +166,7 @@ class Pooled:
             place, taught = partial(self._place, model, labelled), self.mechanisms.learn_routing
             model = with_arm_routes(model, labels, feedback if taught else feedback.head(0), place, self.threads)
         samples = self._samples(model, feedback)
-        model = with_learned_map(model, samples)
+        model = with_learned_map(model, samples, bool((samples.reward > 0).any()))
         slacks = slack(samples.log_route)
         measured = Measured.of(model, samples)
         left = samples.reward if measured is None else samples.reward - measured.said
@@ -211,11 +212,17 @@ class Pooled:
         progress: Progress | None,
     ) -> Rows:
         """The arms' regressors. Where contexts have parts, these are on one scale while they are fitted."""
-        scale = part_scale(samples.contexts, self.vectors)
+        scale = part_scale([samples.contexts], self.vectors)
         contexts = without_outliers(samples.contexts if scale is None else scaled(samples.contexts, scale))
         before = copyable(model.reward_rows, model.prior, prior)
         before = before if scale is None else unscaled_fit(before, scale)
-        cost = MEASURED_COST if measured else None if prior is None else PRIOR_COST / typical_square(contexts)
+        cost = (
+            MEASURED_COST
+            if measured
+            else None
+            if prior is None
+            else PRIOR_COST / typical_square([context_norms(contexts)])
+        )
         found = self.solver(cost).solve(contexts, *problems, before, progress, self.negligible_weights(scale))
         found = found if scale is None else scaled(found, scale)
         return found if prior is None else prior.added(found, before)

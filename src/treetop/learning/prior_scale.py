@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from treetop.learning.samples import Samples
 from treetop.model.model import Model
 from treetop.model.prior import Prior
 
+BLOCK = 65_536  # samples that are added up together, from the first one on: wherever they lie
 LEAST = 0.15  # what the correlation of rewards with the owner's scores is taken to be at least
 LARGEST = 0.25  # the variance that rewards in [0, 1] have at most, as one sample more
 
@@ -56,10 +58,17 @@ def prior_scale(said: Floats, reward: Floats | Float32s, weight: Floats) -> floa
     >>> prior_scale(said[:0], said[:0], weight[:0])
     1.0
     """
-    count = weight.sum()
-    s, r = (values - weight @ values / max(count, 1.0) for values in (said, reward))
-    square = weight @ s**2
+    blocks = [slice(low, low + BLOCK) for low in range(0, len(said), BLOCK)]
+
+    def total(of: Callable[[Floats, Floats], Floats]) -> float:
+        """Over all samples, as they weigh."""
+        return sum(float(weight[some] @ of(said[some], reward[some].astype(np.float64))) for some in blocks)
+
+    count = total(lambda s, r: np.ones(len(s)))
+    s_mean, r_mean = total(lambda s, r: s) / max(count, 1.0), total(lambda s, r: r) / max(count, 1.0)
+    square = total(lambda s, r: (s - s_mean) ** 2)
     if square == 0:
         return 1.0
-    noise = (weight @ r**2 + LARGEST) / (count + 1)
-    return float(max(weight @ (s * r) / square, LEAST * np.sqrt(noise * count / square)))
+    noise = (total(lambda s, r: (r - r_mean) ** 2) + LARGEST) / (count + 1)
+    together = total(lambda s, r: (s - s_mean) * (r - r_mean))
+    return float(max(together / square, LEAST * np.sqrt(noise * count / square)))

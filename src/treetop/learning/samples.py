@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -89,14 +90,17 @@ def context_norms(contexts: Rows) -> Floats:
     return np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
 
 
-def typical_square(contexts: Rows) -> float:
-    """About the mean square of the length of [x; 1]: a power of 2, so that it is the same while contexts are alike.
+def typical_square(norms: Iterable[Floats]) -> float:
+    """About the mean square of the length of [x; 1], by the lengths of x: a power of 2, so that it is the same while
+    contexts are alike. They are added up one by one, so that their pieces make no difference.
 
-    >>> typical_square(as_rows([[3.0, 0.0], [0.0, 2.0]]))  # 7.5
+    >>> typical_square([np.array([3.0]), np.array([2.0])])  # 7.5
     8.0
     """
-    square = float(contexts.value.astype(np.float64) @ contexts.value) / max(1, len(contexts))
-    return float(2 ** np.rint(np.log2(1 + square)))
+    square, count = 0.0, 0
+    for some in norms:
+        square, count = float(np.cumsum(np.append(square, some**2))[-1]), count + len(some)
+    return float(2 ** np.rint(np.log2(1 + square / max(1, count))))
 
 
 def by_group(group: Ints, groups: int) -> tuple[Int64s, Ints]:

@@ -13,36 +13,27 @@ from typing import Any
 
 import numpy as np
 
-from treetop.arrays import Bools, Fitted, Floats, Int64s
+from treetop.arrays import Bools, Fitted, Float32s, Floats, Int64s, Rows
 from treetop.learning.array_folder import ArrayFolder, joined, sliced
 from treetop.learning.history import Each, History, Part, gathered, median_norm, stacked
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.linear import Linear
+from treetop.learning.part_scale import BLOCK, part_scale, scaled, unscaled_fit
 from treetop.learning.placement import Votes, initial_tree, placed_by
-from treetop.learning.pooled import ANCHORS, Pooled, anchors, node_mean, state_weights
-from treetop.learning.pooled_means import KNOTS, MeanSums, interpolate, pooled_rounds, slack
+from treetop.learning.pooled import ANCHORS, MEASURED_COST, PRIOR_COST, Pooled, anchors, node_mean, state_weights
+from treetop.learning.pooled_means import KNOTS, MeanSums, interpolate, pooled_rounds, resampled, slack
 from treetop.learning.routes import RouteCache, fold_routes, routed_samples
-from treetop.learning.samples import by_group, context_norms, latest, reached_step, scaled_down
+from treetop.learning.samples import by_group, context_norms, latest, reached_step, scaled_down, typical_square
 from treetop.learning.shards import SAMPLE_BYTES, Resources, Shard, ranks, release_freed, renumbered, split
+from treetop.learning.streamed_owner import Pieces, Told, told, with_streamed_map
 from treetop.learning.streamed_routing import with_streamed_routes
 from treetop.learning.trials import Trials
 from treetop.model.model import Model
 from treetop.model.pooled_state import PooledState
+from treetop.model.prior import Prior, copyable
 from treetop.records import Feedback
 
 ARM_BYTES = 250  # that a refit keeps of an arm
-
-
-def can_stream(learner: Pooled, model: Model) -> bool:
-    """Whether a learner can go on from a model with a history on disk: not where the owner's measure or model has a
-    say, and not where vectors among the parts of contexts are brought to one scale.
-
-    >>> from treetop.tree.tree import Tree
-    >>> X = np.eye(2, dtype=np.float32)
-    >>> can_stream(Pooled(), Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, X))
-    True
-    """
-    return model.measure is None and model.prior is None and not learner.vectors
 
 
 def held_bytes(history: History, labels: LabelSamples | None) -> float:
@@ -75,10 +66,12 @@ def learn_streamed(learner: Pooled, model: Model, history: History, work: Path, 
     """
     totals = history.totals
     labels, labelled = learner.label_samples, learner.labelled(model.n_arms)
-    votes = _votes(learner, model, history, labelled) if labels is not None else Votes(model, labelled)
-    trials = Trials.of_totals(totals, labelled, _lost(history, votes, labelled))
+    by_measure = model.measure is not None and model.measure.routes
+    moves = labels is not None and not by_measure
+    votes = _votes(learner, model, history, labelled) if moves else Votes(model, labelled)
+    trials = Trials.of_totals(totals, labelled, _lost(history, votes, labelled) if moves else None)
     initial_leaf = model.pooled.initial_leaf if model.pooled else None
-    if labels is not None:
+    if labels is not None and moves:
         initial, tree = initial_tree(model).leaf_of, placed_by(votes, model, labelled, trials.value)
         model = model if tree is model.tree else replace(model, tree=tree, pooled=None)
         initial_leaf = None if np.array_equal(initial, tree.leaf_of) else initial
@@ -90,8 +83,17 @@ def learn_streamed(learner: Pooled, model: Model, history: History, work: Path, 
                 return placed_by(votes, start, labelled, nothing, first)
 
             model = with_streamed_routes(model, labels, rounds, place, work, resources)
-    labels, means = _routed(learner, model, history, work)
-    rewards = _regressors(learner, model, history, labels, labelled, means, work, resources)
+    pool = learner.mechanisms.pool and not by_measure  # as in memory
+    if pool or (model.prior is not None and model.prior.means is not None):
+        labels = _routed(learner, model, history, work)
+    model = with_streamed_map(model, labels, history)
+    pieces = Pieces(labels, history, learner.mechanisms.pool_rounds)
+    known = told(model, pieces, work / "told")
+    means = _means(pieces, known) if pool else np.zeros(KNOTS)
+    rewards = _regressors(learner, model, pieces, known, labelled, means, work, resources)
+    prior = known.prior
+    if prior is not None and prior.means is not None:
+        means = means + prior.scale * resampled(prior.means)
     count = totals.shown + (0 if labels is None else np.bincount(labels.arm, minlength=model.n_arms))
     if labels is not None:
         count[~labelled] //= ANCHORS
@@ -104,10 +106,12 @@ def learn_streamed(learner: Pooled, model: Model, history: History, work: Path, 
         trial_value=trials.value.astype(np.float32),
         initial_leaf=initial_leaf,
         new_trials=trials.new_trials,
-        weights=state_weights(learner, history.recent, None),
+        weights=state_weights(learner, history.recent, known.measured, prior is not None),
+        measure_means=known.measured.means if known.measured else None,
+        measure_range=known.measured.range if known.measured else (0.0, 1.0),
         examined=history.examined,
     )
-    return replace(model, reward_rows=rewards, epoch=model.epoch + 1, n_seen=len(history), pooled=pooled)
+    return replace(model, reward_rows=rewards, prior=prior, epoch=model.epoch + 1, n_seen=len(history), pooled=pooled)
 
 
 def _votes(learner: Pooled, model: Model, history: History, labelled: Bools) -> Votes:
@@ -130,15 +134,12 @@ def _lost(history: History, votes: Votes, labelled: Bools) -> Bools | None:
     return lost
 
 
-def _routed(learner: Pooled, model: Model, history: History, work: Path) -> tuple[LabelSamples | None, Floats]:
-    """The label samples with their routes, and the pooled means; writes the route of each reward beside the history."""
-    cache, sums = RouteCache(folder=work / "routers"), MeanSums()
+def _routed(learner: Pooled, model: Model, history: History, work: Path) -> LabelSamples | None:
+    """The label samples with their routes; writes the route of each reward beside the history."""
+    cache = RouteCache(folder=work / "routers")
     nothing = Feedback.none(history.columns, 1)
     labels, _ = routed_samples(model, learner.label_samples, nothing, cache)
     routers = cache.prepared(model)
-    pooled = pooled_rounds(len(history)) if labels is None else len(history) * learner.mechanisms.pool_rounds
-    if labels is not None:
-        sums.add(slack(labels.log_route), labels.reward, labels.weight)
     fitted = model.learned_routing.rounds if model.learned_routing else 0
     for part in history.parts:
         samples = part.samples(0, model.n_arms)
@@ -148,54 +149,112 @@ def _routed(learner: Pooled, model: Model, history: History, work: Path) -> tupl
         route = np.empty(len(order))
         route[order] = fold_routes(routers, model.tree.leaf_of, part.contexts, fold, row, arm)
         part.arrays.put(slack=slack(route))
-        some = order[row < pooled - part.first]
-        sums.add(slack(route[some]), samples.reward[some], np.ones(len(some)))
-    return labels, sums.means() if learner.mechanisms.pool else np.zeros(KNOTS)
+    return labels
+
+
+def _means(pieces: Pieces, known: Told) -> Floats:
+    """The pooled means of what the owner's measure and model leave over."""
+    sums, labels, history = MeanSums(), pieces.labels, pieces.history
+    if labels is not None:
+        sums.add(slack(labels.log_route), known.left, labels.weight)
+    pooled = pooled_rounds(len(history)) if labels is None else len(history) * pieces.pool_rounds
+    for part in history.parts:
+        if part.first < pooled:
+            piece = pieces.of_part(part)
+            left = piece.reward if "left" not in part.arrays else part.arrays["left"][piece.order]
+            sums.add(part.arrays["slack"][piece.order], left, piece.weight)
+    return sums.means()
 
 
 def _regressors(
     learner: Pooled,
     model: Model,
-    history: History,
-    labels: LabelSamples | None,
+    pieces: Pieces,
+    known: Told,
     labelled: Bools,
     means: Floats,
     work: Path,
     resources: Resources,
 ) -> Fitted:
     """The arms' regressors of what the means leave over, shard by shard."""
-    stage, totals, nodes = ArrayFolder.new(work / "rewards"), history.totals, model.tree.n_nodes
-    past = () if history.past is None else history.past.norms
-    norms = Each(history.new_parts, lambda part: part.arrays["norm"], past)
+    stage, history, labels, nodes = ArrayFolder.new(work / "rewards"), pieces.history, pieces.labels, model.tree.n_nodes
+    totals, columns = history.totals, history.columns
+    scale, norms = _norms(learner, pieces, stage)
     kept = reached_step(totals.shown, learner.mechanisms.growth)
     taken, label_count, rows = np.minimum(kept, learner.window), np.zeros(model.n_arms, np.int64), 0
     if labels is not None:
-        of_labels = context_norms(labels.contexts)
-        norms = replace(norms, before=(of_labels, *past))
         shown = labels.weight > 0  # a label that no search finds is not shown either
         start, order = by_group(labels.arm[shown], model.n_arms)
-        residual = (labels.reward - interpolate(means, slack(labels.log_route))).astype(np.float32)
+        residual = (known.left - interpolate(means, slack(labels.log_route))).astype(np.float32)
         stage.put(label_start=start, label_row=labels.row[shown][order], label_target=residual[shown][order])
         stage.put_rows("labelled", labels.contexts)
-        stage.put(label_norm=of_labels)
         anchored = _put_anchors(stage, labels, model, (totals.finds > 0) & ~labelled)
         label_count, rows = np.diff(start) + anchored, len(labels.contexts)
-    solver = learner.solver()
-    stage.put(kept=kept, means=means, negligible=learner.negligible_weights())
+    ordinary = median_norm(norms)
+    solver = learner.solver(_cost(pieces, known, stage, scale, ordinary))
+    stage.put(kept=kept, means=means, negligible=learner.negligible_weights(scale))
     stage.put(gone=totals.shown - _there(history, model.n_arms))
-    stage.put_rows("before", model.reward_rows)
+    if (before := copyable(model.reward_rows, model.prior, known.prior)) is not None:
+        stage.put_rows("before", before)
+    if known.prior is not None:
+        stage.put_rows("prior", known.prior.rows)
     stage.put_facts(
         parts=[asdict(part) for part in history.parts],
         nodes=nodes,
-        columns=history.columns,
-        ordinary=median_norm(norms),
+        columns=columns,
+        ordinary=ordinary,
         window=learner.window,
         solver={name: getattr(solver, name) for name in ("loss", "cost", "tolerance")},
+        prior_scale=known.prior.scale if known.prior is not None else 0.0,
     )
     sizes = resources.sizes(taken, label_count, history.context_bytes, rows)
     ends = [(nodes + low, nodes + high) for low, high in split(sizes, resources.shard_bytes)]
-    pieces = resources.map(_solve_shard, stage.path, [(0, nodes), *ends])
-    return joined(pieces, "solved", stage, history.columns + 1)
+    found = resources.map(_solve_shard, stage.path, [(0, nodes), *ends])
+    return joined(found, "solved", stage, columns + 1)
+
+
+def _norms(learner: Pooled, pieces: Pieces, stage: ArrayFolder) -> tuple[Float32s | None, Each[Floats]]:
+    """The scale of parts of contexts, if there is one, and the lengths of all contexts on it; writes these."""
+    history, labels = pieces.history, pieces.labels
+    known = () if labels is None else (labels.contexts,)
+    scale = part_scale(Each(history.parts, lambda part: part.contexts, known), learner.vectors)
+    name = "norm"
+    if scale is not None:
+        stage.put(scale=scale)
+        name = "scaled_norm"
+        for part in history.parts:
+            part.arrays.put(scaled_norm=_lengths(part.contexts, scale))
+    of_labels = tuple(_lengths(rows, scale) for rows in known)
+    if of_labels:
+        stage.put(label_norm=of_labels[0])
+    past = () if history.past is None else history.past.norms
+    return scale, Each(history.new_parts, lambda part: part.arrays[name], (*of_labels, *past))
+
+
+def _cost(pieces: Pieces, known: Told, stage: ArrayFolder, scale: Float32s | None, ordinary: float) -> float | None:
+    """How strongly samples pull on regressors where the owner's measure or model has a say; None: as usual."""
+    if known.measured is not None:
+        return MEASURED_COST
+    if known.prior is None:
+        return None
+
+    name, labels = "norm" if scale is None else "scaled_norm", pieces.labels
+    of_labels = () if labels is None else (_lengths(labels.contexts, scale, stage["label_norm"], ordinary),)
+    parts = pieces.history.parts
+    of_parts = Each(parts, lambda part: _lengths(part.contexts, scale, part.arrays[name], ordinary), of_labels)
+    return PRIOR_COST / typical_square(of_parts)
+
+
+def _lengths(contexts: Rows, scale: Float32s | None, norms: Any = None, ordinary: float = 0.0) -> Floats:
+    """The length of each context on the scale of its parts; with these norms, outliers scaled down. Few are copied at
+    a time."""
+    found = [np.zeros(0)]
+    for low in range(0, len(contexts), BLOCK):
+        some = slice(low, min(low + BLOCK, len(contexts)))
+        rows = contexts.slice(some.start, some.stop)
+        rows = rows if scale is None else scaled(rows, scale)
+        found.append(context_norms(rows if norms is None else scaled_down(rows, norms[some], ordinary)))
+    return np.concatenate(found)
 
 
 def _there(history: History, arms: int) -> Int64s:
@@ -252,13 +311,20 @@ def _solve_shard(shard: Shard) -> str:
         contexts, norms = [x, *contexts], [stage["label_norm"][rows], *norms]
         arm, target = np.concatenate([label_arm, arm]), np.concatenate([label_target, target])
         row = np.concatenate([place, len(rows) + row])
-    x = scaled_down(stacked(contexts, columns), np.concatenate([np.zeros(0), *norms]), facts["ordinary"])
+    x, scale = stacked(contexts, columns), np.array(stage["scale"]) if "scale" in stage else None
+    x = scaled_down(x if scale is None else scaled(x, scale), np.concatenate([np.zeros(0), *norms]), facts["ordinary"])
     start, order = by_group((arm - low).astype(np.int32), shard.high - shard.low)  # nodes have no samples
     start, order = latest(start, order, facts["window"])
-    solver, before = Linear(**facts["solver"], threads=shard.threads), stage.rows("before", columns + 1)
-    known = sliced(before, shard.low, shard.high) if isinstance(before, Fitted) else None
+    solver = Linear(**facts["solver"], threads=shard.threads)
+    before = stage.rows("before", columns + 1) if "before_start" in stage else None
+    copied: Rows | None = sliced(before, shard.low, shard.high) if isinstance(before, Fitted) else None
+    copied = copied if scale is None else unscaled_fit(copied, scale)
     problems = start, row[order].astype(np.int32), target[order].astype(np.float32)
-    fitted = solver.solve(x, *problems, known, thresholds=np.array(stage["negligible"]), first=shard.low)
+    fitted = solver.solve(x, *problems, copied, thresholds=np.array(stage["negligible"]), first=shard.low)
+    fitted = fitted if scale is None else scaled(fitted, scale)
+    if "prior_start" in stage:
+        prior = Prior(stage.rows("prior", columns + 1).slice(shard.low, shard.high), scale=facts["prior_scale"])
+        fitted = prior.added(fitted, copied)
     return shard.write(lambda out: out.put_rows("solved", fitted))
 
 
@@ -280,10 +346,12 @@ def _round_samples(stage: ArrayFolder, facts: Any, low: int, high: int) -> tuple
             continue
         rows, place = renumbered(samples.row, some)
         contexts.append(gathered(part.contexts, rows))
-        norms.append(part.arrays["norm"][rows])
-        slacks = part.arrays["slack"][samples.first + some]
-        residual = (samples.reward[some] - interpolate(means, slacks)).astype(np.float32)
-        found.append((samples.arm[some].astype(np.int64), count + place, residual))
+        arrays, own = part.arrays, samples.first + some
+        norms.append(arrays["scaled_norm" if "scale" in stage else "norm"][rows])
+        residual = arrays["left"][own] if "left" in arrays else samples.reward[some]
+        if "slack" in arrays:
+            residual = residual - interpolate(means, arrays["slack"][own])
+        found.append((samples.arm[some].astype(np.int64), count + place, residual.astype(np.float32)))
         count += len(rows)
     none = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32)
     arm, row, target = (np.concatenate(columns) for columns in zip(none, *found, strict=True))
