@@ -62,7 +62,7 @@ def play(
     parameters = {} if budget is None else {"new_arms_budget": budget}
     config = Config(policy=PolicyConfig(parameters=parameters))
     categories = [world.categories[i] for i in old.tolist()]
-    n, due, spent = len(clicks), set(epochs(len(clicks))), np.zeros(4)
+    n, due, spent = len(clicks), set(epochs(len(clicks))), np.zeros(5)
     shown = np.zeros((n, 5), np.int64)
     with tempfile.TemporaryDirectory() as place:
         catalogue = Catalogue(old.tolist(), world.vectors[old], categories)

@@ -155,7 +155,8 @@ void treetop::bind_engine(nb::module_& m) {
              "components, new share, prior.")
         .def("new_arm_spending", &Engine::new_arm_spending,
              "What the decisions so far were expected to bring, those of them that lead to new arms, what draws of new "
-             "arms were charged, and what they cost by the scores.")
+             "arms were charged, what they cost by the scores, and the second times the part that their slots spend of "
+             "what they may.")
         .def("lines", &Engine::lines, "start"_a.noconvert(), "index"_a.noconvert(), "value"_a.noconvert(), "wanted"_a,
              "beam"_a, "The numbers of the layout's cache lines that a beam search for one context reads, each once.")
         .def("touch", &Engine::touch, "numbers"_a.noconvert(),

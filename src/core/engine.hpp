@@ -288,8 +288,8 @@ public:
     }
 
     // `NewDraws::totals` of all decisions that are done.
-    std::array<double, 4> new_arm_spending() const {
-        std::array<double, 4> sums{};
+    std::array<double, 5> new_arm_spending() const {
+        std::array<double, 5> sums{};
         const std::lock_guard<std::mutex> lock(guard_);
         for (const auto& decider : idle_) {
             const auto& of = decider->new_draws().totals();

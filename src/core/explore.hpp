@@ -119,7 +119,9 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
     struct Spending {
         double explore = 0, paying = 0, fresh = 0;
         double near = 0;      // what is little for a slot to cost
+        double dear = 0;      // what a draw of a new arm may be charged until less is spent on them
         double expected = 0;  // of the whole decision
+        double drawn = 0;     // slots
     };
 
     // Exploration weights beside the scores in play; take() keeps them so. Rewards are not negative: neither are the
@@ -163,7 +165,7 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
     // Of an ordinary event, before any slot is taken. In one that evaluates, slot s costs at most floor * (s-th best
     // worth - mean of those from the s-th best on).
     Spending per_slot(std::int64_t slots, std::int64_t drawn, const Budget& budget) {
-        constexpr double little = 0.005;
+        constexpr double little = 0.005, much = 0.2;
         best_.assign(top_.begin(), top_.begin() + slots);
         fit(static_cast<std::size_t>(slots));
         double left = 0, expected = 0, cost = 0;
@@ -178,8 +180,14 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
         if (ordinary <= 0) return {};
         const double evaluation = budget.evaluation_share * cost;
         const auto each = [&](double may) { return std::max(0.0, may) / ordinary; };
-        return {each(budget.share * expected - evaluation), each(budget.paying * expected - evaluation),
-                each(budget.new_arms * expected), little * expected / static_cast<double>(slots), expected};
+        const double mean = expected / static_cast<double>(slots);
+        return {each(budget.share * expected - evaluation),
+                each(budget.paying * expected - evaluation),
+                each(budget.new_arms * expected),
+                little * mean,
+                much * mean,
+                expected,
+                static_cast<double>(drawn)};
     }
 
     // The chances with which a slot's draws cost what may be spent, on average, and `most` at most. A draw brings
@@ -203,8 +211,9 @@ protected:  // for Assessor (probability.hpp), which asks for the chances of giv
                                          : std::max(spending.explore, spending.paying * (1 - cost / gain));
         mixture.explore = chance_of(may, cost / mixture.weights);
         new_.weigh(best_, spending.near, [&](std::int32_t candidate) { return lost_[place_[candidate]]; });
-        if (new_.any()) mixture.fresh = (1 - mixture.explore) * chance_of(spending.fresh, new_.mean_charge());
-        new_.spend(mixture.fresh);
+        const double part = new_.part(spending.dear);
+        if (new_.any()) mixture.fresh = (1 - mixture.explore) * chance_of(spending.fresh * part, new_.mean_charge());
+        new_.spend(mixture.fresh, part * spending.expected / spending.drawn);
         return mixture;
     }
 

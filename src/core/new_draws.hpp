@@ -18,7 +18,7 @@ struct Newness {
     std::span<const float> share, prior;
 };
 
-// One slot's draw takes a new candidate in proportion to the cube of the share of trials that it misses, times
+// One slot's draw takes a new candidate in proportion to the fourth power of the share of trials that it misses, times
 // exp(-gap / near). The gap is by the prior scores, floored at 0, or a trial would end with the first bad luck: how far
 // it is below the last of those that would fit by them. A draw is charged the gap, or what it costs by the scores
 // themselves if that is less. What a slot covers has no say.
@@ -53,7 +53,7 @@ public:
         total_ = charge_ = cost_ = 0;
         if (fresh_.empty()) return;
         measure(top_[best.size() - 1], near);
-        for (Fresh& one : fresh_) one.weight = one.share * one.share * one.share;
+        for (Fresh& one : fresh_) one.weight = one.share * one.share * one.share * one.share;
         for (const std::int32_t candidate : best)
             if (Fresh* one = find(candidate)) one->weight = 0;
         for (Fresh& one : fresh_) {
@@ -68,20 +68,24 @@ public:
 
     bool any() const { return total_ > 0; }
 
+    // Which part of its share a slot spends: where a draw is charged more than `dear`, trials are cheaper elsewhere.
+    double part(double dear) const { return any() && mean_charge() > dear ? dear / mean_charge() : 1.0; }
+
     // Sums over decisions: what they were expected to bring, those of them that lead to new arms, what draws of these
-    // were charged, and what they cost by the scores.
+    // were charged, what they cost by the scores, and the second times the part that their slots spend.
     void count(double expected) {
         totals_[0] += expected;
         if (!fresh_.empty()) totals_[1] += expected;
     }
 
-    void spend(double chance) {
+    void spend(double chance, double of_part) {
+        if (!fresh_.empty()) totals_[4] += of_part;
         if (chance <= 0) return;
         totals_[2] += chance * mean_charge();
         totals_[3] += chance * cost_ / total_;
     }
 
-    const std::array<double, 4>& totals() const { return totals_; }
+    const std::array<double, 5>& totals() const { return totals_; }
 
     // Of one draw.
     double mean_charge() const { return charge_ / total_; }
@@ -144,7 +148,7 @@ private:
     std::vector<float> top_;                    // the best of those in play, as many as slots are left
     double last_ = -1, near_ = -1;              // what gaps are measured to, and by
     double total_ = 0, charge_ = 0, cost_ = 0;  // of the weights, times what each is charged, and costs
-    std::array<double, 4> totals_{};
+    std::array<double, 5> totals_{};
 };
 
 }  // namespace treetop

@@ -165,7 +165,7 @@ class Engine:
 
     def new_arm_spending(self) -> list[float]:
         """
-        What the decisions so far were expected to bring, those of them that lead to new arms, what draws of new arms were charged, and what they cost by the scores.
+        What the decisions so far were expected to bring, those of them that lead to new arms, what draws of new arms were charged, what they cost by the scores, and the second times the part that their slots spend of what they may.
         """
 
     def lines(self, start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], wanted: int, beam: int) -> Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C')]:

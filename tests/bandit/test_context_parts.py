@@ -27,6 +27,17 @@ def shop(tmp_path: Path) -> Any:
         yield made
 
 
+def test_what_is_misspelled_is_listed_and_has_no_say(shop: Bandit) -> None:
+    wrong = {**CONTEXT, "device": "tablet", "agee": 35, "country": "DE"}
+    served = shop.decide(wrong, "misspelled")
+    assert served.unknown_features == ("device=tablet", "agee", "country=DE")
+    assert shop.decide({"age": 35, "vector": CONTEXT["vector"]}, "misspelled").slots == served.slots  # the same request
+    assert shop.decide(CONTEXT).unknown_features == shop.decide(ROW).unknown_features == ()
+    assert same_decision(*shop.replay("misspelled"))
+    with pytest.raises(ValueError, match="there is no vector 'vektor'"):
+        shop.decide({"vektor": CONTEXT["vector"]})
+
+
 def test_a_context_by_parts_is_the_row_of_its_columns(shop: Bandit) -> None:
     by_parts = shop.row(CONTEXT)
     assert by_parts.csr().toarray().tolist() == [ROW]

@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from helpers.problems import topics
+from helpers.running import small_bandit
 
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.candidates import CandidatePolicy
@@ -70,13 +72,29 @@ def test_the_budget_is_shared_by_the_decisions_that_lead_to_new_arms(tmp_path: P
     for budget in (0.01, 0.05):
         with make_shop(tmp_path / f"shop{budget}", new_arms_budget=budget) as shop:
             visits(shop, 0, 400, toward=OLD)
-            expected, leading, charged, _ = shop.snapshot.model.engine.new_arm_spending()
+            expected, leading, charged, _, _ = shop.snapshot.model.engine.new_arm_spending()
             assert 0 < leading <= expected
             assert 0 < charged <= 1.1 * budget * expected
             text = shop.event("visit-399").event.policy
             given = json.loads(text)["parameters"]
             assert given["new_arms_budget"] == budget  # as the owner said it
             assert given["new_arms_factor"] > 0
+
+
+def test_where_every_draw_is_dear_the_budget_is_spent_too(tmp_path: Path) -> None:
+    """What is dear is so beside other draws: a slot spends less where it is, and a shop that has no others does not."""
+    X, Y = topics()
+    with Bandit.open(small_bandit(tmp_path / "shop", X, Y)) as shop:
+        for i in range(60):
+            arms = shop.decide(X[i], f"before-{i}").arms
+            shop.reward(f"before-{i}", {arm: float(Y[i, int(str(arm)[1:])]) for arm in arms})
+        shop.refit()
+        shop.add_arms(["n1", "n2", "n3"], vectors=X[:3])
+        shown = {arm for i in range(400) for arm in shop.decide(X[i % 60], f"visit-{i}").arms}
+        assert {"n1", "n2", "n3"} <= shown
+        expected, leading, charged, _, part = shop.snapshot.model.engine.new_arm_spending()
+        assert 0 < part < 0.5 * leading
+        assert 0.008 * expected < charged < 0.011 * expected
 
 
 def test_settings_without_a_budget_for_new_arms_stay(tmp_path: Path) -> None:

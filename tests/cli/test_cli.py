@@ -204,6 +204,20 @@ def test_simulate_without_a_refit_says_so(tmp_path: Path) -> None:
     assert "refitted" not in call(*words[:-1], "32").stderr
 
 
+def test_simulate_says_what_default_is_where_it_is_not_what_a_bandit_uses(tmp_path: Path) -> None:
+    words = ["simulate", str(folder(tmp_path, 400)), "--init", "100", "--horizon", "300", "--max-leaf", "4"]
+    note = "note: default is igw with the learner paper; Bandit and the service use budgeted with treetop"
+    for more, said in (
+        (["--strategy", "default"], True),
+        ([], False),
+        (["--strategy", "default", "--learner", "treetop"], False),
+        (["--strategy", "default", "--learner", "treetop", "--learner", "paper"], False),
+    ):
+        done = call(*words, *more, "--json")
+        assert (note in done.stderr) == said, more
+        assert json.loads(done.stdout)["runs"][0]["strategy"] == ("budgeted" if "treetop" in more else "igw")
+
+
 def test_the_table_has_the_cost_of_exploration(tmp_path: Path) -> None:
     words = ["simulate", str(folder(tmp_path, 400)), "--strategy", "igw", "--strategy", "greedy", "--init", "100"]
     words += ["--horizon", "300", "--max-leaf", "4", "--first-epoch", "64"]

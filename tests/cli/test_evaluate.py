@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
@@ -40,6 +41,15 @@ def test_a_table_with_verdicts(shop: str) -> None:
     text = " ".join(call("evaluate", shop, *words).output.split())
     for part in ("600 visits brought", "strategy=greedy", "beam=30", "verdict", "which assumes", "300 visits left out"):
         assert part in text
+
+
+def test_long_verdicts_stand_below_the_table_of_80_columns(shop: str) -> None:
+    text = call("evaluate", shop, "--policy", "strategy=boltzmann,beta=0.5", "--policy", "beam=30").output
+    table = [line for line in text.splitlines() if "│" in line]
+    assert max(map(len, table)) <= 80
+    words = " ".join(line.split("│")[-1].strip() for line in table).split()
+    assert {*words} <= {"better", "worse", "the", "same", "cannot", "tell", "yet"}
+    assert re.search(r"^beam=30: cannot tell yet: (about|more than) [0-9,]+ more visits$", text, re.MULTILINE)
 
 
 def test_an_estimator_and_support(shop: str) -> None:

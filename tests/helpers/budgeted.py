@@ -82,10 +82,11 @@ class Twin:
         gaps = [self._gap(taken, i) for i in range(len(self.score))]
         little = 0.005 * self.expected() / self.slots
         near = [1.0 if cost == 0 else np.exp(-cost / little) if little > 0 else 0.0 for cost in gaps]
-        weight = np.array([share**3 * part for share, part in zip(self.new_share, near, strict=True)])
+        weight = np.array([share**4 * part for share, part in zip(self.new_share, near, strict=True)])
         drawn = self.others(taken)
         lost = [min(gap, self.lost(taken, i)) if i in drawn else 0.0 for i, gap in enumerate(gaps)]
-        self._add(p, taken, weight, lambda cost: self.new_arms_budget * self.expected(), left, lost)
+        mean, all_ = self.expected() / self.slots, self.new_arms_budget * self.expected()
+        self._add(p, taken, weight, lambda cost: all_ if cost <= 0.2 * mean else all_ * 0.2 * mean / cost, left, lost)
         return p
 
     def _gap(self, taken: Sequence, i: int) -> float:

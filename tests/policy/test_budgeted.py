@@ -248,6 +248,16 @@ def test_more_is_spent_where_a_draw_brings_more_than_it_costs() -> None:
         assert float(p @ (0.3 - found.score)) == pytest.approx(0.3 * spent, rel=1e-6)
 
 
+def test_less_is_spent_on_new_arms_where_they_are_dear() -> None:
+    strategy = Budgeted(**{**NOTHING, "new_arms_budget": 0.01})
+    for gap, spent in ((0.05, 0.01), (0.2, 0.01), (0.4, 0.005), (0.8, 0.0025)):
+        score = np.array([1.0, 1 - gap], np.float32)
+        ids, share, nothing = np.arange(2, dtype=np.int32), np.array([0, 1], np.float32), np.zeros(2, np.float32)
+        found = Candidates(np.zeros(2, bool), ids, np.ones(2), score, nothing, new_share=share, prior=score)
+        p = strategy.slot_probabilities(found, (), k=1, explore=1)
+        assert p[1] * gap == pytest.approx(spent, rel=1e-5)
+
+
 # -------------------- settings
 
 

@@ -50,3 +50,4 @@ def test_parts_over_http(tmp_path: Path) -> None:
         with Client(shop.url) as client:
             visitor = {"vector": np.ones(5, np.float32), "device": "desktop"}
             assert client.decide(visitor, eligible=["new"]).arms == ["new"]
+            assert client.decide({**visitor, "devise": "mobile"}).unknown_features == ("devise=mobile",)

@@ -31,7 +31,7 @@ def test_a_decision_has_what_the_contract_says(shop: Running) -> None:
     answer = shop.post("/v1/decide", {"event_id": "first", "features": named(X, 0)})
     assert answer.status == 200
     assert answer.headers["content-type"] == "application/json"
-    assert set(answer.json) == {"event_id", "epoch", "slots", "variant"}
+    assert set(answer.json) == {"event_id", "epoch", "slots", "variant", "unknown_features"}
     assert (answer.json["event_id"], answer.json["epoch"], len(answer.json["slots"])) == ("first", 0, 4)
     for slot in answer.json["slots"]:
         assert set(slot) == {"arm", "propensity", "score", "explored", "via"}
@@ -68,15 +68,19 @@ def test_three_spellings_of_one_context_are_one_request(shop: Running) -> None:
     assert answers[0].json == answers[1].json == answers[2].json
 
 
-def test_unknown_features_are_counted_and_ignored(shop: Running) -> None:
+def test_unknown_features_are_counted_ignored_and_listed(shop: Running) -> None:
     def count() -> float:
         return float(re.findall(r"^treetop_unknown_features_total (\S+)", metrics(shop), re.MULTILINE)[0])
 
     before, event = count(), fresh()
     one = shop.post("/v1/decide", {"event_id": event, "features": {**named(X, 0), "nobody": 1.0, "knows": 2}})
     two = shop.post("/v1/decide", {"event_id": event, "features": named(X, 0)})
-    assert one.json == two.json
+    assert one.json == {**two.json, "unknown_features": ["nobody", "knows"]}
+    assert two.json["unknown_features"] == []
     assert count() == before + 2
+    requests = [{"event_id": event, "features": {**named(X, 0), "devise": "mobile"}}, {"features": {"f1": 1}}]
+    results = shop.post("/v1/decide/batch", {"requests": requests}).json["results"]
+    assert [each["decision"]["unknown_features"] for each in results] == [["devise=mobile"], []]
 
 
 def test_k_explore_eligible_and_exclude(shop: Running) -> None:

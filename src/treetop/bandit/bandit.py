@@ -282,13 +282,21 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions):
         ...         tea.row({"floral": 2.0}).csr().toarray().tolist()
         [[0.0, 2.0]]
         """
+        return self._read(x)[0]
+
+    def _read(self, x: Mapping[str, Any] | Matrix) -> tuple[Rows, tuple[str, ...]]:
+        """The row of a context, and the features that are not in it."""
         if isinstance(x, Mapping):
             row, unknown = self.vocabulary.named(x)
-            if unknown and self.vocabulary.room:
-                self.unknown.note(self.vocabulary.unknown(x))
-            return row
+            return row, self.note_unknown(x) if unknown else ()
         row = one_row(x, self.vocabulary.given)
-        return row if not self.vocabulary.reserved else replace(row, columns=self.vocabulary.columns)
+        return row if not self.vocabulary.reserved else replace(row, columns=self.vocabulary.columns), ()
+
+    def note_unknown(self, x: Mapping[str, Any]) -> tuple[str, ...]:
+        """The features of a context that the vocabulary does not know; counted if they may join it."""
+        if self.vocabulary.room:
+            self.unknown.note(self.vocabulary.unknown(x))
+        return self.vocabulary.ignored(x)
 
     def decide(
         self,
@@ -307,16 +315,17 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions):
         `explore` override the settings; `eligible` and `exclude` are lists of arm ids, `where` conditions on attributes
         such as {"in_stock": True, "price": {"<=": 20}, "brand": ["a", "b"], "sets": "summer-sale"}; `keys` such as
         {"visitor": 123} find the event if it has to be erased, and say whom `[caps]` of the settings limit. The same
-        event id with the same request returns the logged decision again, with another it raises EventConflict. Raises
-        NoEligibleArm if no arm is left, FeatureOutlier if the settings refuse values far outside of what was seen.
+        event id with the same request returns the logged decision again, with another it raises EventConflict. Features
+        that nobody knows are left out, and listed as `unknown_features`. Raises NoEligibleArm if no arm is left,
+        FeatureOutlier if the settings refuse values far outside of what was seen.
         """
         if where and self.attributes_stale():
             self.look_up_attributes()
         name, asked = None if event_id is None else event_name(event_id), as_keys(keys)
         capped = self.capped_arms(asked, name)
         snapshot, arm_filter = self.snapshot.for_visit(name, asked, eligible, exclude, where, capped)
-        row = snapshot.bounded(self.row(x))
-        event = snapshot.decide(row, name, k, explore, arm_filter, asked)
+        row, unknown = self._read(x)
+        event = snapshot.decide(snapshot.bounded(row), name, k, explore, arm_filter, asked)
         answer = self.log.append([event], arm_filter.sets())[0]
         if isinstance(answer, EventConflict):
             raise answer
@@ -324,7 +333,7 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions):
             self.catch_up(answer)
         if self._trials.due():
             self.look_up_trials()
-        return self.served(answer)
+        return self.served(answer, unknown)
 
     def look_up_trials(self) -> None:
         """Counts in the log how often new arms have been shown; decisions go by it from now on. `decide` calls it now

@@ -24,7 +24,8 @@ STEP = 2000  # decisions read at once: the rest waits for the next look
 LEAST = 16  # trials that are worth other settings,
 PART = 1 / 8  # and as a part of the arms that are counted: settings are as long as these are many
 MOST = 4.0  # times the budget: what one decision may spend, and all of them by the scores themselves
-SOON = 0.1  # what was not spent is, in as many more decisions as this part of those so far
+SOON = 0.05  # what was not spent is, in as many more decisions as this part of those so far
+OTHER = 2.0  # times more or less that a decision may spend: worth other settings
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class LiveTrials:
     def applied(self, config: PolicyConfig) -> PolicyConfig:
         """Settings with these; as they are if they have no budget for new arms."""
         strategy = make_strategy(config.strategy, config.parameters)
-        if not self.counts or not isinstance(strategy, Budgeted) or strategy.new_arms_budget == 0:
+        if self == LiveTrials() or not isinstance(strategy, Budgeted) or strategy.new_arms_budget == 0:
             return config
         now = dict(zip(RUNTIME_PARAMETERS, (round(self.factor, 6), self.counts), strict=True))
         return replace(config, parameters={**config.parameters, **now})
@@ -64,7 +65,7 @@ class TrialCounter:
         self._said = 0  # arms that are
         self._share = 1.0  # of the budget, as last said
         self._missing = False  # whether any arm misses trials
-        self._before: Floats = np.zeros(4)  # expected and spent with earlier models since then, see `_sums`
+        self._before: Floats = np.zeros(5)  # expected and spent with earlier models since then, see `_sums`
 
     def due(self) -> bool:
         """To be asked at every decision: whether it is time for `update`.
@@ -93,18 +94,20 @@ class TrialCounter:
             mine = arms[(arms >= self._first) & (arms < self._first + len(self._base))] - self._first
             self._unsaid += int((missing & (self._base + self._counts < trials))[mine].sum())
             self._counts += np.bincount(mine, minlength=len(self._counts))
-        if self._unsaid < max(LEAST, PART * self._said) and self._share > 0:
+        factor = self._factor(budget)
+        as_before = self._share / OTHER <= factor <= self._share * OTHER and self._share > 0
+        if self._unsaid < max(LEAST, PART * self._said) and as_before:
             return None
         there = np.flatnonzero(missing & (self._counts > 0))
         now = np.minimum(self._base[there] + self._counts[there], trials)
         self._unsaid, self._said = 0, len(there)
         text = packed_counts((self._first + there).astype(np.int32), now.astype(np.int32))
-        self._share = self._factor(budget)
+        self._share = factor
         return LiveTrials(text, self._share)
 
     def _begin(self, log: Log, model: Model, since: float) -> None:
         """Goes on with another model."""
-        self._before = self._sums() if self._missing else np.zeros(4)
+        self._before = self._sums() if self._missing else np.zeros(5)
         shown = None if model.pooled is None else model.pooled.new_trials
         new = np.zeros(0, np.int64) if shown is None else np.flatnonzero(shown >= 0)
         first = int(new[0]) if len(new) else model.n_arms
@@ -114,23 +117,25 @@ class TrialCounter:
         self._base = np.zeros(0, np.int64) if shown is None else shown[first:].astype(np.int64)
         kept = self._counts[: len(self._base)]
         self._counts = np.concatenate([kept, np.zeros(len(self._base) - len(kept), np.int64)])
-        self._unsaid, self._said = int(self._counts.sum()), 0
+        self._unsaid, self._said, self._share = int(self._counts.sum()), 0, 1.0
 
     def _sums(self) -> Floats:
         """Since an arm misses trials: what decisions were expected to bring, those that lead to new arms, what was
-        charged for these, and what that cost by the scores."""
+        charged for these, what that cost by the scores, and the second times the part that is spent, as dear draws
+        spend less."""
         return self._before if self._model is None else self._before + self._model.engine.new_arm_spending()
 
     def _factor(self, budget: float) -> float:
         """The budget is a share of all expected rewards; only the decisions that lead to new arms spend it, and what
-        they have left of it they spend later. Of their rewards that is (B + (B - spent) / SOON) / leading, B = budget *
-        expected.
+        they have left of it they spend later. Of the part of their rewards that they spend at a factor of 1 that is
+        (B + (B - spent) / SOON) / part, B = budget * expected: where all draws are dear, none is.
         """
-        expected, leading, charged, cost = self._sums()
+        expected, leading, charged, cost, part = self._sums()
         spent = max(charged, cost / MOST)
-        if leading <= 0 or budget <= 0:
+        if part <= 0 or budget <= 0:
             return 1.0
-        return float(np.clip((expected + (expected - spent / budget) / SOON) / leading, 0.0, MOST))
+        most = MOST * leading / part
+        return float(np.clip((expected + (expected - spent / budget) / SOON) / part, 0.0, most))
 
 
 def trials_until(log: Log, model: Model, arms: ArmIndex, since: float, until: float) -> Ints | None:

@@ -77,10 +77,11 @@ class LoggedDecisions:
         self.catch_up(found.event)
         return found
 
-    def served(self, decision: Decision) -> ServedDecision:
-        """A decision, such as one in the log, in the user's ids."""
+    def served(self, decision: Decision, unknown_features: tuple[str, ...] = ()) -> ServedDecision:
+        """A decision, such as one in the log, in the user's ids; with what its request said that nobody knows."""
         found = logged_variant(decision.policy) if isinstance(decision, Event) else None
-        return ServedDecision.of(decision, self.snapshot.arms, None if found is None else found[1])
+        variant = None if found is None else found[1]
+        return ServedDecision.of(decision, self.snapshot.arms, variant, unknown_features)
 
     def reward(self, event_id: str | int, rewards: Mapping[ArmId, float]) -> None:
         """Stores rewards for arms of an event: all of them or none. Sending the same again changes nothing.

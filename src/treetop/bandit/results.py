@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -39,6 +39,9 @@ class ServedSlot:
 class ServedDecision:
     """A decision in the user's own ids; `epoch` is that of the model that decided, `variant` that of an experiment.
 
+    `unknown_features` are those of the request that the vocabulary does not know, which had no say: a misspelled name,
+    perhaps. The log does not keep them, and decisions that differ in nothing else are equal.
+
     >>> ServedDecision("visit-1", 0, (ServedSlot("mint", 1.0, 0.2, False, None),)).arms
     ['mint']
     """
@@ -47,6 +50,7 @@ class ServedDecision:
     epoch: int
     slots: tuple[ServedSlot, ...]
     variant: str | None = None
+    unknown_features: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def arms(self) -> list[ArmId]:
@@ -58,7 +62,9 @@ class ServedDecision:
         return html_table(f"decision {self.event_id} (epoch {self.epoch})", columns)
 
     @classmethod
-    def of(cls, decision: Decision, arms: ArmIndex, variant: str | None = None) -> ServedDecision:
+    def of(
+        cls, decision: Decision, arms: ArmIndex, variant: str | None = None, unknown_features: tuple[str, ...] = ()
+    ) -> ServedDecision:
         """A decision in dense indices, by the ids of its arms.
 
         >>> indexed = Decision("visit-1", 0, *(np.array([i]) for i in (1, 0.5, 0.2, True, -1)))
@@ -71,7 +77,7 @@ class ServedDecision:
             ServedSlot(ids[arm], propensity, score, explored, None if node < 0 else node)
             for arm, propensity, score, explored, node in zip(*columns, strict=True)
         ]
-        return cls(d.event_id, d.model_epoch, tuple(slots), variant)
+        return cls(d.event_id, d.model_epoch, tuple(slots), variant, unknown_features)
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,15 @@ class Vocabulary:
         known = (self.index, self.vectors, self.texts)
         return [name for name in named if not any(name in names for names in known)]
 
+    def ignored(self, features: Mapping[str, Any]) -> tuple[str, ...]:
+        """The features of a context that no column is for, as they are called.
+
+        >>> Vocabulary(2, ("age", "device=mobile")).ignored({"aeg": 3, "device": "tablet", "age": 3})
+        ('aeg', 'device=tablet')
+        """
+        named = ((name, f"{name}={value}" if isinstance(value, str) else name) for name, value in features.items())
+        return tuple(column for name, column in named if column not in self.index and name not in self.vectors)
+
     @cached_property
     def texts(self) -> frozenset[str]:
         """The parts that are texts.

@@ -24,7 +24,7 @@ from treetop.cli.options import Json, Ray, grouped
 from treetop.cli.output import check_picture, console, errors, is_shown
 from treetop.effort import Effort
 from treetop.evaluation.picture import draw_results
-from treetop.evaluation.verdict import ROUNDING, CandidateResult
+from treetop.evaluation.verdict import ROUNDING, CandidateResult, short_verdict
 
 POLICY_HELP = (
     "A candidate: settings of the visits with some replaced, such as strategy=greedy, beam=30, explore=1, "
@@ -180,12 +180,13 @@ def _print(found: Evaluation) -> None:
 
 
 def _notes(candidates: Sequence[CandidateResult]) -> dict[str, list[str]]:
-    """What stands below the table, each once, with the candidates that it is about."""
+    """What stands below the table, each once, with the candidates that it is about; first verdicts that are long."""
     about: dict[str, list[str]] = {}
     for result in candidates:
         left = (f"{count:,} visits left out: {why}" for why, count in result.left_out.items())
         weighed = [support(result), f"weighed by {result.way}, which assumes: {result.assumes}"]
-        for note in (*result.notes, *left, *(weighed if result.rounds else [])):
+        long = [result.verdict] if result.verdict != short_verdict(result.verdict) else []
+        for note in (*long, *result.notes, *left, *(weighed if result.rounds else [])):
             about.setdefault(note, []).append(result.name)
     return about
 
@@ -216,12 +217,12 @@ def support(result: CandidateResult) -> str:
 def _row(result: CandidateResult) -> list[str]:
     name = result.name.replace(",", "\n")  # a setting a line: they would be cut anywhere
     if not result.rounds:
-        return [name, "-", "-", "0", result.verdict]
+        return [name, "-", "-", "0", short_verdict(result.verdict)]
     visit, gap = result.per_visit, result.difference
     return [
         name,
         f"{visit.value:.3f}\n[{visit.low:.3f}, {visit.high:.3f}]\n{result.per_slot.value:.3f}",
         f"{gap.value:+.3f}\n[{gap.low:+.3f}, {gap.high:+.3f}]",
         f"{result.share:.1%}\nas {result.effective:,.0f}",
-        result.verdict,
+        short_verdict(result.verdict),
     ]

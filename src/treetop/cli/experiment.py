@@ -18,7 +18,7 @@ from treetop.bandit.live_experiment import ExperimentResult, LiveExperiment, fin
 from treetop.cli.folder import Folder, LogAt
 from treetop.cli.options import Json
 from treetop.cli.output import console
-from treetop.evaluation.verdict import Estimate
+from treetop.evaluation.verdict import Estimate, short_verdict
 
 CONFIDENCE = 0.95
 NAME_HELP = "start, show: the experiment's name in config.toml; promote: that of a variant."
@@ -115,8 +115,12 @@ def _print(found: ExperimentResult) -> None:
     table.add_column("verdict", overflow="fold", min_width=12)
     for variant in found.variants:
         gap = "" if variant.difference is None else _signed(variant.difference)
-        table.add_row(variant.name, f"{variant.visits:,}", _number(variant.reward), gap, variant.verdict)
+        said = short_verdict(variant.verdict)
+        table.add_row(variant.name, f"{variant.visits:,}", _number(variant.reward), gap, said)
     console.print(table)
+    for variant in found.variants:
+        if variant.verdict != short_verdict(variant.verdict):
+            console.print(f"{variant.name}: {variant.verdict}", highlight=False, markup=False)
     console.print(f"{found.confidence:.0%} intervals, which hold at all times at once.", highlight=False, markup=False)
 
 

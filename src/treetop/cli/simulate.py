@@ -31,7 +31,8 @@ from treetop.experiments.execute import execute
 from treetop.experiments.full_information import check_ceiling, full_information
 from treetop.experiments.grid import execute_on
 from treetop.experiments.records import RunRecord
-from treetop.experiments.settings import Plan, Settings, strategies_for
+from treetop.experiments.settings import DEFAULT, Plan, Settings, strategies_for
+from treetop.learning.learners import DEFAULT_STRATEGY
 from treetop.parallel import Machines
 from treetop.policy.budgeted import RUNTIME_PARAMETERS, Budgeted
 from treetop.report import pictures
@@ -51,12 +52,12 @@ class SimulatedPolicies:
     """What is crossed: every strategy with every learner, k, explore, beam and observer, one run each."""
 
     strategy: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
-            help="igw, greedy, boltzmann, epsilon or budgeted; default is that of the learner, igw for paper and "
-            "budgeted for treetop. Repeatable."
+            help="igw, greedy, boltzmann, epsilon or budgeted; default, or none: that of the learner, igw for paper "
+            "and budgeted for treetop. Repeatable."
         ),
-    ] = field(default_factory=lambda: ["default"])
+    ] = None
     k: Annotated[list[int], typer.Option(help=f"{K_HELP} Repeatable.")] = field(default_factory=lambda: [5])
     explore: Annotated[list[int], typer.Option(help=f"{EXPLORE_HELP} Repeatable.")] = field(default_factory=lambda: [3])
     beam: Annotated[list[int], typer.Option(help=f"{BEAM_HELP} Repeatable.")] = field(default_factory=lambda: [10])
@@ -154,12 +155,13 @@ def simulate(
             **_shared(stream, model),
         )
         for learner, k, explore, beam, observer in product(p.learner, p.k, p.explore, p.beam, p.observer)
-        for strategy in strategies_for(learner, p.strategy)
+        for strategy in strategies_for(learner, p.strategy or [DEFAULT])
     )
     plan = Plan(data, settings, tuple(stream.seed))
     dataset = load(data, data_dir=stream.data_dir)
     if world.ceiling:
         check_ceiling(dataset, max(p.k))
+    _say_what_default_is(p)
     records = _played(plan, dataset, stream, output)
     facts = records[0].dataset
     _warn_of_no_refit(records)
@@ -196,6 +198,14 @@ def _played(plan: Plan, dataset: Dataset, stream: StreamOptions, output: GridOpt
             data_dir=stream.data_dir,
             progress=lambda done, total: bar.building("runs", done, total),
         )
+
+
+def _say_what_default_is(policies: SimulatedPolicies) -> None:
+    """On stderr, where somebody asked for `default` and none of the learners is that of Bandit and the service."""
+    if DEFAULT in (policies.strategy or []) and "treetop" not in policies.learner:
+        ours, theirs = DEFAULT_STRATEGY["treetop"], DEFAULT_STRATEGY["paper"]
+        words = f"note: default is {theirs} with the learner paper; Bandit and the service use {ours} with treetop: "
+        errors.print(f"{words}--learner treetop", highlight=False, soft_wrap=True)
 
 
 def _warn_of_no_refit(records: list[RunRecord]) -> None:

@@ -131,7 +131,8 @@ def decision_of(answer: dict[str, Any]) -> ServedDecision:
     3
     """
     slots = tuple(ServedSlot(**slot) for slot in answer["slots"])
-    return ServedDecision(answer["event_id"], answer["epoch"], slots, answer.get("variant"))
+    unknown = tuple(answer.get("unknown_features", ()))
+    return ServedDecision(answer["event_id"], answer["epoch"], slots, answer.get("variant"), unknown)
 
 
 def error_of(answer: dict[str, Any], wait: float = 0.0) -> ServiceError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from treetop.evaluation.verdict import CandidateResult, Estimate
+from treetop.evaluation.verdict import CandidateResult, Estimate, short_verdict
 
 COLOURS = {"better": "#1a7f37", "worse": "#c0392b"}
 OTHERWISE = "#59636e"
@@ -30,7 +30,7 @@ def draw_results(results: Sequence[CandidateResult], served: Estimate, path: Pat
     for place, result in enumerate(result for result in results if result.rounds):
         e, colour = result.per_visit, COLOURS.get(result.verdict, OTHERWISE)
         axes.errorbar(e.value, place, xerr=[[e.value - e.low], [e.high - e.value]], fmt="o", color=colour, capsize=4)
-        names.append(f"{result.name}\n{result.verdict.partition(':')[0]}")
+        names.append(f"{result.name}\n{short_verdict(result.verdict)}")
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
     axes.set_xlabel("reward a visit")

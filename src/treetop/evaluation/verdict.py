@@ -252,6 +252,15 @@ def verdict(rounds: int, difference: float, gap: Interval) -> str:
     return f"cannot tell yet: about {_round(max(more, 1)):,} more visits"
 
 
+def short_verdict(verdict: str) -> str:
+    """A verdict without the guess of how many more visits would do.
+
+    >>> short_verdict("cannot tell yet: about 300 more visits"), short_verdict("better")
+    ('cannot tell yet', 'better')
+    """
+    return verdict.partition(":")[0]
+
+
 def _round(number: float) -> int:
     """Two digits are all that a guess has."""
     size = 10 ** max(0, math.floor(math.log10(number)) - 1)

@@ -24,6 +24,7 @@ from treetop.simulation.scenario import SCENARIOS
 # Rounds before the first refit, and how the rounds seen grow from one refit to the next. These are for simulations; a
 # service of the treetop learner refits seldomer, after 1,024 observed rounds and then at every 1.2-fold of them.
 EPOCHS = {"paper": (4096, 2.0), "treetop": (256, 1.05)}
+DEFAULT = "default"  # the name of the strategy that goes with a learner
 
 
 @dataclass(frozen=True)
@@ -113,10 +114,10 @@ def strategies_for(learner: str, names: Sequence[str]) -> list[str]:
     >>> strategies_for("paper", ["default", "greedy", "igw"])
     ['igw', 'greedy']
     """
-    if wrong := next((name for name in names if name not in ("default", *STRATEGIES)), None):
-        raise ValueError(f"strategy is {wrong!r}; it must be one of default, {', '.join(STRATEGIES)}")
+    if wrong := next((name for name in names if name not in (DEFAULT, *STRATEGIES)), None):
+        raise ValueError(f"strategy is {wrong!r}; it must be one of {DEFAULT}, {', '.join(STRATEGIES)}")
     default = DEFAULT_STRATEGY.get(learner, DEFAULT_STRATEGY["paper"])  # Settings refuses another learner
-    return list(dict.fromkeys(default if name == "default" else name for name in names))
+    return list(dict.fromkeys(default if name == DEFAULT else name for name in names))
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ BUDGETED = 4  # as the core numbers it
 RUNTIME_PARAMETERS = ("new_arms_factor", "trial_counts")  # parameters that a running bandit sets, not its owner
 UNTIL_REFIT = 0.2  # rounds until the next refit, as a share of those before it
 LITTLE = 0.005  # of the mean of the best scores: what a slot for a new arm costs that is near
+DEAR = 0.2  # likewise: what a draw of a new arm may be charged until less is spent on such draws
 EXACT = 64  # candidates that take from others for which slates are completed, to tell what they cost
 ALIKE = 1e-9  # the least weight of a candidate: where none has any, all are alike
 Bonus: TypeAlias = Callable[[Sequence[int]], Floats]  # what each candidate adds to a slate of some of them
@@ -195,7 +196,7 @@ class _Event:
         return np.concatenate([np.array(first, np.int64), open_]), worth
 
     def _spending(self) -> tuple[float, float, float, float]:
-        """What a drawn slot may cost by exploration, by exploration that pays, and for new arms; and what is little."""
+        """What a drawn slot may cost by exploration, by exploration that pays, for new arms; the mean best score."""
         (order, worth), strategy, slots = self._ranked(()), self.strategy, self.slots
         best = worth[order[:slots]]
         rest = [worth[order[s:]].mean() for s in range(slots)]
@@ -203,7 +204,7 @@ class _Event:
         ordinary = (1 - strategy.evaluation_share) * (slots - self.greedy)
         shares = (strategy.budget, evaluation), (strategy.paying_budget, evaluation), (strategy.new_arms_share, 0.0)
         explore, paying, fresh = (max(0.0, share * float(best.sum()) - paid) / ordinary for share, paid in shares)
-        return explore, paying, fresh, LITTLE * float(best.mean())
+        return explore, paying, fresh, float(best.mean())
 
     def even(self, taken: Sequence[int]) -> Floats:
         """In an event that evaluates: the floor shared out among those in play, and the rest for the best."""
@@ -220,7 +221,7 @@ class _Event:
             return p
         fit = self.slots - len(taken)  # the best of those in play are shown anyway, and not drawn
         others, cost = in_play[fit:], self._lost(taken, in_play, worth)
-        explore, paying, fresh, little = self._spending()
+        explore, paying, fresh, mean = self._spending()
         weight = self.weight[others]
         costs, brings = float(weight @ cost[others]), float(weight @ weight)
         if self.valued and brings < costs:
@@ -229,7 +230,8 @@ class _Event:
             explore = max(explore, paying * (1 - costs / brings))
         draws = self._draws(others, self.weight, cost, explore)
         gap = np.maximum(0, np.sort(self.prior[in_play])[-fit] - self.prior)
-        draws += (1 - draws.sum()) * self._draws(others, self._new_weight(gap, little), np.minimum(gap, cost), fresh)
+        new, charge = self._new_weight(gap, LITTLE * mean), np.minimum(gap, cost)
+        draws += (1 - draws.sum()) * self._draws(others, new, charge, fresh, DEAR * mean)
         p[in_play[0]] -= draws.sum()
         return p + draws
 
@@ -248,17 +250,19 @@ class _Event:
         return lost
 
     def _new_weight(self, gap: Floats, little: float) -> Floats:
-        """By the cube of the share of trials that are missing, where an arm is little below the others: by what is
-        known without its own rewards, or a trial would end with the first bad luck."""
+        """By the fourth power of the share of trials that are missing, where an arm is little below the others: by what
+        is known without its own rewards, or a trial would end with the first bad luck."""
         near = np.exp(-gap / little) if little > 0 else (gap == 0).astype(np.float64)
-        return np.asarray(self.new_share**3 * near)
+        return np.asarray(self.new_share**4 * near)
 
-    def _draws(self, others: Int64s, weight: Floats, cost: Floats, spend: float) -> Floats:
-        """In proportion to the weights, as often as costs what may be spent, up to the largest chance."""
+    def _draws(self, others: Int64s, weight: Floats, cost: Floats, spend: float, dear: float = np.inf) -> Floats:
+        """In proportion to the weights, as often as costs what may be spent, up to the largest chance; where a draw
+        costs more than what is dear, that much less is spent."""
         q = np.zeros(len(weight))
         q[others] = weight[others]
         if q.sum() == 0:
             return q
         q /= q.sum()
         each, most = float(q @ cost), self.strategy.largest_chance
+        spend *= dear / each if each > dear else 1.0
         return q * (most if spend >= most * each else spend / each)

@@ -31,34 +31,35 @@ LIST_FORMS = (frozenset({"indices", "values"}), frozenset({"dense"}))
 
 def context_row(service: Service, features: dict[str, Any]) -> Rows:
     """The row of a request's features, in one of their three forms."""
+    return read_context(service, features)[0]
+
+
+def read_context(service: Service, features: dict[str, Any]) -> tuple[Rows, tuple[str, ...]]:
+    """The row of a request's features, and those that the vocabulary does not know."""
     vocabulary, largest = service.bandit.vocabulary, service.limits.features
     if len(features) <= largest and (found := vocabulary.named_fast(features)) is not None:
-        if found[1]:
-            _note_unknown(service, features, found[1])
         if len(found[0].index) > largest:
             raise _too_many_features(len(found[0].index), largest)
-        return found[0]
+        return found[0], _note_unknown(service, features, found[1])
     if features.keys().isdisjoint(vocabulary.vectors) and has_lists(features):
         if (size := len(features.get("indices", ()))) > largest:
             raise _too_many_features(size, largest)
         row = vocabulary.dense(features["dense"]) if "dense" in features else vocabulary.sparse(**features)
         if len(row.index) > largest:
             raise _too_many_features(len(row.index), largest)
-        return row
+        return row, ()
     if len(features) > largest:
         raise _too_many_features(len(features), largest)
     row, unknown = vocabulary.named(features)
-    if unknown:
-        _note_unknown(service, features, unknown)
-    return row
+    return row, _note_unknown(service, features, unknown)
 
 
-def _note_unknown(service: Service, features: Mapping[str, Any], count: int) -> None:
-    """Counts features that the vocabulary does not know, by name if they may join it."""
+def _note_unknown(service: Service, features: Mapping[str, Any], count: int) -> tuple[str, ...]:
+    """Counts features that the vocabulary does not know, by name if they may join it, and returns their names."""
+    if not count:
+        return ()
     service.metrics.unknown.inc(count)
-    bandit = service.bandit
-    if bandit.vocabulary.room:
-        bandit.unknown.note(bandit.vocabulary.unknown(features))
+    return service.bandit.note_unknown(features)
 
 
 def has_lists(features: dict[str, Any]) -> bool:
@@ -101,6 +102,7 @@ class PreparedRequest:
     request: schema.DecideRequest
     arm_filter: ArmFilter
     keys: Keys = NO_KEYS
+    unknown: tuple[str, ...] = ()  # features
 
     @property
     def digest(self) -> bytes:
@@ -128,10 +130,10 @@ def prepare(service: Service, request: schema.DecideRequest, capped: Ints = NO_A
     if request.eligible is not None or request.exclude is not None:
         check_arm_count(service, request.eligible, request.exclude)
     event_id = None if request.event_id is None else event_text(request.event_id)
-    row, keys = context_row(service, request.features), as_keys(request.keys)
+    (row, unknown), keys = read_context(service, request.features), as_keys(request.keys)
     now, lists = service.bandit.snapshot, (request.eligible, request.exclude, request.where)
     snapshot, arm_filter = now.for_visit(event_id, keys, *lists, capped)
-    return PreparedRequest(snapshot, row, event_id, request, arm_filter, keys)
+    return PreparedRequest(snapshot, row, event_id, request, arm_filter, keys, unknown)
 
 
 def check_arm_count(service: Service, *lists: Sequence[Any] | None, changed: bool = False) -> None:
@@ -187,7 +189,7 @@ async def decide(service: Service, request: schema.DecideRequest) -> ServedDecis
     try:
         finish = prepared.begin(service, service.ahead)
     except CANNOT_DECIDE as error:
-        return await _served(service, await _logged_before(service, prepared, error))
+        return await _served(service, await _logged_before(service, prepared, error), prepared.unknown)
     made: list[Event] = []
 
     def make() -> list[Event]:
@@ -196,10 +198,10 @@ async def decide(service: Service, request: schema.DecideRequest) -> ServedDecis
 
     found = (await service.append_deferred(make, prepared.arm_filter.sets()))[0]
     if found is made[0]:
-        return service.bandit.served(found)
+        return service.bandit.served(found, prepared.unknown)
     if isinstance(found, EventConflict):
         raise found
-    return await _served(service, found)
+    return await _served(service, found, prepared.unknown)
 
 
 async def _logged_before(service: Service, prepared: PreparedRequest, error: Exception) -> Event:
@@ -213,9 +215,9 @@ async def _logged_before(service: Service, prepared: PreparedRequest, error: Exc
     return stored.event
 
 
-async def _served(service: Service, event: Event) -> ServedDecision:
+async def _served(service: Service, event: Event, unknown: tuple[str, ...]) -> ServedDecision:
     await load_arms_of(service, event)
-    return service.bandit.served(event)
+    return service.bandit.served(event, unknown)
 
 
 async def load_arms_of(service: Service, event: Event) -> None:
@@ -294,7 +296,8 @@ async def _result(service: Service, attempt: Attempt, written: Iterator[Event | 
             raise attempt.error
         if isinstance(event, EventConflict):
             raise event
-        return schema.DecideResult(200, await _served(service, event))
+        unknown = () if attempt.prepared is None else attempt.prepared.unknown
+        return schema.DecideResult(200, await _served(service, event, unknown))
     except Exception as error:
         problem = problem_of(error)
         return schema.DecideResult(problem.status, error=error_of(problem))
