@@ -90,6 +90,15 @@ class WeightSums:
         return float((self.sums[1][known] / self.sums[0][known])[-1]) if known.any() else float("nan")
 
     @property
+    def lacking(self) -> float:
+        """1 less the mean weight of all slots: about the share of slots that the candidate has and the log has not.
+
+        >>> WeightSums(3, np.array([[3.0, 3.0], [3.0, 1.5], [3.0, 0.75], [1.0, 0.0], [3.0, 3.0]])).lacking
+        0.25
+        """
+        return max(0.0, 1 - float(self.sums[1].sum()) / max(float(self.sums[0].sum()), 1.0))
+
+    @property
     def all_one(self) -> bool:
         """Whether every weight is 1, up to rounding.
 
