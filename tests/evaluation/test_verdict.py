@@ -69,7 +69,7 @@ def test_what_the_log_cannot_show_has_no_number() -> None:
     assert found.missing == pytest.approx(0.5, abs=0.03)
     assert not found.answered
     assert found.described(found.per_visit).startswith("not known [0.1")
-    assert found.verdict == "cannot tell: the log never shows 50% of it", "more such visits would not tell"
+    assert found.verdict == f"cannot tell: the log lacks {found.missing:.0%} of it", "more such visits would not tell"
     guess = f"if it earned like the rest: {found.per_visit.value:.3f} a visit, {found.difference.value:+.3f}"
     assert any(guess in note for note in found.notes)
     plain = judge("half", Tally.of(partly(0.5, 0.4)), {}, estimator="ips-slots")

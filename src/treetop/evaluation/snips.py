@@ -91,12 +91,18 @@ class WeightSums:
 
     @property
     def lacking(self) -> float:
-        """1 less the mean weight of all slots: about the share of slots that the candidate has and the log has not.
+        """How far the mean weight of the last slot is below 1, or 0 if that may be chance: by two standard errors.
 
-        >>> WeightSums(3, np.array([[3.0, 3.0], [3.0, 1.5], [3.0, 0.75], [1.0, 0.0], [3.0, 3.0]])).lacking
-        0.25
+        >>> few, many = (WeightSums(n, np.array([[n], [0.8 * n], [1.6 * n], [0.0], [n]])) for n in (40, 4000))
+        >>> few.lacking, round(many.lacking, 3)  # weights of 0 and 2
+        (0.0, 0.2)
         """
-        return max(0.0, 1 - float(self.sums[1].sum()) / max(float(self.sums[0].sum()), 1.0))
+        known = self.sums[0] > 0
+        if not known.any():
+            return 0.0
+        n, total, squares = (float(self.sums[i][known][-1]) for i in range(3))
+        error = np.sqrt(max(squares / n - (total / n) ** 2, 0.0) / n)
+        return 1 - total / n if 1 - total / n > 2 * error else 0.0
 
     @property
     def all_one(self) -> bool:

@@ -25,7 +25,6 @@ EXCESS, NO_CHANCE = 0.01, math.log(1e6)  # of the mean weight: what matters, and
 ROUNDING = 1e-9  # how far beyond its bound, in relation to it, a product of ratios may come
 FAR = 1_000  # times as many visits as there are: beyond it a number says nothing
 SAME = "the same: every visit was as likely under it"
-NOT_YET = "cannot tell yet"
 UNKNOWN = "not known"  # in place of a number that leaves much out
 
 
@@ -210,10 +209,8 @@ def judge(
     served_slots, served = tally.served_slots / tally.rounds, tally.served_interval(confidence)
     difference = Estimate(_within(value - tally.served.mean, gap), gap.low, gap.high)
     difference = difference.within(limits, slots - served_slots)
-    said = verdict(tally.rounds, difference.value, Interval(difference.low, difference.high))
-    if said.startswith(NOT_YET) and _never(tally, found, limits):
-        said = f"cannot tell: the log never shows {tally.unsupported / tally.rounds:.0%} of it"
     missing = _missing(tally, found, chosen)
+    said = verdict(tally.rounds, difference.value, Interval(difference.low, difference.high), missing)
     guessed = f"{chosen.supposes}: {per_visit.value:.3f} a visit, {difference.value:+.3f} against served"
     return CandidateResult(
         name,
@@ -240,20 +237,8 @@ def judge(
 
 def _missing(tally: Tally, found: WayTally, by: Estimator) -> float:
     """The share of what the candidate shows that the log never showed, or hardly ever; by nodes: no arm of the node."""
-    shares = 1 - found.sums.mean_weight, tally.unsupported / tally.rounds if by.height is None else 0.0
-    return min(max(0.0, *(share for share in shares if not math.isnan(share))), 1.0)
-
-
-def _never(tally: Tally, found: WayTally, limits: tuple[float, float]) -> bool:
-    """Whether the verdict hangs on what the log cannot show, so that no number of such visits would tell: that may
-    bring nothing or everything, and 0 lies between what the difference then is."""
-    slots, served_slots = tally.slots / tally.rounds, tally.served_slots / tally.rounds
-    share = min(tally.unsupported / tally.rounds, found.sums.lacking)
-    if math.isnan(share):
-        return False
-    least = found.controlled.mean - tally.served.mean
-    gap = Estimate(least, least, least + share * slots).within(limits, slots - served_slots)
-    return share > ROUNDING and gap.low <= 0 <= gap.high
+    never = tally.unsupported / tally.rounds if by.height is None else 0.0
+    return max(found.sums.lacking, 0.0 if math.isnan(never) else min(never, 1.0))
 
 
 def _check_bound(name: str, found: WayTally, bound: float | None) -> None:
@@ -275,23 +260,28 @@ def _estimated(
     return _within(values[by.kind], interval), interval, gap
 
 
-def verdict(rounds: int, difference: float, gap: Interval) -> str:
-    """Against what served, by the interval of the difference.
+def verdict(rounds: int, difference: float, gap: Interval, missing: float = 0.0) -> str:
+    """Against what served, by the interval of the difference. No more visits are promised to tell where much of what
+    the candidate shows is `missing`: the difference is not known then, and how many would show the rest neither.
 
     >>> verdict(100, 0.2, Interval(0.1, 0.3)), verdict(100, -0.2, Interval(-0.3, -0.1))
     ('better', 'worse')
     >>> verdict(100, 0.1, Interval(-0.1, 0.3))
     'cannot tell yet: about 300 more visits'
+    >>> verdict(100, 0.1, Interval(-0.1, 0.3), missing=0.4)
+    'cannot tell: the log lacks 40% of it'
     """
     if gap.low > 0:
         return "better"
     if gap.high < 0:
         return "worse"
+    if missing > 1 - SUPPORTED:
+        return f"cannot tell: the log lacks {missing:.0%} of it"
     half = difference - gap.low if difference > 0 else gap.high - difference
     more = rounds * ((half / abs(difference)) ** 2 - 1) if difference else math.inf
     if more > FAR * rounds:
-        return f"{NOT_YET}: more than {_round(FAR * rounds):,} more visits"
-    return f"{NOT_YET}: about {_round(max(more, 1)):,} more visits"
+        return f"cannot tell yet: more than {_round(FAR * rounds):,} more visits"
+    return f"cannot tell yet: about {_round(max(more, 1)):,} more visits"
 
 
 def _round(number: float) -> int:
