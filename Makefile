@@ -9,13 +9,16 @@ export PYTHONDONTWRITEBYTECODE :=
 
 BIN := $(VENV)/bin
 BUILT := $(VENV)/.built
+# What a demo needs is installed alone where nothing more is there: a newcomer waits for nothing else.
+LEAN := $(VENV)/.lean
+RUNS := $(if $(wildcard $(BUILT)),$(BUILT),$(LEAN))
 CORE := $(wildcard src/core/*.cpp src/core/*.hpp)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 STUBGEN := $(BIN)/python -m nanobind.stubgen --quiet --module treetop._core --output-file
 
 .PHONY: demo test test-long test-ray check docs bench bench-peers bench-all asan portable wheel clean format stubs soak
 
-demo: $(BUILT)
+demo: $(RUNS)
 	@$(BIN)/treetop demo
 
 bench: $(BUILT)
@@ -105,12 +108,14 @@ clean:
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 # Editable: a change of .py needs nothing, a change of the files named here an incremental build of seconds.
-$(BUILT): $(VENV)/.tools pyproject.toml CMakeLists.txt $(CORE)
+$(BUILT): EXTRAS := dev
+$(LEAN): EXTRAS := plot,serve
+$(BUILT) $(LEAN): $(VENV)/.tools pyproject.toml CMakeLists.txt $(CORE)
 	@echo "building treetop in $(VENV)"
 	@PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation --config-settings=build-dir=build/$(VENV:.%=%) \
 		--config-settings=cmake.define.TREETOP_STRICT=ON --config-settings=cmake.define.TREETOP_SANITIZE=$(SANITIZE) \
 		--config-settings=cmake.define.TREETOP_PORTABLE=$(PORTABLE) \
-		--editable '.[dev]'
+		--editable '.[$(EXTRAS)]'
 	@touch $@
 
 # The build requirements of pyproject.toml, and cmake and ninja if the machine has none.

@@ -66,6 +66,14 @@ def test_extras_that_messages_name_exist_and_all_has_all_of_them() -> None:
     assert not extras("all") & {"ruff", "mypy", "playwright"}
 
 
+def test_a_demo_installs_a_part_of_what_tests_install() -> None:
+    installed = dict(re.findall(r"^\$\((\w+)\): EXTRAS := (\S+)$", read(ROOT / "Makefile"), re.MULTILINE))
+    assert installed["BUILT"] == "dev"
+    for name in installed["LEAN"].split(","):
+        assert extras(name), f"there is no extra {name}"
+        assert extras(name) < extras("dev")
+
+
 def test_the_wheel_is_for_the_pythons_that_it_names() -> None:
     about = metadata.metadata(NAME)
     versions = [line.rpartition(" :: ")[2] for line in about.get_all("Classifier", []) if ":: Python :: 3." in line]

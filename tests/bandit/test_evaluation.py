@@ -170,7 +170,10 @@ def test_a_log_is_a_bandit_or_its_folder() -> None:
 def test_a_notebook_shows_a_table(shop: Bandit) -> None:
     found = evaluate(shop, ["strategy=greedy", "beam=1"])
     html = found._repr_html_()
-    for part in ("4,000 visits", "strategy=greedy", found.candidates[0].verdict, str(found.candidates[1].per_visit)):
+    greedy, narrow = found.candidates
+    assert (greedy.answered, narrow.answered) == (True, False)
+    visits = str(greedy.per_visit), narrow.described(narrow.per_visit)
+    for part in ("4,000 visits", "strategy=greedy", greedy.verdict, *visits):
         assert part in html
 
 
@@ -327,7 +330,7 @@ def test_nothing_to_judge_by(tmp_path: Path) -> None:
         assert json.loads(json.dumps(nothing.to_dict()))["candidates"][0]["per_visit"]["value"] is None
         visit(bandit, 50)
         result = evaluate(bandit, ["strategy=epsilon,epsilon=1"]).candidates[0]
-        assert result.verdict.startswith("cannot tell yet")
+        assert result.verdict == "cannot tell: the log lacks 100% of it"
         assert any("effective rounds" in note for note in result.notes)
         assert result.mean_weight < 0.1
         assert result.per_visit.high > 1.5, "what was never shown may bring anything"
@@ -458,11 +461,11 @@ def test_negative_rewards_with_partial_support(tmp_path: Path, low: float, high:
             bandit.reward(f"visit-{i}", dict.fromkeys(bandit.decide(X[i], f"visit-{i}").arms, low))
         every, half = evaluate(bandit, ["epsilon=1.0", "epsilon=0.5"], weight_bound=2.0).candidates
         assert every.difference.low <= 0 <= every.difference.high
-        assert every.verdict.startswith("cannot tell yet")
+        assert every.verdict.startswith("cannot tell: the log lacks 9")
         least = low + 0.05 * (high - low)
         assert low <= half.per_visit.low < least, "what was shown brought the least"
         for result in evaluate(bandit, ["epsilon=1.0"]).candidates:
-            assert result.verdict.startswith("cannot tell yet")
+            assert result.verdict.startswith("cannot tell: the log lacks 9")
             assert all(np.isfinite([result.per_visit.low, result.per_visit.high]))
             assert result.others["controlled-slate"][0] < least
 

@@ -52,6 +52,19 @@ def test_long_verdicts_stand_below_the_table_of_80_columns(shop: str) -> None:
     assert re.search(r"^beam=30: cannot tell yet: (about|more than) [0-9,]+ more visits$", text, re.MULTILINE)
 
 
+def test_a_number_that_leaves_much_out_is_not_printed(shop: str) -> None:
+    words = ("--policy", "strategy=greedy", "--policy", "beam=1")
+    greedy, narrow = json.loads(call("evaluate", shop, *words, "--json").output)["candidates"]
+    assert greedy["missing"] < 0.1 < narrow["missing"]
+    lines = call("evaluate", shop, *words).output.splitlines()
+    (first,) = (line for line in lines if line.startswith("beam=1 "))
+    assert first.count("not known") == 2
+    assert not any(f"{narrow['per_visit']['value']:.3f}" in line for line in lines if "│" in line)
+    (note,) = (line for line in lines if "may bring anything" in line)
+    assert f"if it earned like the rest: {narrow['per_visit']['value']:.3f} a visit" in note
+    assert f"{greedy['per_visit']['value']:.3f}" in next(line for line in lines if line.startswith("strategy=greedy "))
+
+
 def test_an_estimator_and_support(shop: str) -> None:
     words = ("--policy", "strategy=greedy", "--estimator", "offcem-0")
     text = " ".join(call("evaluate", shop, *words).output.split())

@@ -53,6 +53,40 @@ def test_slates_without_support_give_way_to_slots() -> None:
     assert any("hardly ever shown" in note for note in judge("half", Tally.of(half), {}).notes)
 
 
+def partly(covered: float, hit: float, n: int = 4000) -> Judged:
+    """Of every slate the log can show this share, and shows it in half of the rounds; that brings `hit`, all else 0."""
+    same = (np.random.default_rng(0).random((n, 1)) < 0.5).astype(float)
+    rewards, one, nothing = same * hit, np.ones((n, 1)), np.zeros((n, 1))
+    known = {"covered": covered * one, "largest": 2 * covered * one}
+    return Judged(
+        0.5 * one, covered * same, rewards, rewards[:, 0], nothing, nothing, np.zeros((n, 1, 0)), one > 0, **known
+    )
+
+
+def test_what_the_log_cannot_show_has_no_number() -> None:
+    """The log can show half of it, which brings 0.4 as against 0.2: all of it brings from 0.2 to 0.7."""
+    found = judge("half", Tally.of(partly(0.5, 0.4)), {})
+    assert found.missing == pytest.approx(0.5, abs=0.03)
+    assert not found.answered
+    assert found.described(found.per_visit).startswith("not known [0.1")
+    assert found.verdict == f"cannot tell: the log lacks {found.missing:.0%} of it", "more such visits would not tell"
+    guess = f"if it earned like the rest: {found.per_visit.value:.3f} a visit, {found.difference.value:+.3f}"
+    assert any(guess in note for note in found.notes)
+    plain = judge("half", Tally.of(partly(0.5, 0.4)), {}, estimator="ips-slots")
+    assert any(f"if it earned nothing: {plain.per_visit.value:.3f} a visit" in note for note in plain.notes)
+
+
+def test_what_the_log_shows_may_tell_all_the_same() -> None:
+    """With 85 % of what brings twice as much as was served it is better, whatever the rest brings."""
+    found = judge("most", Tally.of(partly(0.85, 0.9)), {})
+    assert (found.verdict, found.answered) == ("better", False)
+    whole = judge("whole", Tally.of(partly(1.0, 0.9)), {})
+    assert (whole.verdict, whole.answered) == ("better", True)
+    assert whole.described(whole.per_visit) == str(whole.per_visit)
+    few = judge("few", Tally.of(partly(1.0, 0.4, n=40)), {})
+    assert few.verdict.startswith("cannot tell yet: about"), "all of it can be shown: more visits would tell"
+
+
 def weighed(last: float, hit: float, n: int = 2000) -> Tally:
     """Three slots like those that were served, but for the weight of the last one."""
     rewards = (np.random.default_rng(0).random((n, 3)) < hit).astype(float)

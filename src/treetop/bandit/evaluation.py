@@ -69,8 +69,8 @@ class Evaluation:
         title = f"{self.rounds:,} visits brought {self.served} each as served ({self.confidence:.0%} intervals)"
         columns: Columns = {
             "policy": [each.name for each in self.candidates],
-            "a visit": [str(each.per_visit) for each in self.candidates],
-            "against served": [str(each.difference) for each in self.candidates],
+            "a visit": [each.described(each.per_visit) for each in self.candidates],
+            "against served": [each.described(each.difference) for each in self.candidates],
             "effective rounds": [round(each.effective) for each in self.candidates],
             "largest weight": [each.largest_weight for each in self.candidates],
             "verdict": [each.verdict for each in self.candidates],

@@ -24,7 +24,7 @@ from treetop.cli.options import Json, Ray, grouped
 from treetop.cli.output import check_picture, console, errors, is_shown
 from treetop.effort import Effort
 from treetop.evaluation.picture import draw_results
-from treetop.evaluation.verdict import ROUNDING, CandidateResult, short_verdict
+from treetop.evaluation.verdict import ROUNDING, UNKNOWN, CandidateResult, short_verdict
 
 POLICY_HELP = (
     "A candidate: settings of the visits with some replaced, such as strategy=greedy, beam=30, explore=1, "
@@ -157,6 +157,8 @@ def _print_confirmed(found: PolicySearch) -> None:
     _say(f"{words} On {found.held_out.rounds:,} newer visits, which did not choose it:")
     for result in found.held_out.candidates:
         words = f"{result.per_visit} a visit, {result.difference.value:+.3f} against served: {result.verdict}."
+        if not result.answered:
+            words = f"{result.described(result.per_visit)} a visit: {result.verdict}."
         _say(words if result.rounds else f"{result.verdict}.")
 
 
@@ -219,10 +221,13 @@ def _row(result: CandidateResult) -> list[str]:
     if not result.rounds:
         return [name, "-", "-", "0", short_verdict(result.verdict)]
     visit, gap = result.per_visit, result.difference
+    values = f"{visit.value:.3f}", f"\n{result.per_slot.value:.3f}", f"{gap.value:+.3f}"
+    if not result.answered:  # the log has not all of it: a number would be taken for the answer
+        values = UNKNOWN, "", UNKNOWN
     return [
         name,
-        f"{visit.value:.3f}\n[{visit.low:.3f}, {visit.high:.3f}]\n{result.per_slot.value:.3f}",
-        f"{gap.value:+.3f}\n[{gap.low:+.3f}, {gap.high:+.3f}]",
+        f"{values[0]}\n[{visit.low:.3f}, {visit.high:.3f}]{values[1]}",
+        f"{values[2]}\n[{gap.low:+.3f}, {gap.high:+.3f}]",
         f"{result.share:.1%}\nas {result.effective:,.0f}",
         short_verdict(result.verdict),
     ]

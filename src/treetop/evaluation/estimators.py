@@ -70,6 +70,15 @@ class Estimator:
         return self.kind in ("dr", "offcem")
 
     @property
+    def supposes(self) -> str:
+        """What its number makes of what the log hardly shows.
+
+        >>> Estimator.of("snips-slots").supposes
+        'if it earned like the rest'
+        """
+        return "if it earned like the rest" if self.kind == "snips" else "if it earned nothing"
+
+    @property
     def assumes(self) -> str:
         return ASSUMES["offcem" if self.kind == "offcem" else self.way.partition("-")[0]]
 

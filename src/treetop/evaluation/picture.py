@@ -1,4 +1,7 @@
-"""Results as a picture: an interval a candidate, beside what was served. Loads matplotlib when it draws."""
+"""Results as a picture: an interval a candidate, beside what was served. Loads matplotlib when it draws.
+
+A candidate that the log hardly shows has no point in its interval: it may lie anywhere there.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ def draw_results(results: Sequence[CandidateResult], served: Estimate, path: Pat
     names = []
     for place, result in enumerate(result for result in results if result.rounds):
         e, colour = result.per_visit, COLOURS.get(result.verdict, OTHERWISE)
-        axes.errorbar(e.value, place, xerr=[[e.value - e.low], [e.high - e.value]], fmt="o", color=colour, capsize=4)
+        point = "o" if result.answered else "none"
+        axes.errorbar(e.value, place, xerr=[[e.value - e.low], [e.high - e.value]], fmt=point, color=colour, capsize=4)
         names.append(f"{result.name}\n{short_verdict(result.verdict)}")
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(max(len(names), 1) - 0.5, -0.5)

@@ -90,6 +90,21 @@ class WeightSums:
         return float((self.sums[1][known] / self.sums[0][known])[-1]) if known.any() else float("nan")
 
     @property
+    def lacking(self) -> float:
+        """How far the mean weight of the last slot is below 1, or 0 if that may be chance: by two standard errors.
+
+        >>> few, many = (WeightSums(n, np.array([[n], [0.8 * n], [1.6 * n], [0.0], [n]])) for n in (40, 4000))
+        >>> few.lacking, round(many.lacking, 3)  # weights of 0 and 2
+        (0.0, 0.2)
+        """
+        known = self.sums[0] > 0
+        if not known.any():
+            return 0.0
+        n, total, squares = (float(self.sums[i][known][-1]) for i in range(3))
+        error = np.sqrt(max(squares / n - (total / n) ** 2, 0.0) / n)
+        return 1 - total / n if 1 - total / n > 2 * error else 0.0
+
+    @property
     def all_one(self) -> bool:
         """Whether every weight is 1, up to rounding.
 

@@ -25,6 +25,7 @@ EXCESS, NO_CHANCE = 0.01, math.log(1e6)  # of the mean weight: what matters, and
 ROUNDING = 1e-9  # how far beyond its bound, in relation to it, a product of ratios may come
 FAR = 1_000  # times as many visits as there are: beyond it a number says nothing
 SAME = "the same: every visit was as likely under it"
+UNKNOWN = "not known"  # in place of a number that leaves much out
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,9 @@ class CandidateResult:
     `way` is how rounds were weighed, `estimator` what was made of that, and `assumes` what it asks of the rewards.
     `effective` is the effective sample size, `share` the share of rounds that say anything, `mean_weight` 1 if the log
     has all that the candidate shows, `largest_weight` of any slot, `unsupported` the candidate's chance of showing what
-    the log cannot, NaN if that is not known. `others` has all estimators by name: value and standard error (or NaN).
-    `left_out` counts rounds by reason. Rewards are in their own units, not scaled to [0, 1].
+    the log cannot, NaN if that is not known, and `missing` the share of what it shows that the log never or hardly ever
+    did. `others` has all estimators by name: value and standard error (or NaN). `left_out` counts rounds by reason.
+    Rewards are in their own units, not scaled to [0, 1].
     """
 
     name: str
@@ -92,6 +94,22 @@ class CandidateResult:
     estimator: str = ""
     largest_weight: float = math.nan
     unsupported: float = math.nan
+    missing: float = 0.0
+
+    @property
+    def answered(self) -> bool:
+        """Whether the log has nearly all of it: `value` is then what it would have earned, and otherwise leaves out, or
+        guesses, what is missing. The interval allows for that either way."""
+        return self.missing <= 1 - SUPPORTED
+
+    def described(self, estimate: Estimate) -> str:
+        """`per_visit` or `difference` in words.
+
+        >>> found = CandidateResult("c", 9, "slots", "", *[Estimate(0.5, 0.2, 1.4)] * 4, 9, 1, 1, "better", missing=0.3)
+        >>> found.described(found.per_visit)
+        'not known [0.200, 1.400]'
+        """
+        return str(estimate) if self.answered else f"{UNKNOWN} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 
 def chosen_way(tally: Tally, confidence: float = 0.95) -> tuple[str, bool]:
@@ -191,7 +209,9 @@ def judge(
     served_slots, served = tally.served_slots / tally.rounds, tally.served_interval(confidence)
     difference = Estimate(_within(value - tally.served.mean, gap), gap.low, gap.high)
     difference = difference.within(limits, slots - served_slots)
-    said = verdict(tally.rounds, difference.value, Interval(difference.low, difference.high))
+    missing = _missing(tally, found, chosen)
+    said = verdict(tally.rounds, difference.value, Interval(difference.low, difference.high), missing)
+    guessed = f"{chosen.supposes}: {per_visit.value:.3f} a visit, {difference.value:+.3f} against served"
     return CandidateResult(
         name,
         tally.rounds,
@@ -205,13 +225,20 @@ def judge(
         found.sums.share,
         found.sums.mean_weight,
         SAME if tally.slots == tally.served_slots and tally.ways[SLOTS].sums.all_one else said,
-        (*_notes(found, enough), *chosen.notes),
+        (*_notes(found, enough, missing, guessed), *chosen.notes),
         _others(tally, limits),
         left_out,
         chosen.name,
         found.largest,
         min(tally.unsupported / tally.rounds, 1.0),
+        missing,
     )
+
+
+def _missing(tally: Tally, found: WayTally, by: Estimator) -> float:
+    """The share of what the candidate shows that the log never showed, or hardly ever; by nodes: no arm of the node."""
+    never = tally.unsupported / tally.rounds if by.height is None else 0.0
+    return max(found.sums.lacking, 0.0 if math.isnan(never) else min(never, 1.0))
 
 
 def _check_bound(name: str, found: WayTally, bound: float | None) -> None:
@@ -233,18 +260,23 @@ def _estimated(
     return _within(values[by.kind], interval), interval, gap
 
 
-def verdict(rounds: int, difference: float, gap: Interval) -> str:
-    """Against what served, by the interval of the difference.
+def verdict(rounds: int, difference: float, gap: Interval, missing: float = 0.0) -> str:
+    """Against what served, by the interval of the difference. No more visits are promised to tell where much of what
+    the candidate shows is `missing`: the difference is not known then, and how many would show the rest neither.
 
     >>> verdict(100, 0.2, Interval(0.1, 0.3)), verdict(100, -0.2, Interval(-0.3, -0.1))
     ('better', 'worse')
     >>> verdict(100, 0.1, Interval(-0.1, 0.3))
     'cannot tell yet: about 300 more visits'
+    >>> verdict(100, 0.1, Interval(-0.1, 0.3), missing=0.4)
+    'cannot tell: the log lacks 40% of it'
     """
     if gap.low > 0:
         return "better"
     if gap.high < 0:
         return "worse"
+    if missing > 1 - SUPPORTED:
+        return f"cannot tell: the log lacks {missing:.0%} of it"
     half = difference - gap.low if difference > 0 else gap.high - difference
     more = rounds * ((half / abs(difference)) ** 2 - 1) if difference else math.inf
     if more > FAR * rounds:
@@ -271,13 +303,13 @@ def _within(value: float, interval: Interval) -> float:
     return min(max(value, interval.low), interval.high)
 
 
-def _notes(found: WayTally, enough: bool) -> tuple[str, ...]:
+def _notes(found: WayTally, enough: bool, missing: float, guessed: str) -> tuple[str, ...]:
     notes = []
     if not enough:
         notes.append(f"only {found.sums.effective:,.0f} effective rounds: the log says next to nothing about it")
-    if found.sums.mean_weight < SUPPORTED:
-        missing = 1 - found.sums.mean_weight
-        notes.append(f"about {missing:.0%} of what it would show was hardly ever shown, and may bring anything")
+    if missing > 1 - SUPPORTED:
+        words = f"about {missing:.0%} of what it would show was hardly ever shown, and may bring anything"
+        notes.append(f"{words}; {guessed}")
     if found.sums.mean_weight > 1 + EXCESS and found.sums.excess > NO_CHANCE:
         weights = f"{found.sums.mean_weight:.2f}"
         notes.append(f"weights are {weights} on average, and should be 1: propensities or chances are wrong")
