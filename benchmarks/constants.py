@@ -85,7 +85,7 @@ CONSTANTS = (
     Constant("learning.component_weights", "FORCE", (500, 2000)),
     Constant("learning.component_weights", "HALF_LIFE", (2500, 10_000)),
     Constant("learning.component_weights", "RECENT", (160_000, 640_000)),
-    Constant("learning.component_weights", "LARGEST", (5.0, 20.0)),
+    Constant("learning.component_weights", "LARGEST", ((5.0, 0.5, 5.0), (20.0, 2.0, 20.0))),
     Constant("learning.samples", "FAR", (2.0, 8.0)),
     Constant("learner", "window", (4096, 16_384)),
     Constant("run", "first_epoch", (512, 2048)),

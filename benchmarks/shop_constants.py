@@ -26,7 +26,7 @@ CONSTANTS = (
     Constant("model.pooled_state", "MEASURED_WEIGHTS", ((1.0, 0.375, 1.0), (1.0, 1.5, 1.0)), "shop"),
     Constant("learning.component_weights", "FORCE", (500, 2000), "shop"),
     Constant("learning.component_weights", "HALF_LIFE", (2500, 10_000), "shop"),
-    Constant("learning.component_weights", "LARGEST", (5.0, 20.0), "shop"),
+    Constant("learning.component_weights", "LARGEST", ((5.0, 0.5, 5.0), (20.0, 2.0, 20.0)), "shop"),
     Constant("model.measure", "FIRST_SLOPE", (4.0, 16.0), "shop"),
     Constant("model.measure", "KNOTS", (33, 129), "shop"),
     Constant("learning.measured", "FLATTEST", (0.005, 0.02), "shop"),

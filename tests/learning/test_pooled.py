@@ -22,7 +22,7 @@ from treetop.experiments.execute import execute
 from treetop.experiments.settings import Plan, Settings
 from treetop.learning.component_weights import UNLABELLED_FIRST
 from treetop.learning.label_samples import LabelSamples
-from treetop.learning.pooled import Pooled
+from treetop.learning.pooled import Mechanisms, Pooled
 from treetop.learning.pooled_means import KNOTS, WIDEST, interpolate, pooled_means
 from treetop.learning.routes import routed_samples
 from treetop.model.model import Model
@@ -154,7 +154,7 @@ def test_saved_and_loaded_it_decides_the_same(problem: Problem, pooled: Model, t
 def test_the_window_keeps_the_latest_samples(problem: Problem) -> None:
     """With a window of 1, an arm's regressor knows only its last showing."""
     feedback = problem.feedback(600)
-    narrow = treetop.refit(problem.model, feedback, Pooled(window=1))
+    narrow = treetop.refit(problem.model, feedback, Pooled(window=1, mechanisms=Mechanisms(growth=1)))
     wide = treetop.refit(problem.model, feedback, Pooled())
     t, slot = np.nonzero(feedback.observed)
     arm = feedback.arms[t, slot]

@@ -293,7 +293,14 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions):
         return row if not self.vocabulary.reserved else replace(row, columns=self.vocabulary.columns), ()
 
     def note_unknown(self, x: Mapping[str, Any]) -> tuple[str, ...]:
-        """The features of a context that the vocabulary does not know; counted if they may join it."""
+        """The features of a context that the vocabulary does not know; counted if they may join it.
+
+        >>> import tempfile
+        >>> X = Y = np.eye(4, dtype=np.float32)
+        >>> with Bandit.create(Path(tempfile.mkdtemp(), "shop"), "abcd", X=X, Y=Y, features=["w", "x", "y", "z"]) as shop:
+        ...     shop.note_unknown({"w": 1.0, "weekend": 1.0})
+        ('weekend',)
+        """
         if self.vocabulary.room:
             self.unknown.note(self.vocabulary.unknown(x))
         return self.vocabulary.ignored(x)

@@ -67,7 +67,13 @@ def with_arm_routes(
 
 
 def with_learned(model: Model, base: Rows, fitted: Sequence[Rows], digest: int, rounds: int) -> Model:
-    """The model with routing that was fitted without each of the folds, and on all contexts."""
+    """The model with routing that was fitted without each of the folds, and on all contexts.
+
+    >>> X = Y = np.eye(2, dtype=np.float32)
+    >>> model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, Y)
+    >>> with_learned(model, model.route_rows, [model.route_rows] * 3, digest=1, rounds=0).path_weight
+    0.5
+    """
     *held_out, routing = fitted
     learned = LearnedRouting(base=base, held_out=tuple(held_out), digest=digest, rounds=rounds, path_weight=PATH_WEIGHT)
     return replace(model, route_rows=routing, learned_routing=learned)

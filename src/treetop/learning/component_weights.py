@@ -7,13 +7,15 @@ import numpy as np
 from treetop.arrays import Floats
 from treetop.records import Feedback
 
-# The pooled mean, the arm's own regressor; before there is any round: with labels, from which routing has learned what
-# regressors could add, and without.
-FIRST, UNLABELLED_FIRST = (1.0, 0.0), (1.0, 0.75)
+# The pooled mean, the arm's own regressor; before there is any round: with labels, from which routing has learned nearly
+# all that regressors could add, and without.
+FIRST, UNLABELLED_FIRST = (1.0, 0.05), (1.0, 0.75)
 FORCE = 1000  # slots that the first weights count as
 HALF_LIFE = 5000  # rounds after which a slot counts half
 RECENT = 64 * HALF_LIFE  # rounds, the latest ones, that count at all: what older ones would add is below any rounding
-LARGEST = 10.0  # what a component that says next to nothing, and happens to be right, is multiplied by at most
+# What a component that says next to nothing, and happens to be right, is multiplied by at most; regressors of what the
+# others leave over are right at 1, and larger weights are luck.
+LARGEST = 10.0, 1.0, 10.0
 
 
 def component_weights(feedback: Feedback, first: tuple[float, ...] = FIRST) -> tuple[float, ...]:
@@ -42,8 +44,16 @@ def component_weights(feedback: Feedback, first: tuple[float, ...] = FIRST) -> t
 
 
 def _shrunk(said: Floats, reward: Floats, count: Floats, first: Floats) -> tuple[float, ...]:
-    """Least squares, with the first weights as FORCE more slots like these."""
+    """Least squares, with the first weights as FORCE more slots like these. None is negative: a component that was wrong
+    counts nothing, and what it learns from the same rewards is not turned against them."""
     products = said.T @ (count[:, None] * said)
     force = np.diag(np.diag(products) / count.sum() * FORCE + 1e-12)
-    found = np.linalg.solve(products + force, said.T @ (count * reward) + force @ first)
-    return tuple(np.clip(found, -LARGEST, LARGEST).tolist())
+    left, right = products + force, said.T @ (count * reward) + force @ first
+    found, some = np.zeros(len(first)), np.arange(len(first))
+    while len(some):
+        found[:] = 0
+        found[some] = np.linalg.solve(left[np.ix_(some, some)], right[some])
+        if (found >= 0).all():
+            break
+        some = np.delete(some, found[some].argmin())
+    return tuple(np.clip(found, 0, LARGEST[: len(found)]).tolist())

@@ -7,7 +7,6 @@ import numpy as np
 from treetop.arrays import Float32s, Floats
 
 KNOTS, WIDEST = 65, 4.0  # places of the means over the slack of a route; the core interpolates the same way
-FALL = 0.001  # by how much the means fall from end to end at least
 BLOCK = 16_384  # samples that are added at a time: what they take stays in the cache
 
 
@@ -71,8 +70,7 @@ class MeanSums:
             np.add.at(self._mass[side], i + side, share)
 
     def means(self) -> Floats:
-        """They fall a little everywhere: where samples tell no places apart, the better route still comes first."""
-        return _never_rising(self._total.sum(axis=0), self._mass.sum(axis=0)) - np.linspace(0, FALL, KNOTS)
+        return _never_rising(self._total.sum(axis=0), self._mass.sum(axis=0))
 
 
 def _never_rising(total: Floats, mass: Floats) -> Floats:

@@ -103,7 +103,14 @@ class Told:
 
 
 def with_streamed_map(model: Model, labels: LabelSamples | None, history: History) -> Model:
-    """As `with_learned_map`: the latest samples alone are in memory."""
+    """As `with_learned_map`: the latest samples alone are in memory.
+
+    >>> X = np.eye(2, dtype=np.float32)
+    >>> model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, X)
+    >>> history = History((), 2, ArmTotals.none(np.zeros(2, bool)), Feedback.none(2, 1))
+    >>> with_streamed_map(model, None, history) is model  # contexts and items are in no spaces of their own
+    True
+    """
     if model.context_map is None:
         return model
     rewarded = bool(history.totals.finds.any()) or (labels is not None and bool((labels.reward > 0).any()))
@@ -119,7 +126,14 @@ def with_streamed_map(model: Model, labels: LabelSamples | None, history: Histor
 
 
 def told(model: Model, pieces: Pieces, work: Path) -> Told:
-    """What the owner's measure and model say of all samples; writes what is left of each reward beside the history."""
+    """What the owner's measure and model say of all samples; writes what is left of each reward beside the history.
+
+    >>> X = np.eye(2, dtype=np.float32)
+    >>> model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, X)
+    >>> history = History((), 2, ArmTotals.none(np.zeros(2, bool)), Feedback.none(2, 1))
+    >>> told(model, Pieces(None, history, False), Path("unused")).measured is None  # there is neither
+    True
+    """
     by_measure = model.measure is not None and model.item_vectors is not None
     if not by_measure and model.prior is None:
         return Told(None, None, np.zeros(0, np.float32) if pieces.labels is None else pieces.labels.reward)
