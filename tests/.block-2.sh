@@ -1,0 +1,1 @@
+treetop evaluate shop --policy strategy=greedy --policy beam=1 --policy strategy=epsilon,epsilon=0.1
