@@ -296,9 +296,9 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions):
         """The features of a context that the vocabulary does not know; counted if they may join it.
 
         >>> import tempfile
-        >>> X = Y = np.eye(4, dtype=np.float32)
-        >>> with Bandit.create(Path(tempfile.mkdtemp(), "shop"), "abcd", X=X, Y=Y, features=["w", "x", "y", "z"]) as shop:
-        ...     shop.note_unknown({"w": 1.0, "weekend": 1.0})
+        >>> X, place = np.eye(2, dtype=np.float32), Path(tempfile.mkdtemp(), "shop")
+        >>> with Bandit.create(place, "ab", X=X, Y=X, features=["mobile", "evening"]) as shop:
+        ...     shop.note_unknown({"mobile": 1.0, "weekend": 1.0})
         ('weekend',)
         """
         if self.vocabulary.room:

@@ -7,8 +7,8 @@ import numpy as np
 from treetop.arrays import Floats
 from treetop.records import Feedback
 
-# The pooled mean, the arm's own regressor; before there is any round: with labels, from which routing has learned nearly
-# all that regressors could add, and without.
+# The pooled mean, the arm's own regressor; before there is any round: with labels, from which routing has learned
+# nearly all that regressors could add, and without.
 FIRST, UNLABELLED_FIRST = (1.0, 0.05), (1.0, 0.75)
 FORCE = 1000  # slots that the first weights count as
 HALF_LIFE = 5000  # rounds after which a slot counts half
@@ -44,8 +44,8 @@ def component_weights(feedback: Feedback, first: tuple[float, ...] = FIRST) -> t
 
 
 def _shrunk(said: Floats, reward: Floats, count: Floats, first: Floats) -> tuple[float, ...]:
-    """Least squares, with the first weights as FORCE more slots like these. None is negative: a component that was wrong
-    counts nothing, and what it learns from the same rewards is not turned against them."""
+    """Least squares, with the first weights as FORCE more slots like these. None is negative: a component that was
+    wrong counts nothing, and what it has learned since is not turned against the arms that it is about."""
     products = said.T @ (count[:, None] * said)
     force = np.diag(np.diag(products) / count.sum() * FORCE + 1e-12)
     left, right = products + force, said.T @ (count * reward) + force @ first
