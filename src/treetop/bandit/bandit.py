@@ -295,9 +295,9 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions):
     def note_unknown(self, x: Mapping[str, Any]) -> tuple[str, ...]:
         """The features of a context that the vocabulary does not know; counted if they may join it.
 
-        >>> import tempfile
+        >>> import tempfile, numpy as np
         >>> X, place = np.eye(2, dtype=np.float32), Path(tempfile.mkdtemp(), "shop")
-        >>> with Bandit.create(place, "ab", X=X, Y=X, features=["mobile", "evening"]) as shop:
+        >>> with Bandit.create(place, ["a", "b"], X=X, Y=X, features=["mobile", "evening"]) as shop:
         ...     shop.note_unknown({"mobile": 1.0, "weekend": 1.0})
         ('weekend',)
         """

@@ -71,7 +71,9 @@ def with_learned(model: Model, base: Rows, fitted: Sequence[Rows], digest: int, 
 
     >>> X = Y = np.eye(2, dtype=np.float32)
     >>> model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, Y)
-    >>> with_learned(model, model.route_rows, [model.route_rows] * 3, digest=1, rounds=0).path_weight
+    >>> from treetop.learning.routing_samples import unknown_rows
+    >>> of_arms = unknown_rows(model.route_rows, arms=2)
+    >>> with_learned(model, model.route_rows, [of_arms] * 3, digest=1, rounds=0).path_weight
     0.5
     """
     *held_out, routing = fitted

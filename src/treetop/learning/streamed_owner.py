@@ -105,6 +105,9 @@ class Told:
 def with_streamed_map(model: Model, labels: LabelSamples | None, history: History) -> Model:
     """As `with_learned_map`: the latest samples alone are in memory.
 
+    >>> from treetop.learning.history import ArmTotals
+    >>> from treetop.records import Feedback
+    >>> from treetop.tree.tree import Tree
     >>> X = np.eye(2, dtype=np.float32)
     >>> model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, X)
     >>> history = History((), 2, ArmTotals.none(np.zeros(2, bool)), Feedback.none(2, 1))
@@ -128,6 +131,9 @@ def with_streamed_map(model: Model, labels: LabelSamples | None, history: Histor
 def told(model: Model, pieces: Pieces, work: Path) -> Told:
     """What the owner's measure and model say of all samples; writes what is left of each reward beside the history.
 
+    >>> from treetop.learning.history import ArmTotals
+    >>> from treetop.records import Feedback
+    >>> from treetop.tree.tree import Tree
     >>> X = np.eye(2, dtype=np.float32)
     >>> model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, X)
     >>> history = History((), 2, ArmTotals.none(np.zeros(2, bool)), Feedback.none(2, 1))
