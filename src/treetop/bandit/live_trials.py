@@ -23,7 +23,7 @@ EVERY = 16  # decisions until the log is looked at again
 STEP = 2000  # decisions read at once: the rest waits for the next look
 LEAST = 16  # trials that are worth other settings,
 PART = 1 / 8  # and as a part of the arms that are counted: settings are as long as these are many
-MOST = 4.0  # times the budget: what one decision may spend, and all of them by the scores themselves
+MOST = 4.0  # times the budget: what decisions may spend on average, and all of them by the scores themselves
 SOON = 0.05  # what was not spent is, in as many more decisions as this part of those so far
 OTHER = 2.0  # times more or less that a decision may spend: worth other settings
 

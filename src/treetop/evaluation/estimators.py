@@ -73,10 +73,13 @@ class Estimator:
     def supposes(self) -> str:
         """What its number makes of what the log hardly shows.
 
-        >>> Estimator.of("snips-slots").supposes
-        'if it earned like the rest'
+        >>> Estimator.of("snips-slots").supposes, Estimator.of("dr-slots").supposes
+        ('if it earned like the rest', 'if it earned what the reward model says')
         """
-        return "if it earned like the rest" if self.kind == "snips" else "if it earned nothing"
+        if self.by_model:
+            return "if it earned what the reward model says"
+        said = {"snips": "like the rest", "controlled": "a part of what the reward model says"}
+        return f"if it earned {said.get(self.kind, 'nothing')}"
 
     @property
     def assumes(self) -> str:
