@@ -117,7 +117,7 @@ def test_a_grown_model_routes_the_arms_of_leaves_that_were_not_split_as_before(
 ) -> None:
     base, labels, whole = world
     model = Pooled(label_samples=labels).learn(base, whole)
-    grown = grow(model, 40, max_leaf=5)
+    grown = grow(model, 40, max_leaf=4)
     assert grown.tree.n_nodes > model.tree.n_nodes
     x = whole.contexts.head(20)
     for one, other in (

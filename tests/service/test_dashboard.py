@@ -475,7 +475,14 @@ def test_years_are_named_where_a_chart_is_of_years(busy: Running, tab: Tab) -> N
         }"""
     )
     tab.page.emulate_media(color_scheme="dark")  # draws anew
-    tab.page.wait_for_function("window.labels.some((text) => /^[A-Z][a-z]+ 197[0-3]$/.test(text))")
+    tab.page.evaluate(  # `wait_for_function` would need `eval` in the page, which its policy forbids
+        """() => new Promise((found, failed) => {
+          setTimeout(() => failed(new Error(`no year among ${window.labels}`)), 10000);
+          const look = () =>
+            window.labels.some((text) => /^[A-Z][a-z]+ 197[0-3]$/.test(text)) ? found() : setTimeout(look, 50);
+          look();
+        })"""
+    )
 
 
 def test_the_totals_outlive_a_restart_and_two_workers_agree(tmp_path: Path) -> None:
