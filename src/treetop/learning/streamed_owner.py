@@ -120,6 +120,8 @@ def with_streamed_map(model: Model, labels: LabelSamples | None, history: Histor
     none = np.zeros(0, np.int32)
     latest = Piece(stacked([], history.columns), none, none, none, none)
     for piece in reversed(Pieces(labels, history, False)):
+        if len(latest) == LATEST:
+            break
         first = max(0, len(piece) - (LATEST - len(latest)))
         if first < len(piece):
             latest = piece.cut(first, len(piece)) + latest
