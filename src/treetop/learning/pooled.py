@@ -49,10 +49,8 @@ from treetop.tree.tree import Tree
 # How strongly samples pull on an arm's regressor, unless `cost` says it: little where labels have told of the arm.
 LABELLED_COST, UNLABELLED_COST = 0.1, 1.0
 MEASURED_COST = 0.005  # and least where the owner's measure tells most of the reward beforehand
-PRIOR_COST, PRIOR_FIRST = (
-    0.06,
-    (1.0, 1.0),
-)  # and where the owner's model does, for [x; 1] of length 1; its first weights
+# And where the owner's model does, for [x; 1] of length 1; its first weights.
+PRIOR_COST, PRIOR_FIRST = 0.06, (1.0, 1.0)
 # Pseudo-samples of residual 0 for an arm without labels that has rewards; also divides the counts of such arms.
 ANCHORS = 32
 NEGLIGIBLE = 0.002  # what the weights of regressors that are dropped change a score by, about; rewards are in [0, 1]
@@ -216,13 +214,9 @@ class Pooled:
         contexts = without_outliers(samples.contexts if scale is None else scaled(samples.contexts, scale))
         before = copyable(model.reward_rows, model.prior, prior)
         before = before if scale is None else unscaled_fit(before, scale)
-        cost = (
-            MEASURED_COST
-            if measured
-            else None
-            if prior is None
-            else PRIOR_COST / typical_square([context_norms(contexts)])
-        )
+        cost = MEASURED_COST if measured else None
+        if prior is not None and not measured:
+            cost = PRIOR_COST / typical_square([context_norms(contexts)])
         found = self.solver(cost).solve(contexts, *problems, before, progress, self.negligible_weights(scale))
         found = found if scale is None else scaled(found, scale)
         return found if prior is None else prior.added(found, before)

@@ -237,7 +237,6 @@ def _cost(pieces: Pieces, known: Told, stage: ArrayFolder, scale: Float32s | Non
         return MEASURED_COST
     if known.prior is None:
         return None
-
     name, labels = "norm" if scale is None else "scaled_norm", pieces.labels
     of_labels = () if labels is None else (_lengths(labels.contexts, scale, stage["label_norm"], ordinary),)
     parts = pieces.history.parts
