@@ -111,7 +111,9 @@ def report(cells: Cells) -> str:
     return table(["stream", "rounds", "mean", "seeds", "exploration cost", "mean reward against greedy"], rows)
 
 
-def play_all(cells: Cells, names: Sequence[str], streams: Sequence[Named], seeds: Sequence[int]) -> None:
+def play_all(
+    cells: Cells, names: Sequence[str], streams: Sequence[Named], strategies: Sequence[str], seeds: Sequence[int]
+) -> None:
     """Stream by stream and seed by seed, so that the table is whole early; a tree is made once for both strategies."""
     datasets = [load(name) for name in names]
     for stream in streams:
@@ -119,7 +121,7 @@ def play_all(cells: Cells, names: Sequence[str], streams: Sequence[Named], seeds
         sets = [(dataset, start(dataset)) for dataset in (datasets if stream.every_set else datasets[:1])]
         for seed in seeds:
             for dataset, starter in sets:
-                for strategy in stream.strategies:
+                for strategy in (each for each in stream.strategies if each in strategies):
                     facts = {"stream": stream.name, "data": dataset.name, "strategy": strategy, "seed": seed}
                     run = lambda: measured(play(dataset, starter, stream, strategy, seed))  # noqa: B023, E731
                     cells.play({**facts, "commit": cells.commit}, run)
@@ -129,12 +131,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="+", help="the first is played in every stream, all of them in start and pass")
     parser.add_argument("--only", choices=[stream.name for stream in STREAMS], action="append", help="repeatable")
+    parser.add_argument("--strategy", choices=BOTH, action="append", help="repeatable; both if not given")
     parser.add_argument("--seed", type=int, action="append", help="repeatable; 31, 32 and 33 if not given")
     parser.add_argument("--out", type=Path, default=Path("docs/results/streams.json"))
     asked = parser.parse_args()
     cells = Cells.opened(asked.out, sys.argv)
     streams = [stream for stream in STREAMS if stream.name in (asked.only or [stream.name])]
-    play_all(cells, asked.data, streams, asked.seed or [31, 32, 33])
+    play_all(cells, asked.data, streams, asked.strategy or BOTH, asked.seed or [31, 32, 33])
     print(f"{report(cells)}\n\n{cells.about()}")
 
 
