@@ -81,7 +81,7 @@ CONSTANTS = (
     Constant("learning.pooled", "NEGLIGIBLE", (0.001, 0.004)),
     Constant("learner", "tolerance", (0.05, 0.2)),
     Constant("mechanisms", "growth", (1.05, 1.2)),
-    Constant("learning.component_weights", "FIRST", ((1.0, 0.2), (1.0, 0.8))),
+    Constant("learning.component_weights", "FIRST", ((1.0, 0.025), (1.0, 0.1))),
     Constant("learning.component_weights", "FORCE", (500, 2000)),
     Constant("learning.component_weights", "HALF_LIFE", (2500, 10_000)),
     Constant("learning.component_weights", "RECENT", (160_000, 640_000)),
