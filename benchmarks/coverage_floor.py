@@ -4,8 +4,8 @@
         [--rounds 2000] [--pairs "default, beam 30; igw, epsilon 0.1"] [--shop ../shared/worlds/shop.py]
         [--out benchmarks/results/coverage-floor.json]
 
-In such cells the normal approximation misses the truth, so that an interval of twice its width may have to miss it, too.
-Two other yardsticks, over the logs of coverage.py:
+In such cells the normal approximation misses the truth, so that an interval of twice its width may have to miss it,
+too. Two other yardsticks, over the logs of coverage.py:
 
 - `stretched`: the normal approximation's width times the one factor that makes it hold the truth in 95 % of these logs.
   Nobody who does not know the truth can know the factor.
@@ -89,7 +89,17 @@ def measure(world: Any, n: int, reps: int) -> Cell:
 
 def printed(cells: Sequence[Cell]) -> str:
     """Widths a visit, and how many times as wide as each yardstick the intervals are."""
-    heads = ["cell", "arms", "served, candidate", "normal holds", "unseen", "width", "/ normal", "/ stretched", "/ floor"]
+    heads = [
+        "cell",
+        "arms",
+        "served, candidate",
+        "normal holds",
+        "unseen",
+        "width",
+        "/ normal",
+        "/ stretched",
+        "/ floor",
+    ]
     rows = []
     for c in cells:
         over = c["width"] / c["normal"], c["width"] / (c["normal"] * c["factor"]), c["width"] / c["floor"]

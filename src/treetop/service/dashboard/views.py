@@ -218,7 +218,7 @@ def _reward(board: Board) -> str:
     by_k = "a line for each number of slots"
     return (
         "<section aria-labelledby='h-reward'><h2 id='h-reward'>Reward</h2><div class='charts'>"
-        f"{_chart('reward', 'Reward per visit', 'by the time of the visit; bands are models', wide=True)}"
+        f"{_chart('reward', 'Reward per visit', 'by the time of the visit, without rewards still pending; bands are models', wide=True)}"
         f"{_chart('variants', 'Reward per visit by k', by_k, wide=True)}</div></section>"
     )
 
