@@ -73,6 +73,8 @@ def test_estimates_are_near_the_truth_and_intervals_hold_it(shop: Bandit) -> Non
         policy = CandidatePolicy.of(result.name).applied(base).make_policy()
         truth = true_value(shop, policy, 4000)
         assert result.per_visit.low <= truth <= result.per_visit.high, result
+        assert result.bernstein.low <= truth <= result.bernstein.high, result
+        assert result.bernstein.high - result.bernstein.low > result.per_visit.high - result.per_visit.low
         assert result.per_visit.value == pytest.approx(truth, abs=0.12), result
         assert result.per_slot.value == pytest.approx(result.per_visit.value / policy.k)
         assert result.effective > 100
