@@ -121,9 +121,9 @@ def test_a_source_without_a_folder_says_what_it_lacks(tmp_path: Path) -> None:
                 evaluate(source, ["beam=1"])
         with pytest.raises(ValueError, match="folder is for a log or for segments; a Bandit has its own"):
             evaluate(shop, ["beam=1"], folder=tmp_path / "shop")
-        for nowhere in (tmp_path / "none", tmp_path):
-            with pytest.raises(ValueError, match="with a folder it must be its log or segments: a path"):
-                evaluate(nowhere, ["beam=1"], folder=tmp_path / "shop")
+        for path, why in ((tmp_path / "none", "there is no such file"), (tmp_path, "it must be its log or segments")):
+            with pytest.raises(ValueError, match=why):
+                evaluate(path, ["beam=1"], folder=tmp_path / "shop")
         with pytest.raises(FileNotFoundError, match="is not a bandit's folder"):
             evaluate(tmp_path / "none", ["beam=1"])
         with pytest.raises(ValueError, match="a search needs the log"):

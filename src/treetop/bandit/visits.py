@@ -108,6 +108,8 @@ def _found(
         return _home(where, folder), where
     if _are_segments(path):
         return SegmentFolder(path)
+    if folder is not None and not path.exists():
+        raise ValueError(f"log is {where!r}; there is no such file or folder")
     if folder is not None:
         raise ValueError(f"log is {where!r}; with a folder it must be {SOURCES.partition(', or ')[2]}")
     return path, None

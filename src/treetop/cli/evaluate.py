@@ -214,8 +214,8 @@ def support(result: CandidateResult) -> str:
     if math.isnan(share):
         words = "which decisions the log cannot show is not known: models that served are gone or differ"
     elif share > ROUNDING:
-        shown = f"{share:.1%}" if share >= 5e-4 else "less than 0.1%"
-        words = f"the log cannot show {shown} of its decisions"
+        small = share < 5e-4
+        words = f"the log {'can show more than 99.9%' if small else f'cannot show {share:.1%}'} of its decisions"
     return f"weights up to {result.largest_weight:,.1f}; {words}"
 
 
