@@ -12,7 +12,7 @@ from helpers.running import settings, small_bandit
 
 import treetop
 from treetop import Bandit, CandidatePolicy, PolicyConfig, RewardConfig, evaluate
-from treetop.bandit import evaluation, spread_tallies
+from treetop.bandit import evaluation, spread_tallies, visits
 from treetop.bandit.candidate_chances import HEIGHTS
 from treetop.bandit.config import LearnerConfig
 from treetop.bandit.evaluation import GONE, TAUGHT, UNFIT, UNLISTED, UNREWARDED, _Reading
@@ -73,6 +73,8 @@ def test_estimates_are_near_the_truth_and_intervals_hold_it(shop: Bandit) -> Non
         policy = CandidatePolicy.of(result.name).applied(base).make_policy()
         truth = true_value(shop, policy, 4000)
         assert result.per_visit.low <= truth <= result.per_visit.high, result
+        assert result.bernstein.low <= truth <= result.bernstein.high, result
+        assert result.bernstein.high - result.bernstein.low > result.per_visit.high - result.per_visit.low
         assert result.per_visit.value == pytest.approx(truth, abs=0.12), result
         assert result.per_slot.value == pytest.approx(result.per_visit.value / policy.k)
         assert result.effective > 100
@@ -158,13 +160,6 @@ def test_what_the_log_cannot_show_is_counted(tmp_path: Path) -> None:
         again = evaluate(bandit, ["strategy=epsilon,epsilon=0.2"]).candidates[0]
         assert again.left_out == {GONE: 200}
         assert 0.1 < again.unsupported < 0.2
-
-
-def test_a_log_is_a_bandit_or_its_folder() -> None:
-    with pytest.raises(TypeError, match="log is a list; a Bandit or the path of its folder is needed"):
-        evaluate([1.0], ["beam=1"])  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="log is a list; a Bandit or the path of its folder is needed"):
-        search_policies([1.0])  # type: ignore[arg-type]
 
 
 def test_a_notebook_shows_a_table(shop: Bandit) -> None:
@@ -498,7 +493,7 @@ def test_diversity_as_a_candidate_needs_categories(shop: Bandit) -> None:
 def test_what_tasks_find_is_what_one_pass_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several models, lists of arms, a filter, other slots and visits that fit no candidate, in many small waves."""
     monkeypatch.setattr(evaluation, "Machines", lambda ray: Machines(workers=2, pauses=()))  # threads, no cluster
-    for module, name, value in ((spread_tallies, "CHUNK", 70), (spread_tallies, "WAVE", 3), (evaluation, "CHUNK", 50)):
+    for module, name, value in ((spread_tallies, "CHUNK", 70), (spread_tallies, "WAVE", 3), (visits, "CHUNK", 50)):
         monkeypatch.setattr(module, name, value)
     with make(tmp_path) as bandit:
         visit(bandit, 300)

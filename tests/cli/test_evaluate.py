@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,7 +16,9 @@ from helpers.problems import topics
 from helpers.running import settings, small_bandit
 
 from treetop import Bandit, PolicyConfig
+from treetop.bandit.config import SegmentConfig
 from treetop.bandit.policy_search import PolicySearch
+from treetop.bandit.sealing import seal_folder
 
 X, Y = topics(n=900)
 
@@ -41,6 +44,27 @@ def test_a_table_with_verdicts(shop: str) -> None:
     text = " ".join(call("evaluate", shop, *words).output.split())
     for part in ("600 visits brought", "strategy=greedy", "beam=30", "verdict", "which assumes", "300 visits left out"):
         assert part in text
+
+
+def test_segments_and_a_log_give_the_numbers_of_the_folder(shop: str, tmp_path: Path) -> None:
+    words = ("--policy", "strategy=greedy", "--policy", "model=000001", "--json")
+    expected = json.loads(call("evaluate", shop, *words).output)
+    copy = shutil.copytree(shop, tmp_path / "shop")
+    with Bandit.open(copy) as bandit:
+        at_once = SegmentConfig(wait_seconds=0, rounds=250)
+        seal_folder(bandit.folder, bandit.log, at_once, bandit.snapshot.model.tree, rest=True)
+    moved = str(shutil.copytree(copy / "segments", tmp_path / "segments"))
+    for source in (
+        (str(copy), "--segments", moved),
+        (str(copy / "segments"),),
+        (str(copy / "log.sqlite"),),
+        (shop, "--log", str(Path(shop) / "log.sqlite")),
+    ):
+        assert json.loads(call("evaluate", *source, *words).output) == expected, source
+    refused = shell("evaluate", moved, *words)
+    assert refused.returncode == 2
+    assert "lies in no bandit's folder: give folder" in refused.stderr
+    assert "--search and --experiment need the log" in shell("evaluate", shop, "--segments", moved, "--search").stderr
 
 
 def test_long_verdicts_stand_below_the_table_of_80_columns(shop: str) -> None:

@@ -89,6 +89,20 @@ def test_workers_and_days_are_merged_by_adding() -> None:
         sums[0] + BernsteinSums(0.0, 2.0)
 
 
+def test_bernstein_of_slates_of_several_slots_holds_at_any_time() -> None:
+    """Rounds whose mean is above the unit of predictions: 2.4 of three slots, with weights of 0 and 2."""
+    rng, failed = np.random.default_rng(2), 0
+    for _ in range(200):
+        values = 2 * (rng.random(1000) < 0.5) * (rng.random((3, 1000)) < 0.8).sum(axis=0)
+        sums, missed = BernsteinSums(0.0, 1.0), False
+        for part in np.split(values, 20):
+            sums = sums.after(part)
+            missed |= sums.log_capital(2.4) > np.log(20)
+        failed += missed
+        assert sums.lower_bound(0.05, most=3.0) > 1.9
+    assert failed <= 16
+
+
 def test_values_out_of_range() -> None:
     assert Bets.of(np.array([1e12])).counts[-1] == 1, "clipped down, which a lower bound allows"
     with pytest.raises(ValueError, match="bets take values from"):

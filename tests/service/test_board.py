@@ -373,6 +373,19 @@ def test_all_visits_alike_need_no_lines_by_number_of_slots() -> None:
     assert labels == ["k = 1", "k = 2", "k = 3", "k = 4", "k = 5", "other k"]
 
 
+def test_a_line_does_not_fall_to_0_where_all_rewards_are_pending() -> None:
+    """But where few visits ever have a reward, as where clicks alone are told, silence is what they brought."""
+    row = np.array([100, 100, 400, 100, 50, 50, 40.0, 0, 100, 40.0, 0, 0])  # 100 slots of 100 visits have a reward
+    few = np.where(np.isin(np.arange(12), [4, 5, 6, 9]), row / 10, row)
+    silent = np.where(np.isin(np.arange(12), [4, 5, 6, 9]), 0, row)
+    for usual, reward, wanted in ((row, 0.4, None), (few, 0.04, 0.0)):
+        parts = [stretch(t, 1, VisitTotals({(0, 5): usual})) for t in range(20)]
+        parts += [stretch(20, 1, VisitTotals({(0, 5): silent})), stretch(21, 1, cells(0, 3, 10, 4.0))]
+        made = charts.over_time(charts.steps(parts, 10**6, (-math.inf, math.inf), 22.0))
+        assert made["reward"][1][-3:] == [pytest.approx(reward), wanted, 0.4]
+        assert [line[-2] for line in made["variants"]["lines"][1:]] == [None, wanted]
+
+
 def test_a_step_that_has_just_begun_is_left_out() -> None:
     parts = [stretch(t, 1, cells(0, 5, 10, 4.0)) for t in range(5)]
     for now, wanted in ((4.4, [0, 1, 2, 3]), (4.6, [0, 1, 2, 3, 4])):

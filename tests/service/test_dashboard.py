@@ -88,6 +88,8 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         play(service, 200, 230)
         eligible = {"features": named(X, 0), "event_id": "odd", "eligible": ["<script>alert(1)</script>"], "k": 1}
         assert service.post("/v1/decide", eligible).status == 200
+        told = {"event_id": "odd", "rewards": {"<script>alert(1)</script>": 0.5}}  # else k = 1 has no line
+        assert service.post("/v1/reward", told).status == 200
         yield service
 
 
@@ -480,6 +482,36 @@ def test_years_are_named_where_a_chart_is_of_years(busy: Running, tab: Tab) -> N
           setTimeout(() => failed(new Error(`no year among ${window.labels}`)), 10000);
           const look = () =>
             window.labels.some((text) => /^[A-Z][a-z]+ 197[0-3]$/.test(text)) ? found() : setTimeout(look, 50);
+          look();
+        })"""
+    )
+
+
+def test_a_point_alone_is_drawn_where_points_are_too_close_to_be(busy: Running, tab: Tab) -> None:
+    """Between two gaps no line shows it."""
+    tab.page.goto(busy.url)
+    tab.drawn()
+    tab.page.evaluate(
+        """() => {
+          const data = document.getElementById("data"), charts = JSON.parse(data.dataset.charts);
+          const times = [...Array(2000).keys()];
+          charts.slots = [times, times.map((t) => (t == 1000 ? 1 : null)), times.map(() => null)];
+          data.dataset.charts = JSON.stringify(charts);
+        }"""
+    )
+    tab.page.emulate_media(color_scheme="dark")  # draws anew
+    tab.page.evaluate(
+        """() => new Promise((found, failed) => {
+          setTimeout(() => failed(new Error("nothing is drawn in the colour of the line")), 10000);
+          const look = () => {
+            const canvas = document.querySelector("#chart-slots canvas");
+            const name = getComputedStyle(document.documentElement).getPropertyValue("--greedy").trim();
+            const wanted = name.match(/[0-9a-f]{2}/gi).map((part) => parseInt(part, 16));
+            const all = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+            for (let i = 0; i < all.length; i += 4)
+              if (all[i + 3] === 255 && wanted.every((part, j) => Math.abs(all[i + j] - part) < 3)) return found();
+            setTimeout(look, 50);
+          };
           look();
         })"""
     )

@@ -1,4 +1,4 @@
-"""What candidate policies would have earned, by a bandit's log: one pass, bounded memory. Changes nothing.
+"""What candidate policies would have earned, by a log or sealed segments: one pass, bounded memory. Changes nothing.
 
 A visit says something about a candidate only with the model that the candidate decides with: the one that served the
 visit, if it is still kept, or the one it names, if that had not learned from the visit.
@@ -21,8 +21,9 @@ from treetop.bandit.bandit import Bandit
 from treetop.bandit.candidate_chances import HEIGHTS, Answering, Question
 from treetop.bandit.candidates import CandidatePolicy
 from treetop.bandit.config import PolicyConfig
-from treetop.bandit.logged_batches import CHUNK, LoggedBatch, ahead, batches
+from treetop.bandit.logged_batches import LoggedBatch, ahead, batches
 from treetop.bandit.spread_tallies import Known, SpreadTallies
+from treetop.bandit.visits import Source, Visits, logged_visits, opened
 from treetop.display import Columns, html_table
 from treetop.effort import Effort
 from treetop.evaluation.estimators import Estimator
@@ -41,7 +42,7 @@ SILENT = (
 )
 NO_VISITS = "there are no visits with rewards to judge by"
 ELSEWHERE = "decided by another system"
-UNLISTED, UNFIT = "their list of arms is not in the log any more", "its settings do not fit the visit"
+UNLISTED, UNFIT = "their list of arms is not in the log", "its settings do not fit the visit"
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,10 @@ class Evaluation:
 
 
 def evaluate(
-    log: Bandit | str | os.PathLike[str],
+    log: Source,
     candidates: Sequence[CandidatePolicy | str | Mapping[str, Any]],
     *,
+    folder: str | os.PathLike[str] | None = None,
     since: float | None = None,
     until: float | None = None,
     confidence: float = 0.95,
@@ -90,7 +92,10 @@ def evaluate(
     estimator: str | None = None,
     effort: Effort = Effort(),  # noqa: B008
 ) -> Evaluation:
-    """What other policies would have earned on the visits in the log of a bandit, or of its folder.
+    """What other policies would have earned on the visits in the log of a bandit, in another log or in segments.
+
+    `log` is a Bandit, the path of its folder, of its SQLite log or of its sealed segments, a postgresql:// address, or
+    an open Log. Models and settings are in the bandit's folder alone: `folder` names it where `log` does not lie in it.
 
     A candidate is the settings of each visit with some of them replaced: "strategy=greedy", "beam=30",
     "explore=1,model=000012" or the same as a mapping. Visits before `since` and from `until` on (seconds since 1970)
@@ -115,12 +120,9 @@ def evaluate(
     >>> tea.close()
     >>> folder.cleanup()
     """
-    if not isinstance(log, Bandit):
-        with open_bandit(log) as bandit:
-            options: dict[str, Any] = {"since": since, "until": until, "weight_bound": weight_bound}
-            more: dict[str, Any] = {"confidence": confidence, "estimator": estimator, "effort": effort}
-            return evaluate(bandit, candidates, **options, **more)
-    found, unfit = judge_log(log, candidates, (since, until), confidence, weight_bound, effort, estimator)
+    with opened(log, folder) as (bandit, visits):
+        how = confidence, weight_bound, effort, estimator
+        found, unfit = judge_log(bandit, candidates, (since, until), *how, visits=visits)
     if unfit is not None and not any(result.rounds for result in found.candidates):
         raise ValueError(unfit)
     return found
@@ -134,8 +136,10 @@ def judge_log(
     weight_bound: float | None,
     effort: Effort,
     estimator: str | None = None,
+    visits: Visits | None = None,
 ) -> tuple[Evaluation, str | None]:
-    """As `evaluate`, also if no candidate fits any visit; and why the first visit that did not fit does not.
+    """As `evaluate` of these visits, or of all in the bandit's log, also if no candidate fits any of them; and why the
+    first visit that did not fit does not.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -155,17 +159,17 @@ def judge_log(
     overdue = time.time() - rewards.reward_wait
     since, until = stretch
     served, begin, end = Tally(), -math.inf if since is None else since, math.inf if until is None else until
-    summary = log.log.summary()
+    visits = visits or logged_visits(log.log)
     log.refresh()  # so that all arms of the rounds up to now are known
-    total, done = summary.counts.decisions - summary.counts.forgotten, 0
+    done = 0
     with _tallies(log, len(wanted), weight_bound, heights, effort) as tallies:
-        reading = _Reading(log, wanted, overdue, tallies, effort, heights)
-        for chunk in ahead(log.log.decided(summary.counts.position, CHUNK)):
+        reading = _Reading(log, wanted, overdue, tallies, effort, heights, visits.note)
+        for chunk in ahead(visits.chunks):
             done += len(chunk)
             for batch in batches(chunk, log.vocabulary.columns, overdue, rewards.default_reward, rewards.limits):
                 served += reading.judge(batch.part((begin <= batch.times) & (batch.times < end)))
             if effort.progress is not None:
-                effort.progress(done, max(total, done))
+                effort.progress(done, max(visits.total, done))
         results = tuple(reading.result(i, confidence, weight_bound, estimator) for i in range(len(wanted)))
         differing = reading.differing + (tallies.differing if isinstance(tallies, SpreadTallies) else 0)
     interval = served.served_interval(confidence)
@@ -173,19 +177,6 @@ def judge_log(
     as_served = as_served.within(rewards.limits, served.served_slots / max(served.rounds, 1))
     found = Evaluation(served.rounds, confidence, as_served, results, differing)
     return found, next(iter(reading.unfit.values()), None)
-
-
-def open_bandit(log: str | os.PathLike[str]) -> Bandit:
-    """The bandit of a folder. Raises TypeError for what is no path.
-
-    >>> open_bandit([("visit-1", 0.5)])
-    Traceback (most recent call last):
-    TypeError: log is a list; a Bandit or the path of its folder is needed, whose log is read
-    """
-    if not isinstance(log, str | os.PathLike):
-        what = type(log).__name__
-        raise TypeError(f"log is a {what}; a Bandit or the path of its folder is needed, whose log is read")
-    return Bandit.open(log)
 
 
 def _heights(log: Bandit, estimator: str | None) -> int:
@@ -218,7 +209,9 @@ class _Reading:
         tallies: Tallies | SpreadTallies,
         effort: Effort,
         heights: int = HEIGHTS,
+        note: str = "",
     ) -> None:
+        self.note = note
         self.bandit, self.candidates, self.overdue, self.effort = bandit, candidates, overdue, effort
         self.tallies = tallies
         self.nothing = bandit.config.rewards.nothing  # what a slot without a reward counts as
@@ -310,6 +303,8 @@ class _Reading:
         notes = [] if i not in self.unfit else [f"does not fit some visits: {self.unfit[i]}"]
         if self.silent and found.rounds:
             notes.append(SILENT.format(self.silent))
+        if self.note:
+            notes.append(self.note)
         return replace(found, notes=(*found.notes, *notes))
 
     def _policy(self, config: PolicyConfig) -> Policy:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from treetop.arrays import check_float
-from treetop.bandit.bandit import Bandit
 from treetop.bandit.candidates import CandidatePolicy
 from treetop.bandit.config import PolicyConfig
-from treetop.bandit.evaluation import NO_VISITS, Evaluation, judge_log, open_bandit
+from treetop.bandit.evaluation import NO_VISITS, Evaluation, judge_log
+from treetop.bandit.visits import Source, opened
 from treetop.effort import Effort
 
 # Parameters of strategies that are halved and doubled, with what they are if the settings do not say.
@@ -35,6 +35,7 @@ class PolicySearch:
 
     >>> import tempfile
     >>> import numpy as np
+    >>> from treetop.bandit.bandit import Bandit
     >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
     ...     for visit in range(40):
     ...         tea.reward(f"visit-{visit}", {tea.decide(np.ones(4), f"visit-{visit}", k=1).arms[0]: 1.0})
@@ -60,8 +61,9 @@ class PolicySearch:
 
 
 def search_policies(
-    log: Bandit | str | os.PathLike[str],
+    log: Source,
     *,
+    folder: str | os.PathLike[str] | None = None,
     since: float | None = None,
     held_out: float = 0.3,
     confidence: float = 0.95,
@@ -71,31 +73,31 @@ def search_policies(
     """Judges the neighbours of the settings of a bandit, and confirms the best on the newest `held_out` of its visits.
 
     The best is the one whose difference to what was served has the highest lower bound. `weight_bound` is as for
-    `evaluate`, and must hold for all neighbours.
+    `evaluate`, and must hold for all neighbours, and so are `log` and `folder`; but segments cannot be searched.
 
     >>> import tempfile
     >>> import numpy as np
+    >>> from treetop.bandit.bandit import Bandit
     >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
     ...     for visit in range(10):
     ...         tea.reward(f"visit-{visit}", {tea.decide(np.ones(4), f"visit-{visit}", k=1).arms[0]: 1.0})
     ...     len(search_policies(tea, held_out=0.5).held_out.candidates)
     1
     """
-    if not isinstance(log, Bandit):
-        with open_bandit(log) as bandit:
-            options = {"since": since, "weight_bound": weight_bound}
-            return search_policies(bandit, held_out=held_out, confidence=confidence, effort=effort, **options)
     check_float("held_out", held_out, 0.05, 0.95)
-    split = log.log.time_of_share(since or 0.0, 1 - held_out)
-    if split is None:
-        raise ValueError(NO_VISITS)
-    candidates = neighbours(log.config.policy)
-    searched, _ = judge_log(log, candidates, (since, split), confidence, weight_bound, effort)
-    if not any(result.rounds for result in searched.candidates):
-        raise ValueError(NO_VISITS)
-    judged = [pair for pair in zip(searched.candidates, candidates, strict=True) if pair[0].rounds]
-    _, best = max(judged, key=lambda pair: (pair[0].difference.low, pair[0].difference.value))
-    confirmed, _ = judge_log(log, [best], (split, None), confidence, weight_bound, effort)
+    with opened(log, folder) as (bandit, visits):
+        if visits.sealed:
+            raise ValueError(f"{log} has segments; a search needs the log, which is split by the time of visits")
+        split = bandit.log.time_of_share(since or 0.0, 1 - held_out)
+        if split is None:
+            raise ValueError(NO_VISITS)
+        candidates = neighbours(bandit.config.policy)
+        searched, _ = judge_log(bandit, candidates, (since, split), confidence, weight_bound, effort)
+        if not any(result.rounds for result in searched.candidates):
+            raise ValueError(NO_VISITS)
+        judged = [pair for pair in zip(searched.candidates, candidates, strict=True) if pair[0].rounds]
+        _, best = max(judged, key=lambda pair: (pair[0].difference.low, pair[0].difference.value))
+        confirmed, _ = judge_log(bandit, [best], (split, None), confidence, weight_bound, effort)
     return PolicySearch(searched, best.name, confirmed, split)
 
 

@@ -29,6 +29,7 @@ from treetop.data.synthetic import generate
 from treetop.learning.pooled import Pooled
 from treetop.log.base import Log
 from treetop.log.blocks import Block, RewardRows
+from treetop.log.origins import Origins
 from treetop.log.records import Mark
 from treetop.log.segments import binding
 from treetop.log.segments.compaction import merged_delta
@@ -125,6 +126,7 @@ def _rounds(shape: Shape, X: Rows, Y: Rows, first: int, n: int) -> Block:
         reward_positions=np.repeat(each + 1, K),
         components=rng.random(slots * COMPONENTS).astype(np.float32),
         tree_ids=("made up",),
+        origins=Origins.unsaid(n),
     )
 
 

@@ -46,6 +46,7 @@ ALONE = {
     "--search": "--search makes its own candidates",
     "--experiment": "--experiment compares the variants that visits have shown",
 }
+SEGMENTS_HELP = "Read sealed segments, such as shop/segments, instead of the log (docs/segments.md)."
 BOUND_HELP = "What no weight can exceed, if propensities have a floor; narrows the intervals."
 
 
@@ -70,6 +71,7 @@ def evaluate_(
     search: Annotated[bool, typer.Option("--search", help=SEARCH_HELP)] = False,
     picture: Annotated[Path | None, typer.Option(help="Where to draw it, such as results.png.")] = None,
     log: LogAt = None,
+    segments: Annotated[Path | None, typer.Option(help=SEGMENTS_HELP)] = None,
     as_json: Json = False,
 ) -> None:
     """Says what other policies would have earned on the visits in the log, with intervals. Changes nothing.
@@ -77,6 +79,8 @@ def evaluate_(
     Example: treetop evaluate shop --policy strategy=greedy --policy beam=30 --policy model=000012
     """
     begin = _check(options, policy or [], search, picture)
+    if segments is not None and not policy:
+        raise ValueError("--segments is for --policy; --search and --experiment need the log")
     if options.experiment is not None:
         with Bandit.open(folder, log) as bandit:
             show_experiment(bandit, options.experiment, options.confidence, as_json)
@@ -84,18 +88,17 @@ def evaluate_(
     sure, bound = options.confidence, options.weight_bound
     columns = TextColumn("evaluated"), BarColumn(), TextColumn("{task.completed:>9,} visits"), TimeRemainingColumn()
     searched: PolicySearch | None = None
-    with (
-        Bandit.open(folder, log) as bandit,
-        Progress(*columns, console=errors, disable=not is_shown(as_json), transient=True) as bars,
-    ):
+    where = log if segments is None else segments
+    source: dict[str, Any] = {"log": folder} if where is None else {"log": where, "folder": folder}
+    with Progress(*columns, console=errors, disable=not is_shown(as_json), transient=True) as bars:
         task = bars.add_task("evaluated", total=None)
         effort = Effort(progress=lambda done, total: bars.update(task, completed=done, total=total), ray=options.ray)
         if search:
-            searched = search_policies(bandit, since=begin, confidence=sure, weight_bound=bound, effort=effort)
+            searched = search_policies(**source, since=begin, confidence=sure, weight_bound=bound, effort=effort)
             found = searched.searched
         else:
             more: dict[str, Any] = {"since": begin, "weight_bound": bound, "estimator": _estimator(options)}
-            found = evaluate(bandit, policy or [], confidence=sure, effort=effort, **more)
+            found = evaluate(**source, candidates=policy or [], confidence=sure, effort=effort, **more)
     if found.rounds == 0:
         raise ValueError(NO_VISITS)
     if picture is not None:
@@ -211,8 +214,8 @@ def support(result: CandidateResult) -> str:
     if math.isnan(share):
         words = "which decisions the log cannot show is not known: models that served are gone or differ"
     elif share > ROUNDING:
-        shown = f"{share:.1%}" if share >= 5e-4 else "less than 0.1%"
-        words = f"the log cannot show {shown} of its decisions"
+        small = share < 5e-4
+        words = f"the log {'can show more than 99.9%' if small else f'cannot show {share:.1%}'} of its decisions"
     return f"weights up to {result.largest_weight:,.1f}; {words}"
 
 

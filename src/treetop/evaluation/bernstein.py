@@ -2,7 +2,7 @@
 
     sum_j share_j exp(b_j (sum z - n m) - psi(b_j) V) <= 1 / alpha     psi(b) = -log(1 - b) - b,  V = sum (z_i - c_i)^2
 
-for values z in [0, inf) with a mean in [0, 1]; c_i is the mean of the values before the i-th, at most 1. It is what
+for values z in [0, inf), in units in which c_i, the mean of the values before the i-th, counts as 1 at most. It is what
 betting (`bets.py`) is bounded by from below: wider, but three numbers are all that it keeps.
 """
 
@@ -23,7 +23,7 @@ PSI: Floats = -np.log1p(-STAKES) - STAKES
 
 @dataclass(frozen=True)
 class BernsteinSums:
-    """Values at least `low` whose mean is at most `high`: their number, scaled sum, and squares around predictions.
+    """Values at least `low`, in units of `high - low`: their number, scaled sum, and squares around predictions.
 
     >>> rng = np.random.default_rng(0)
     >>> seen = BernsteinSums(0.0, 1.0).after(rng.random(500)) + BernsteinSums(0.0, 1.0).after(rng.random(500))
@@ -56,7 +56,7 @@ class BernsteinSums:
         return BernsteinSums(self.low, self.high, *sums)
 
     def log_capital(self, mean: float) -> float:
-        """As that of `Bets`, of a mean between `low` and `high`.
+        """As that of `Bets`, of a mean from `low` on.
 
         >>> BernsteinSums(0.0, 1.0).log_capital(0.5) <= 1e-9
         True
@@ -66,9 +66,10 @@ class BernsteinSums:
         top = float(grown.max())
         return top + math.log(float(np.exp(grown - top).sum()))
 
-    def lower_bound(self, alpha: float) -> float:
-        """Below the mean with chance 1 - alpha, at all times at once."""
-        below, above, limit = self.low, self.high, math.log(1 / alpha)
+    def lower_bound(self, alpha: float, most: float | None = None) -> float:
+        """Below the mean, which is known to be at most `most` (`high` if not given), with chance 1 - alpha, at all
+        times at once."""
+        below, above, limit = self.low, self.high if most is None else most, math.log(1 / alpha)
         if self.log_capital(below) <= limit:
             return below
         for _ in range(STEPS):

@@ -72,7 +72,9 @@ class CandidateResult:
     `effective` is the effective sample size, `share` the share of rounds that say anything, `mean_weight` 1 if the log
     has all that the candidate shows, `largest_weight` of any slot, `unsupported` the candidate's chance of showing what
     the log cannot, NaN if that is not known, and `missing` the share of what it shows that the log never or hardly ever
-    did. `others` has all estimators by name: value and standard error (or NaN). `left_out` counts rounds by reason.
+    did. `bernstein` is `per_visit` with an empirical Bernstein interval, which holds at all times too, by other means;
+    NaN where a reward model has a say. `others` has all estimators by name: value and standard error (or NaN).
+    `left_out` counts rounds by reason.
     Rewards are in their own units, not scaled to [0, 1].
     """
 
@@ -95,6 +97,7 @@ class CandidateResult:
     largest_weight: float = math.nan
     unsupported: float = math.nan
     missing: float = 0.0
+    bernstein: Estimate = Estimate(math.nan, math.nan, math.nan)
 
     @property
     def answered(self) -> bool:
@@ -232,7 +235,18 @@ def judge(
         found.largest,
         min(tally.unsupported / tally.rounds, 1.0),
         missing,
+        _bernstein(tally, chosen, confidence, estimator is None, value).within(limits, slots),
     )
+
+
+def _bernstein(tally: Tally, by: Estimator, confidence: float, by_rule: bool, value: float) -> Estimate:
+    """Slates and slots share what may go wrong where the rule chooses between them, as in `intervals`."""
+    if by.by_model:
+        return Estimate(math.nan, math.nan, math.nan)
+    if by_rule and tally.most > 1:
+        confidence = 1 - (1 - confidence) * (SLATES_SHARE if by.way == SLATE else 1 - SLATES_SHARE)
+    found = tally.ways[by.way].bernstein(tally.most, tally.slots / tally.rounds, confidence)
+    return Estimate(_within(value, found), found.low, found.high)
 
 
 def _missing(tally: Tally, found: WayTally, by: Estimator) -> float:

@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 
 from treetop.arrays import Bools, Float32s, Floats, Int64s, Ints
 from treetop.log.connection import Connection
+from treetop.log.decided import DecidedRounds
+from treetop.log.origins import Origins
 from treetop.log.pack import COMPONENT, PAIR, SLOT
 from treetop.log.records import Mark
 from treetop.log.rounds import LoggedRounds
+from treetop.log.write import Settings
 
 _DECISIONS = (
-    "SELECT position, time, settings, context, slots, components FROM treetop_decisions "
+    "SELECT position, time, settings, eligible, removals, context, slots, components FROM treetop_decisions "
     "WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
 )
 _REWARDS = (
@@ -73,7 +76,8 @@ class Block:
 
     `trees` says which of `tree_ids` each round was decided with, `slots` how many slots it has, `component_counts` how
     many components each of these has. Contexts are compressed sparse rows. The other columns have an entry a slot,
-    round by round; a slot without a reward has NaN and position 0. `components` has those of slot after slot.
+    round by round; a slot without a reward has NaN and position 0. `components` has those of slot after slot. `origins`
+    say what else the log has of how each round was decided.
     """
 
     positions: Int64s
@@ -94,6 +98,7 @@ class Block:
     reward_positions: Int64s
     components: Float32s
     tree_ids: tuple[str, ...]
+    origins: Origins
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -118,7 +123,8 @@ class Block:
         kept |= {name: getattr(self, name)[of_slots] for name in SLOTS}
         kept |= {name: getattr(self, name)[of_pairs] for name in ("index", "value")}
         start = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
-        return replace(self, **kept, start=start, components=self.components[of_components])
+        components, origins = self.components[of_components], self.origins.take(rounds)
+        return replace(self, **kept, start=start, components=components, origins=origins)
 
     def with_slots(self, kept: Bools) -> Block:
         """Some of the slots, and the rounds that have any of them; slots count on as if there were no others."""
@@ -178,6 +184,25 @@ class Block:
             self.component_counts.astype(np.int64),
         )
 
+    def decided(self) -> DecidedRounds:
+        """As `Log.decided` gives them, with the rewards that they have here."""
+        at, shape = (self.rows, self.columns), (len(self), int(self.slots.max(initial=0)))
+        how = self.origins.compact()
+        return DecidedRounds(
+            self.positions,
+            self.times,
+            how.settings.astype(np.int64),
+            how.made,
+            tuple(map(how.names.__getitem__, how.filters.tolist())),
+            how.removals,
+            self.start,
+            self.index,
+            self.value,
+            _table(at, shape, self.arms, -1),
+            _table(at, shape, self.propensities, 0),
+            _table(at, shape, self.rewards, np.nan),
+        )
+
     def _component_table(self, at: tuple[Ints, Ints], shape: tuple[int, int]) -> Float32s:
         table = np.full((*shape, int(self.component_counts.max(initial=0))), np.nan, np.float32)
         counts = self.component_counts[at[0]]
@@ -223,7 +248,8 @@ def join(blocks: Sequence[Block]) -> Block:
         for name in (*ROUND, *SLOTS, "index", "value", "components")
     }
     start = np.cumsum(np.concatenate(lengths))
-    return Block(**{**joined, "trees": np.concatenate(trees)}, start=start, tree_ids=names)
+    origins = Origins.join([b.origins for b in blocks])
+    return Block(**{**joined, "trees": np.concatenate(trees)}, start=start, tree_ids=names, origins=origins)
 
 
 Table = list[tuple[Any, ...]]
@@ -238,18 +264,20 @@ def read_rows(connection: Connection, after: int, until: int, size: int) -> tupl
 def read_block(connection: Connection, after: int, until: int, size: int) -> Block:
     """The same as columns."""
     rows, rewarded = read_rows(connection, after, until, size)
-    positions, times, numbers, contexts, slots, components = zip(*rows, strict=True) if rows else ((),) * 6
+    columns: Any = zip(*rows, strict=True) if rows else ((),) * 8
+    positions, times, numbers, eligible, removals, contexts, slots, components = columns
     rewards = RewardRows.of(rewarded)
     pairs, flat = np.frombuffer(b"".join(contexts), PAIR), np.frombuffer(b"".join(slots), SLOT)
     widths = np.fromiter(map(len, contexts), np.int64, len(rows)) // PAIR.itemsize
     counts = np.fromiter(map(len, slots), np.int32, len(rows)) // np.int32(SLOT.itemsize)
     floats = np.fromiter(map(len, components), np.int32, len(rows)) // np.int32(COMPONENT.itemsize)
-    epochs, trees, tree_ids = _settings(connection, np.array(numbers, np.int64))
+    made = _made(connection, numbers)
+    tree_ids = tuple(sorted({tree for _, _, tree, _ in made.values()}))
     block = Block(
         np.array(positions, np.int64),
         np.array(times, np.float64),
-        epochs,
-        trees,
+        np.array([made[number][0] for number in numbers], np.int64),
+        np.array([tree_ids.index(made[number][2]) for number in numbers], np.int32),
         counts,
         floats // np.maximum(counts, 1),
         np.concatenate([np.zeros(1, np.int64), np.cumsum(widths)]),
@@ -264,6 +292,7 @@ def read_block(connection: Connection, after: int, until: int, size: int) -> Blo
         np.zeros(len(flat), np.int64),
         np.frombuffer(b"".join(components), COMPONENT).astype(np.float32),
         tree_ids,
+        Origins.of(numbers, made, eligible, removals),
     )
     first = np.cumsum(counts) - counts
     at = first[np.searchsorted(block.positions, rewards.decisions)] + rewards.slots
@@ -271,15 +300,10 @@ def read_block(connection: Connection, after: int, until: int, size: int) -> Blo
     return block
 
 
-def _settings(connection: Connection, numbers: Int64s) -> tuple[Int64s, Ints, tuple[str, ...]]:
-    """Epoch and tree of each round, and the names of the trees."""
-    used, which = np.unique(numbers, return_inverse=True)
-    sql = f"SELECT id, epoch, tree FROM treetop_settings WHERE id {connection.among}"
-    found = {row[0]: row[1:] for row in connection.rows(sql, connection.several(used.tolist()))}
-    names = tuple(sorted({found[n][1] for n in used.tolist()}))
-    epochs = np.array([found[n][0] for n in used.tolist()], np.int64)
-    trees = np.array([names.index(found[n][1]) for n in used.tolist()], np.int32)
-    return epochs[which], trees[which], names
+def _made(connection: Connection, numbers: Sequence[int]) -> dict[int, Settings]:
+    """Epoch, model, tree and policy by the number of the settings."""
+    sql = f"SELECT id, epoch, model, tree, policy FROM treetop_settings WHERE id {connection.among}"
+    return {row[0]: row[1:] for row in connection.rows(sql, connection.several(sorted({*numbers})))}
 
 
 def read_late(connection: Connection, low: int, high: int, last: int) -> RewardRows:

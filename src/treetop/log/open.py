@@ -7,6 +7,15 @@ from pathlib import Path
 from treetop.log.base import Log
 
 
+def is_address(where: str) -> bool:
+    """Whether this is the address of a PostgreSQL server, and not a path.
+
+    >>> is_address("postgresql://localhost/shop"), is_address("shop/log.sqlite")
+    (True, False)
+    """
+    return where.startswith(("postgresql://", "postgres://"))
+
+
 def open_log(where: str | Path) -> Log:
     """The log at a path (SQLite) or a postgresql:// address; created if there is none.
 
@@ -15,7 +24,7 @@ def open_log(where: str | Path) -> Log:
     ...     log.counts().observed
     0
     """
-    if str(where).startswith(("postgresql://", "postgres://")):
+    if is_address(str(where)):
         from treetop.log.postgres import PostgresLog
 
         return PostgresLog(str(where))

@@ -31,5 +31,11 @@ SAMPLES = {
 }
 # The samples of shard s are [shard_start[s], shard_start[s + 1]); `component` has those of sample after sample.
 OTHERS = {"component": "float32", "shard_start": "int64"}
+# How rounds were decided, one entry each; segments of before this was kept have none of it.
+ORIGINS = {
+    "settings": "int32",  # which of the segment's `made`
+    "filter": "int32",  # which of its `filters`
+    "removals": "int64",
+}
 SEGMENT = {**ROUNDS, **CONTEXTS, **SAMPLES, **OTHERS}
 DELTA = {"decision": "int64", "slot": "int32", "value": "float64", "position": "int64"}

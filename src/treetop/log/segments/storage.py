@@ -15,8 +15,9 @@ from treetop.arrays import Floats, Int64s, Ints
 from treetop.errors import ModelFileError, SegmentError
 from treetop.files import sync_folder
 from treetop.log.blocks import Block, RewardRows, places
+from treetop.log.origins import Origins
 from treetop.log.segments.manifest import Delta, NormPiece, Segment, ShardPiece, Sums
-from treetop.log.segments.schema import DELTA, MANIFEST, SEGMENT
+from treetop.log.segments.schema import DELTA, MANIFEST, ORIGINS, SEGMENT
 from treetop.model.storage import read_array, write_array, write_synced
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -35,6 +36,7 @@ def _write(folder: Path, arrays: Arrays, kinds: Mapping[str, str], about: Mappin
 def _read(folder: Path, crc32: int, kinds: Mapping[str, str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The arrays of a folder, mapped, after sizes and checksums were compared; and what its manifest says."""
     about = _about(folder, crc32)
+    kinds = {name: kind for name, kind in kinds.items() if name not in ORIGINS or name in about["files"]}
     try:
         return {name: read_array(folder / f"{name}.npy", about["files"][name], kinds[name]) for name in kinds}, about
     except ModelFileError as error:
@@ -58,7 +60,7 @@ def write_segment(folder: Path, name: str, block: Block, shards: tuple[Ints, int
     shard_of, count = shards
     shard = shard_of[block.arms]
     order = np.argsort(shard, kind="stable")  # radix sort: shards are small numbers
-    counts = np.repeat(block.component_counts, block.slots)
+    counts, origins = np.repeat(block.component_counts, block.slots), block.origins.compact()
     arrays: Arrays = {
         "position": block.positions,
         "time": block.times,
@@ -79,9 +81,13 @@ def write_segment(folder: Path, name: str, block: Block, shards: tuple[Ints, int
         "reward": block.rewards[order],
         "reward_position": block.reward_positions[order],
         "component": _permuted(block.components, counts, order),
+        "settings": origins.settings,
+        "filter": origins.filters,
+        "removals": origins.removals,
         "shard_start": np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(shard, minlength=count))]),
     }
-    size, crc32 = _write(folder / name, arrays, SEGMENT, {"trees": list(block.tree_ids)})
+    about = {"trees": block.tree_ids, "made": origins.made, "filters": origins.names}
+    size, crc32 = _write(folder / name, arrays, {**SEGMENT, **ORIGINS}, about)
     ends = int(block.positions[0]), int(block.positions[-1])
     times = float(block.times.min()), float(block.times.max())
     return Segment(name, len(block), len(order), size, *ends, *times, crc32)
@@ -89,7 +95,7 @@ def write_segment(folder: Path, name: str, block: Block, shards: tuple[Ints, int
 
 def read_segment(folder: Path, segment: Segment) -> Block:
     """The rounds of a segment, as they were written."""
-    found, about = _read(folder / segment.name, segment.crc32, SEGMENT)
+    found, about = _read(folder / segment.name, segment.crc32, {**SEGMENT, **ORIGINS})
     slots, counts = found["slots"], found["component_count"]
     first = np.cumsum(slots) - slots
     place = first[found["row"]] + found["slot"]  # where the sample stands round by round
@@ -114,7 +120,15 @@ def read_segment(folder: Path, segment: Segment) -> Block:
         found["reward_position"][order],
         _permuted(found["component"], counts[found["row"]], order),
         tuple(about["trees"]),
+        _origins(found, about),
     )
+
+
+def _origins(found: Arrays, about: Mapping[str, Any]) -> Origins:
+    if not all(name in found for name in ORIGINS):
+        return Origins.unsaid(len(found["position"]))
+    made = tuple((epoch, model, tree, policy) for epoch, model, tree, policy in about["made"])
+    return Origins(found["settings"], found["filter"], found["removals"], made, tuple(about["filters"]))
 
 
 def _permuted(values: NDArray[Any], counts: Ints, order: Int64s) -> NDArray[Any]:

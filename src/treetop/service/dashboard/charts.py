@@ -18,6 +18,7 @@ from treetop.service.dashboard.requests import RequestTotals
 MAX_POINTS, MIN_POINTS = 150, 12  # in a line, about
 PER_POINT = 25  # visits or requests that a point should have, on average
 GAP = 8  # times the usual step between two points: no line is drawn across
+FEW = 5  # slots with a known reward that a point of their mean should have
 VARIANTS = 5  # numbers of slots that have lines of their own
 S = TypeVar("S", bound=Sums)
 
@@ -85,20 +86,27 @@ def steps(stretches: Sequence[Stretch[S]], count: int, bounds: tuple[float, floa
 def over_time(points: list[Point[VisitTotals]]) -> dict[str, Any]:
     """Lines by time: reward per visit with the model that served, the same by number of slots, traffic, exploration."""
     cells = [added_up(point.sums).cells() for point in points]
-    times = [point.time for point in points]
-    reward: list[list[Any]] = [[_per_visit(found) for found in cells], [_busiest(found) for found in cells]]
+    times, told = [point.time for point in points], most_told(cells)
+    reward: list[list[Any]] = [[_per_visit(found, told) for found in cells], [_busiest(found) for found in cells]]
     slots = [[_per_slot(found, how) for found in cells] for how in (0, 1)]
     share = [_ratio(_sum(c.slots[1] for c in found), _sum(sum(c.slots) for c in found)) for found in cells]
     return {
         "reward": _broken(times, reward),
-        "variants": variants(points, cells),
+        "variants": variants(points, cells, told),
         "slots": _broken(times, slots),
         "unlikely": _broken(times, [share]),
         "traffic": rates(points, [lambda cell: cell.visits, lambda cell: sum(cell.observed)], cells),
     }
 
 
-def variants(points: list[Point[VisitTotals]], cells: list[list[Cell]]) -> dict[str, Any] | None:
+def most_told(cells: list[list[Cell]]) -> bool:
+    """Whether most visits have a reward sooner or later: those without any are pending then. Where few have one, as
+    where clicks alone are told, a visit without any has brought nothing."""
+    every = [cell for found in cells for cell in found]
+    return 2 * _sum(sum(cell.observed) for cell in every) >= _sum(cell.visits for cell in every)
+
+
+def variants(points: list[Point[VisitTotals]], cells: list[list[Cell]], told: bool) -> dict[str, Any] | None:
     """Reward per visit by number of slots; None if all visits had the same."""
     visits: dict[int, int] = {}
     for cell in (cell for found in cells for cell in found):
@@ -106,10 +114,10 @@ def variants(points: list[Point[VisitTotals]], cells: list[list[Cell]]) -> dict[
     if len(visits) < 2:
         return None
     most = sorted(sorted(set(visits) - {OTHERS}, key=lambda k: -visits[k])[:VARIANTS])
-    lines = [[_per_visit([c for c in found if c.k == k]) for found in cells] for k in most]
+    lines = [[_per_visit([c for c in found if c.k == k], told) for found in cells] for k in most]
     labels = [f"k = {k}" for k in most]
     if len(visits) > len(most):
-        lines.append([_per_visit([c for c in found if c.k not in most]) for found in cells])
+        lines.append([_per_visit([c for c in found if c.k not in most], told) for found in cells])
         labels.append("other k")
     return {"labels": labels, "lines": _broken([point.time for point in points], lines)}
 
@@ -170,12 +178,17 @@ def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def _per_visit(cells: list[Cell]) -> float | None:
+def _per_visit(cells: list[Cell], told: bool) -> float | None:
+    """None where all rewards are pending, if most are `told` sooner or later."""
+    if told and not any(any(cell.observed) for cell in cells):
+        return None
     return _ratio(_sum(sum(cell.reward) for cell in cells), _sum(cell.visits for cell in cells))
 
 
 def _per_slot(cells: list[Cell], how: int) -> float | None:
-    return _ratio(_sum(cell.reward[how] for cell in cells), _sum(cell.observed[how] for cell in cells))
+    """None where so few have a known reward that it would be noise."""
+    observed = sum(cell.observed[how] for cell in cells)
+    return _sum(cell.reward[how] for cell in cells) / observed if observed >= FEW else None
 
 
 def _busiest(cells: list[Cell]) -> int:

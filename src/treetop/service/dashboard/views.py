@@ -216,9 +216,10 @@ def _chart(name: str, title: str, note: str, wide: bool = False) -> str:
 
 def _reward(board: Board) -> str:
     by_k = "a line for each number of slots"
+    note = "by the time of the visit, without rewards that are pending; bands are models"
     return (
         "<section aria-labelledby='h-reward'><h2 id='h-reward'>Reward</h2><div class='charts'>"
-        f"{_chart('reward', 'Reward per visit', 'by the time of the visit; bands are models', wide=True)}"
+        f"{_chart('reward', 'Reward per visit', note, wide=True)}"
         f"{_chart('variants', 'Reward per visit by k', by_k, wide=True)}</div></section>"
     )
 

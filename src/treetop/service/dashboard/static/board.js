@@ -21,8 +21,12 @@
     };
   }
 
+  // Where points are too close together to be shown: those with nothing beside them, which no line shows either.
+  const alone = (plot, i, shown) =>
+    shown ? null : plot.data[i].flatMap((v, at, all) => (v != null && all[at - 1] == null && all[at + 1] == null ? [at] : []));
+
   function line(label, name, value, extra = {}) {
-    return { label, stroke: colour(name), width: 2, value: (_, v) => value(v), points: { size: 5 }, ...extra };
+    return { label, stroke: colour(name), width: 2, value: (_, v) => value(v), points: { size: 5, filter: alone }, ...extra };
   }
 
   // Ticks by the reader's own clock: seconds, minutes or days, as far apart as they are.
