@@ -9,12 +9,16 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from helpers.judged import judged_bandit, visit
+from helpers.logs import check_whole
 from helpers.postgres import Server, binaries, new_schema
 from helpers.problems import Problem, topics
 from helpers.ray_cluster import TwoNodes, require_ray, two_nodes
 from helpers.running import Running, running, small_bandit
 
 import treetop
+from treetop.log.base import Log
+from treetop.log.open import open_log
 from treetop.policy import draws
 
 # The same examples on every run, and no clock.
@@ -118,3 +122,19 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return str(tmp_path / "log.sqlite")
     return new_schema(request.getfixturevalue("server"))
+
+
+@pytest.fixture
+def log(place: str) -> Iterator[Log]:
+    """An empty log, in each kind of database; nothing must be missing in it in the end."""
+    with open_log(place) as opened:
+        yield opened
+        check_whole(opened)
+
+
+@pytest.fixture(scope="session")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[treetop.Bandit]:
+    """A bandit with 4,000 visits, that tests only read; model 000000 decided them all."""
+    with judged_bandit(tmp_path_factory.mktemp("judged")) as bandit:
+        visit(bandit, 4000)
+        yield bandit

@@ -23,7 +23,7 @@ from treetop.bandit.candidates import CandidatePolicy
 from treetop.bandit.config import PolicyConfig
 from treetop.bandit.logged_batches import CHUNK, LoggedBatch, ahead, batches
 from treetop.bandit.spread_tallies import Known, SpreadTallies
-from treetop.display import Columns, html_table
+from treetop.display import Columns, as_json, html_table
 from treetop.effort import Effort
 from treetop.evaluation.estimators import Estimator
 from treetop.evaluation.tallies import Tallies
@@ -61,7 +61,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON takes it; what is not known is None."""
-        found: dict[str, Any] = _plain(asdict(self))
+        found: dict[str, Any] = as_json(asdict(self))
         return found
 
     def _repr_html_(self) -> str:
@@ -314,11 +314,3 @@ class _Reading:
 
     def _policy(self, config: PolicyConfig) -> Policy:
         return replace(config.make_policy(), threads=self.effort.threads)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
