@@ -6,15 +6,17 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+from helpers.browser import CHROMIUM, Tab
 from helpers.judged import judged_bandit, visit
 from helpers.logs import check_whole
 from helpers.postgres import Server, binaries, new_schema
 from helpers.problems import Problem, topics
 from helpers.ray_cluster import TwoNodes, require_ray, two_nodes
-from helpers.running import Running, running, small_bandit
+from helpers.running import PLAIN, Running, running, small_bandit
 
 import treetop
 from treetop.log.base import Log
@@ -37,9 +39,9 @@ EURLEX = Path(__file__).resolve().parents[2] / "shared" / "data" / "eurlex57k"
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores, since most of a service's test is waiting; four at most, since each process starts
+    """Two more than there are cores, since most of a service's test is waiting; four at most, since each process starts
     services and a database of its own."""
-    return min(4, 1 + (os.cpu_count() or 1))
+    return min(4, 2 + (os.cpu_count() or 1))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -138,3 +140,25 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[treetop.Bandit]
     with judged_bandit(tmp_path_factory.mktemp("judged")) as bandit:
         visit(bandit, 4000)
         yield bandit
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A browser for the dashboard; skipped where there is none."""
+    sync_api = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed (pip install 'treetop-bandits[dev]')"
+    )
+    if CHROMIUM is None:
+        pytest.skip("no chromium (Debian: apt-get install chromium)")
+    with sync_api.sync_playwright() as playing:
+        launched = playing.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], env=PLAIN)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def tab(browser: Any, request: pytest.FixtureRequest) -> Iterator[Tab]:
+    """A new page of it, with options of its own such as its size."""
+    made = Tab(browser, **getattr(request, "param", {}))
+    yield made
+    made.context.close()

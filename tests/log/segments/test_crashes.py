@@ -89,7 +89,7 @@ def seal_until_killed(place: str, folder: SegmentFolder, first: int, sealed: Pat
 def test_sealing_killed_at_random_points_loses_and_doubles_nothing(place: str, tmp_path: Path) -> None:
     folder = SegmentFolder(tmp_path / "segments")
     generations = [0]
-    for round in range(20 if place.endswith(".sqlite") else 5):
+    for round in range(8 if place.endswith(".sqlite") else 5):
         sealed = tmp_path / f"sealed-{round}"
         child = os.fork()  # a new Python would take longer to start than all that it does
         if child == 0:
