@@ -226,6 +226,7 @@ def test_simulate_learns_only_from_what_is_observed_and_refuses_another_plan(tmp
         (["simulate", "/no/such/set"], "neither 'debian' nor a folder"),
         (["simulate", "debian", "--strategy", "magic"], "'magic'; it must be one of default, igw"),
         (["simulate", "debian", "--k", "0"], "k is 0; it must lie in [1, 65536]"),
+        (["experiment", "shop"], "error: Invalid value for 'ACTION': 'shop' is not one of 'start', 'stop'"),
         (["simulate", "debian", "--explore", "9"], "explore is 9; it must lie in [0, 5]"),
         (["simulate", "debian", "--learner", "magic"], "it must be one of paper, treetop"),
         (["simulate", "debian", "--order", "backwards"], "it must be one of shuffled, file, blocks"),

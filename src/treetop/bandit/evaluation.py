@@ -23,7 +23,7 @@ from treetop.bandit.candidates import CandidatePolicy
 from treetop.bandit.config import PolicyConfig
 from treetop.bandit.logged_batches import CHUNK, LoggedBatch, ahead, batches
 from treetop.bandit.spread_tallies import Known, SpreadTallies
-from treetop.display import Columns, as_json, html_table
+from treetop.display import Columns, as_json, counted, html_table
 from treetop.effort import Effort
 from treetop.evaluation.estimators import Estimator
 from treetop.evaluation.tallies import Tallies
@@ -36,7 +36,7 @@ from treetop.policy.policy import Policy, expect
 
 UNREWARDED, GONE, TAUGHT = "without a reward yet", "decided by a model that is not kept", "taught the model"
 SILENT = (
-    "{:,} visits have no reward though reward_wait is over: estimates hold only if whether a reward comes does not "
+    "{} no reward though reward_wait is over: estimates hold only if whether a reward comes does not "
     "depend on what was shown; if none means 0, set default_reward = 0 in config.toml"
 )
 NO_VISITS = "there are no visits with rewards to judge by"
@@ -309,7 +309,7 @@ class _Reading:
         found = judge(self.candidates[i].name, self.tallies.of(i), left, confidence, estimator, weight_bound, limits)
         notes = [] if i not in self.unfit else [f"does not fit some visits: {self.unfit[i]}"]
         if self.silent and found.rounds:
-            notes.append(SILENT.format(self.silent))
+            notes.append(SILENT.format(counted(self.silent, "visit") + (" has" if self.silent == 1 else " have")))
         return replace(found, notes=(*found.notes, *notes))
 
     def _policy(self, config: PolicyConfig) -> Policy:
