@@ -67,7 +67,9 @@ check: $(BUILT)
 
 # The documentation as a site in site/; open site/index.html. A broken link is an error. Nothing is fetched.
 docs: $(BUILT)
+	@rm -f site/.built
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@touch site/.built
 
 format: $(BUILT)
 	@$(BIN)/ruff check --quiet --fix

@@ -6,15 +6,21 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+from helpers.browser import CHROMIUM, Tab
+from helpers.judged import judged_bandit, visit
+from helpers.logs import check_whole
 from helpers.postgres import Server, binaries, new_schema
 from helpers.problems import Problem, topics
 from helpers.ray_cluster import TwoNodes, require_ray, two_nodes
-from helpers.running import Running, running, small_bandit
+from helpers.running import PLAIN, Running, running, small_bandit
 
 import treetop
+from treetop.log.base import Log
+from treetop.log.open import open_log
 from treetop.policy import draws
 
 # The same examples on every run, and no clock.
@@ -33,9 +39,9 @@ EURLEX = Path(__file__).resolve().parents[2] / "shared" / "data" / "eurlex57k"
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores, since most of a service's test is waiting; four at most, since each process starts
+    """Two more than there are cores, since most of a service's test is waiting; four at most, since each process starts
     services and a database of its own."""
-    return min(4, 1 + (os.cpu_count() or 1))
+    return min(4, 2 + (os.cpu_count() or 1))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -118,3 +124,41 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return str(tmp_path / "log.sqlite")
     return new_schema(request.getfixturevalue("server"))
+
+
+@pytest.fixture
+def log(place: str) -> Iterator[Log]:
+    """An empty log, in each kind of database; nothing must be missing in it in the end."""
+    with open_log(place) as opened:
+        yield opened
+        check_whole(opened)
+
+
+@pytest.fixture(scope="session")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[treetop.Bandit]:
+    """A bandit with 4,000 visits, that tests only read; model 000000 decided them all."""
+    with judged_bandit(tmp_path_factory.mktemp("judged")) as bandit:
+        visit(bandit, 4000)
+        yield bandit
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A browser for the dashboard; skipped where there is none."""
+    sync_api = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed (pip install 'treetop-bandits[dev]')"
+    )
+    if CHROMIUM is None:
+        pytest.skip("no chromium (Debian: apt-get install chromium)")
+    with sync_api.sync_playwright() as playing:
+        launched = playing.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], env=PLAIN)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def tab(browser: Any, request: pytest.FixtureRequest) -> Iterator[Tab]:
+    """A new page of it, with options of its own such as its size."""
+    made = Tab(browser, **getattr(request, "param", {}))
+    yield made
+    made.context.close()

@@ -1,7 +1,8 @@
-"""How records look in a notebook, and as frames of pandas, which is loaded when one is asked for. Knows no record."""
+"""How records look: in a notebook, as JSON, as frames of pandas, which is loaded when one is asked for."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -20,6 +21,19 @@ def counted(count: int, thing: str) -> str:
     ('1 visit', '1,200 visits')
     """
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
+def as_json(value: Any) -> Any:
+    """Lists, dicts and numbers as JSON takes them; what is not finite is None.
+
+    >>> as_json({"value": math.nan, "range": (0.0, 1.0)})
+    {'value': None, 'range': [0.0, 1.0]}
+    """
+    if isinstance(value, dict):
+        return {key: as_json(each) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [as_json(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def html_table(title: str, columns: Columns, total: int | None = None) -> str:

@@ -45,33 +45,43 @@ def refitted(folder: Path, back_to: str | None = None) -> dict[str, bytes]:
         return files(bandit, model)
 
 
-@pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A bandit with 250 rounds that have been learned and 350 that have not; all samples are in its segments."""
-    with Bandit.create(tmp_path / "shop", X=X, Y=Y, config=CONFIG) as bandit:
-        visits(bandit, 0, 250)
-        with monkeypatch.context() as patch:
-            unforgetting(patch)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `twins` copies, in one folder; made once."""
+    place = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        use_tiny_windows(patch)
+        with Bandit.create(place / "shop", X=X, Y=Y, config=CONFIG) as bandit:
+            visits(bandit, 0, 250)
+            with pytest.MonkeyPatch.context() as inner:
+                unforgetting(inner)
+                bandit.refit()
+            visits(bandit, 250, 350)
+        for name in ("compact", "whole"):
+            shutil.copytree(place / "shop", place / name)
+        with Bandit.open(place / "compact") as bandit:
             bandit.refit()
-        visits(bandit, 250, 350)
-    return tmp_path / "shop"
-
-
-@pytest.fixture
-def twins(shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """The same bandit after a refit, with all samples in its segments and with those alone that are still read."""
-    whole = Path(shutil.copytree(shop, tmp_path / "whole"))
-    with Bandit.open(shop) as bandit:
-        bandit.refit()
-        assert manifest(bandit).sums is not None
-        visits(bandit, 600, 150)
-    with monkeypatch.context() as patch:
+            assert manifest(bandit).sums is not None
+            visits(bandit, 600, 150)
         unforgetting(patch)
-        with Bandit.open(whole) as bandit:
+        with Bandit.open(place / "whole") as bandit:
             bandit.refit()
             visits(bandit, 600, 150)
             assert manifest(bandit).sums is None
-    return whole, shop
+    return place
+
+
+@pytest.fixture
+def shop(made: Path, tmp_path: Path) -> Path:
+    """A bandit with 250 rounds that have been learned and 350 that have not; all samples are in its segments."""
+    return Path(shutil.copytree(made / "shop", tmp_path / "shop"))
+
+
+@pytest.fixture
+def twins(made: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """The same bandit after a refit, with all samples in its segments and with those alone that are still read."""
+    whole = Path(shutil.copytree(made / "whole", tmp_path / "whole"))
+    return whole, Path(shutil.copytree(made / "compact", tmp_path / "shop"))
 
 
 def test_samples_that_no_window_has_leave_the_segments_and_no_model_changes(

@@ -33,19 +33,29 @@ def tiny_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     use_tiny_windows(monkeypatch)
 
 
-@pytest.fixture
-def host(tmp_path: Path) -> Path:
-    """A replica that has learned 600 rounds, forgotten samples of them, and deleted the first 333 from the log."""
-    place = tmp_path / "first"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `host` copies; made once."""
+    place = tmp_path_factory.mktemp("made") / "first"
     place.mkdir()
     config = replace(CONFIG, replicas=ReplicaConfig(str(place / "store")))
-    with Bandit.create(place / "a", X=X, Y=Y, config=config, log=place / "log.sqlite") as bandit:
-        visits(bandit, 0, 600)
-        bandit.refit()
-        assert manifest(bandit).sums is not None
-        assert forget(bandit, bandit.event("visit-333").event.time) == 333
-        visits(bandit, 600, 60)
+    with pytest.MonkeyPatch.context() as patch:
+        use_tiny_windows(patch)
+        with Bandit.create(place / "a", X=X, Y=Y, config=config, log=place / "log.sqlite") as bandit:
+            visits(bandit, 0, 600)
+            bandit.refit()
+            assert manifest(bandit).sums is not None
+            assert forget(bandit, bandit.event("visit-333").event.time) == 333
+            visits(bandit, 600, 60)
     return place / "a"
+
+
+@pytest.fixture
+def host(made: Path, tmp_path: Path) -> Path:
+    """A replica that has learned 600 rounds, forgotten samples of them, and deleted the first 333 from the log."""
+    folder = Path(shutil.copytree(made.parent, tmp_path / "first")) / "a"
+    set_store(folder)
+    return folder
 
 
 def opened(host: Path, name: str) -> Bandit:

@@ -1,12 +1,12 @@
 """Filters by attributes: against a filter in plain Python, and their propensities, replay and evaluation."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers.attributes import N, made_up, shop_of
 from helpers.strategies import few
 from hypothesis import given
 from hypothesis import settings as examples
@@ -14,16 +14,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import treetop
-from treetop.bandit.attributes import CATEGORY, AttributeTable, Column, attribute_records, record_of
+from treetop.bandit.attributes import CATEGORY, AttributeTable, Column, attribute_records
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.catalogue import Catalogue
-from treetop.bandit.config import Config, PolicyConfig, TreeConfig
 from treetop.bandit.results import same_decision
 from treetop.bandit.where import Filters, canonical_where, matching
 from treetop.errors import EventConflict, NoEligibleArm
 from treetop.tree.tree import Tree
 
-N = 300
 OPERATORS: dict[str, Any] = {
     "<": lambda a, b: a < b,
     "<=": lambda a, b: a <= b,
@@ -51,17 +49,6 @@ def meets(value: Any, condition: Any, is_category: bool = False) -> bool:
     if is_category:
         return bool(value == condition or value.startswith(condition + " > "))
     return bool(value == condition)
-
-
-def made_up(seed: int, n: int = N) -> dict[str, list[Any]]:
-    rng = np.random.default_rng(seed)
-    some: NDArray[np.bool_] = rng.random((4, n)) < 0.9
-    return {
-        "price": [float(round(v)) if s else None for v, s in zip(rng.exponential(20, n), some[0], strict=True)],
-        "in_stock": [bool(v < 0.7) if s else None for v, s in zip(rng.random(n), some[1], strict=True)],
-        "brand": [f"b{v}" if s else None for v, s in zip(rng.integers(0, 90, n), some[2], strict=True)],
-        "category": [f"d{v % 3} > c{v}" if s else None for v, s in zip(rng.integers(0, 20, n), some[3], strict=True)],
-    }
 
 
 def table_of(values: dict[str, list[Any]]) -> AttributeTable:
@@ -196,52 +183,6 @@ def test_what_no_attribute_can_meet_is_refused(where: Any, why: str) -> None:
         Filters(table, flat()).eligible(where)
 
 
-def test_lists_of_numpy_values_are_like_those_of_python() -> None:
-    for values in ([4.5, None, 6.0], [True, None, False], ["a", None, "b"]):
-        plain = Column.of(values)
-        mixed = Column.of([value if value is None else np.array([value])[0] for value in values])
-        assert (mixed.kind, mixed.words) == (plain.kind, plain.words)
-        assert np.array_equal(mixed.values, plain.values, equal_nan=plain.kind == "number")
-
-
-def test_values_of_two_kinds_are_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="'price': value 1 is 'x', a text; those before it are each a number"):
-        Catalogue(["a", "b"], attributes={"price": [1, "x"]})
-    with pytest.raises(ValueError, match="attribute 'price' has 1 values for 2 arms"):
-        Catalogue(["a", "b"], attributes={"price": [1]})
-    with pytest.raises(ValueError, match="no attribute can be called 'sets'"):
-        Catalogue(["a"], attributes={"sets": [1]})
-    with pytest.raises(ValueError, match="a category is text or a list of texts, not 5"):
-        Catalogue(["a", "b"], categories=["x", 5])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="3 categories for 2 arms"):
-        Catalogue(["a", "b"], categories=["x"] * 3)
-    with Bandit.create(tmp_path / "shop", Catalogue(["a", "b"], attributes={"price": [1, 2]})) as shop:
-        before = (tmp_path / "shop" / "attributes.bin").read_bytes()
-        for arms, values, why in (
-            (["a"], {"price": ["x"]}, "value 0 is 'x'; the others are numbers"),
-            (["b", "a", "a"], {"price": [1, 2, 3]}, "arm 'a' is listed twice"),
-            (["zz"], {"price": [1]}, "no arm 'zz'"),
-        ):
-            with pytest.raises((ValueError, treetop.UnknownArm), match=why):
-                shop.set_attributes(arms, values)
-        with pytest.raises(ValueError, match="there is no set 'sale'"):
-            shop.set_arms("sale", None)
-        assert (tmp_path / "shop" / "attributes.bin").read_bytes() == before
-
-
-def shop_of(folder: Path, seed: int = 0) -> tuple[Bandit, dict[str, list[Any]]]:
-    rng = np.random.default_rng(seed)
-    values = made_up(seed)
-    arms = Catalogue(
-        [f"s{i}" for i in range(N)],
-        rng.normal(size=(N, 6)),
-        values["category"],
-        {name: listed for name, listed in values.items() if name != "category"},
-    )
-    policy = PolicyConfig(k=4, explore=3, beam=2, strategy="igw")
-    return Bandit.create(folder, arms, config=Config(policy, TreeConfig(10))), values
-
-
 def test_decisions_keep_to_their_conditions_and_are_replayed_and_judged_exactly(tmp_path: Path) -> None:
     shop, values = shop_of(tmp_path / "shop")
     rng = np.random.default_rng(1)
@@ -307,50 +248,6 @@ def test_the_same_request_again_gets_the_logged_answer_whatever_has_changed(tmp_
             shop.decide(x, "v1")
 
 
-def test_another_process_sees_changes_at_its_next_decision(tmp_path: Path) -> None:
-    shop, _ = shop_of(tmp_path / "shop")
-    with shop, Bandit.open(tmp_path / "shop") as other:
-        for arm in ("s7", "s9"):
-            shop.set_attributes(["s7", "s9"], {"chosen": [arm == "s7", arm == "s9"]}, new=True)
-            assert other.decide(np.ones(6), where={"chosen": True}).arms == [arm]
-        shop.add_arms(["new"], np.ones((1, 6)), ["d1 > c4"], {"chosen": [True]})
-        other.refresh()
-        assert set(other.decide(np.ones(6), where={"chosen": True}).arms) == {"s9", "new"}
-        assert other.attributes("new")["category"] == "d1 > c4"
-
-
-def test_a_crash_between_attributes_and_current_leaves_the_old_ones(tmp_path: Path) -> None:
-    shop, _ = shop_of(tmp_path / "shop")
-    with shop:
-        shop.set_attributes(["s1"], {"price": [111.0]})
-    file = tmp_path / "shop" / "attributes.bin"
-    whole = file.read_bytes()
-    file.write_bytes(whole + record_of("price", np.array([1], np.int32), Column.of([999.0]))[:-3])
-    with Bandit.open(tmp_path / "shop") as shop:
-        assert shop.attributes("s1")["price"] == 111.0
-        shop.set_attributes(["s1"], {"price": [222.0]})
-    with Bandit.open(tmp_path / "shop") as shop:
-        assert shop.attributes("s1")["price"] == 222.0
-    file.write_bytes(whole[:-1] + b"?" + file.read_bytes()[len(whole) :])
-    with pytest.raises(ValueError, match=r"attributes.bin: the record at byte \d+ is damaged"):
-        Bandit.open(tmp_path / "shop")
-    file.write_bytes(whole[:-1])
-    with pytest.raises(ValueError, match=r"bytes; \d+ were written"):
-        Bandit.open(tmp_path / "shop")
-
-
-def test_a_copy_whose_attributes_changed_separately_replays_nothing_wrongly(tmp_path: Path) -> None:
-    with Bandit.create(tmp_path / "tea", Catalogue(["mint", "rose"], attributes={"price": [4, 6]})) as tea:
-        shutil.copytree(tmp_path / "tea", tmp_path / "copy", ignore=shutil.ignore_patterns("log*"))
-        tea.set_attributes(["rose"], {"price": [5]})
-        tea.decide({}, "visit-1", where={"price": 5})
-    with Bandit.open(tmp_path / "copy", tmp_path / "tea" / "log.sqlite") as copy:
-        copy.set_attributes(["mint"], {"price": [5]})
-        copy.set_attributes(["mint"], {"price": [7]})  # beyond what the decision was filtered by
-        with pytest.raises(ValueError, match="the folder is a copy whose attributes changed separately"):
-            copy.replay("visit-1")
-
-
 def test_conditions_are_written_in_one_way() -> None:
     assert canonical_where({"b": {"x", "y"}, "a": np.float64(2)}) == '{"a":2.0,"b":["x","y"]}'
     assert json.loads(canonical_where({"price": {"<": 3}})) == {"price": {"<": 3}}
@@ -368,24 +265,6 @@ def test_numbers_of_any_kind_and_size() -> None:
     for huge in ({"<=": 10**400}, 10**400):
         with pytest.raises(ValueError, match="price"):
             matching(AttributeTable(columns), {"price": huge}, 3)
-
-
-def test_a_value_for_every_arm_and_for_none_else(tmp_path: Path) -> None:
-    for count in (3, 10):
-        arms = Catalogue(attributes={"price": list(range(count))})
-        with pytest.raises(ValueError, match=f"attribute 'price': {count} values for 5 arms"):
-            Bandit.create(tmp_path / "shop", arms, np.eye(5), np.eye(5))
-    assert not (tmp_path / "shop").exists()
-
-
-def test_an_attribute_with_a_typo_is_refused(tmp_path: Path) -> None:
-    teas = Catalogue(["mint", "rose"], attributes={"price": [4.5, 6]})
-    with Bandit.create(tmp_path / "tea", teas) as tea:
-        with pytest.raises(ValueError, match="no attribute 'prise'; it has price; with new = true it is made"):
-            tea.set_attributes(["mint"], {"prise": [5]})
-        assert tea.attributes("mint") == {"price": 4.5}
-        tea.set_attributes(["mint"], {"bio": [True]}, new=True)
-        assert tea.attributes("mint") == {"price": 4.5, "bio": True}
 
 
 def test_what_leaves_nothing_is_named(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
-from helpers.commands import call, process, shell
+from helpers.commands import SHORT, call, process, shell
 from helpers.datasets import folder
 from rich.text import Text
 
@@ -79,14 +79,7 @@ def test_settings_are_crossed_and_distinguished(tmp_path: Path) -> None:
         "5",
         "--explore",
         "1",
-        "--init",
-        "100",
-        "--horizon",
-        "300",
-        "--max-leaf",
-        "4",
-        "--first-epoch",
-        "64",
+        *SHORT,
         "--out",
         str(tmp_path / "out"),
     ]
@@ -133,34 +126,15 @@ class Halves:
 
 def test_a_strategy_written_in_python_is_played_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(STRATEGIES, "halves", Halves)
-    words = ["--init", "100", "--horizon", "300", "--max-leaf", "4", "--first-epoch", "64", "--json"]
+    words = [*SHORT, "--json"]
     found = json.loads(call("simulate", str(folder(tmp_path, 400)), "--strategy", "halves", *words).stdout)
     assert found["runs"][0]["settings"]["parameters"] == {"share": 0.5}
     assert found["runs"][0]["mean_reward"] > 0
 
 
 def test_simulate_json_is_the_contract(tmp_path: Path) -> None:
-    words = [
-        "simulate",
-        str(folder(tmp_path, 400)),
-        "--strategy",
-        "igw",
-        "--strategy",
-        "greedy",
-        "--init",
-        "100",
-        "--horizon",
-        "300",
-        "--max-leaf",
-        "4",
-        "--seed",
-        "0",
-        "--seed",
-        "7",
-        "--first-epoch",
-        "64",
-        "--json",
-    ]
+    words = ["simulate", str(folder(tmp_path, 400)), "--strategy", "igw", "--strategy", "greedy", *SHORT]
+    words += ["--seed", "0", "--seed", "7", "--json"]
     first, again = (json.loads(call(*words, "--out", str(tmp_path / "out")).stdout) for _ in range(2))
     assert first["dataset"]["arms"] == 60
     assert [(r["strategy"], r["seed"]) for r in first["runs"]] == [("igw", 0), ("greedy", 0), ("igw", 7), ("greedy", 7)]
@@ -219,8 +193,7 @@ def test_simulate_says_what_default_is_where_it_is_not_what_a_bandit_uses(tmp_pa
 
 
 def test_the_table_has_the_cost_of_exploration(tmp_path: Path) -> None:
-    words = ["simulate", str(folder(tmp_path, 400)), "--strategy", "igw", "--strategy", "greedy", "--init", "100"]
-    words += ["--horizon", "300", "--max-leaf", "4", "--first-epoch", "64"]
+    words = ["simulate", str(folder(tmp_path, 400)), "--strategy", "igw", "--strategy", "greedy", *SHORT]
     igw = json.loads(call(*words, "--json").stdout)["runs"][0]
     share = f"{igw['exploration_cost'] / igw['mean_reward']:.2%}"
     lines = call(*words).stdout.splitlines()
@@ -229,8 +202,8 @@ def test_the_table_has_the_cost_of_exploration(tmp_path: Path) -> None:
 
 
 def test_the_table_fits_a_terminal_and_found_arms_have_their_seeds(tmp_path: Path) -> None:
-    words = ["simulate", str(folder(tmp_path, 400)), "--strategy", "igw", "--strategy", "greedy", "--init", "100"]
-    words += ["--horizon", "300", "--max-leaf", "4", "--first-epoch", "64", "--seed", "0", "--seed", "7"]
+    words = ["simulate", str(folder(tmp_path, 400)), "--strategy", "igw", "--strategy", "greedy", *SHORT]
+    words += ["--seed", "0", "--seed", "7"]
     text = call(*words).stdout
     assert "…" not in text
     assert "exploring" in text
@@ -238,20 +211,7 @@ def test_the_table_fits_a_terminal_and_found_arms_have_their_seeds(tmp_path: Pat
 
 
 def test_simulate_learns_only_from_what_is_observed_and_refuses_another_plan(tmp_path: Path) -> None:
-    words = [
-        "simulate",
-        str(folder(tmp_path, 400)),
-        "--init",
-        "100",
-        "--horizon",
-        "300",
-        "--max-leaf",
-        "4",
-        "--first-epoch",
-        "64",
-        "--out",
-        str(tmp_path / "out"),
-    ]
+    words = ["simulate", str(folder(tmp_path, 400)), *SHORT, "--out", str(tmp_path / "out")]
     run = json.loads(call(*words, "--observer", "cascade", "--json").stdout)["runs"][0]
     assert run["settings"]["observer"] == "cascade"
     assert 0 < json.loads((tmp_path / "out" / "runs.jsonl").read_text())["observed"] < 1
@@ -266,6 +226,7 @@ def test_simulate_learns_only_from_what_is_observed_and_refuses_another_plan(tmp
         (["simulate", "/no/such/set"], "neither 'debian' nor a folder"),
         (["simulate", "debian", "--strategy", "magic"], "'magic'; it must be one of default, igw"),
         (["simulate", "debian", "--k", "0"], "k is 0; it must lie in [1, 65536]"),
+        (["experiment", "shop"], "error: Invalid value for 'ACTION': 'shop' is not one of 'start', 'stop'"),
         (["simulate", "debian", "--explore", "9"], "explore is 9; it must lie in [0, 5]"),
         (["simulate", "debian", "--learner", "magic"], "it must be one of paper, treetop"),
         (["simulate", "debian", "--order", "backwards"], "it must be one of shuffled, file, blocks"),

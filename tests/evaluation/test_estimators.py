@@ -18,7 +18,7 @@ from treetop.evaluation.doubly_robust import doubly_robust_slate_terms, doubly_r
 from treetop.evaluation.estimators import SLATE, SLOTS
 from treetop.evaluation.ips import slate_terms, slot_terms
 from treetop.evaluation.judged import Judged
-from treetop.evaluation.mips import mips_terms, node_weights
+from treetop.evaluation.mips import node_weights
 from treetop.evaluation.offcem import offcem_terms
 from treetop.evaluation.snips import WeightSums
 from treetop.evaluation.tally import Tally
@@ -67,7 +67,9 @@ def test_they_are_their_twins(seed: int) -> None:
     assert doubly_robust_slate_terms(judged, weights, means).mean() == pytest.approx(expected)
     for height in (0, 1):
         rounds = as_slots(judged, height)
-        assert mips_terms(judged, height)[0].mean() == pytest.approx(slow.ips_slots(rounds, nodes=True))
+        assert slot_terms(judged, node_weights(judged, height))[0].mean() == pytest.approx(
+            slow.ips_slots(rounds, nodes=True)
+        )
         assert offcem_terms(judged, height).mean() == pytest.approx(slow.doubly_robust(rounds, nodes=True))
 
 
@@ -185,7 +187,9 @@ def test_tree_aware_ones_are_unbiased_where_their_assumptions_hold(
     world, rng = World(problem, learned, logged, other, k=1), np.random.default_rng(0)
     alike = rng.random(200)[world.groups[height]]
     judged = world.judged(alike)
-    assert world.mean(mips_terms(judged, height)[0]) == pytest.approx(float(world.q @ alike[:, 0]))
+    assert world.mean(slot_terms(judged, node_weights(judged, height))[0]) == pytest.approx(
+        float(world.q @ alike[:, 0])
+    )
     different = 0.1 * alike + world.pi.score  # the model is wrong by what the node decides
     judged = world.judged(different)
     assert world.mean(offcem_terms(judged, height)) == pytest.approx(float(world.q @ different[:, 0]), rel=1e-5)

@@ -1,21 +1,17 @@
 """The realizable experiment: the truth is a ridge regression, regret is measured against it, noise has a key."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.datasets import K, easy_plan, made_up
+from helpers.datasets import K, easy_plan, made_up, play_realizable
 from scipy.stats import kstest
 from sklearn.linear_model import Ridge
 
 import treetop
 from treetop.arrays import Rows, as_rows
-from treetop.experiments import realizable
-from treetop.experiments.realizable import DenseTruth, NoisyRewards, play_realizable
-from treetop.experiments.records import read_records
-from treetop.experiments.settings import Plan, Settings
-from treetop.simulation.play import Environment, Learning, RunProgress, begin
+from treetop.experiments.realizable import DenseTruth, NoisyRewards, load_or_fit
+from treetop.simulation.play import Environment, Learning, begin
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +101,7 @@ def test_rewards_have_no_limits_and_empty_slots_none(truth: DenseTruth) -> None:
 
 
 def test_igw_learns_the_truth_and_its_regret_grows_slower_and_slower() -> None:
-    flat, beam = play_realizable(None, easy_plan(["igw"], parameters={"C": 100.0}), dataset=made_up())
+    flat, beam = play_realizable(easy_plan(["igw"], parameters={"C": 100.0}), made_up())
     assert (flat.settings["beam"], beam.settings["beam"]) == (None, 10)
     for record in (flat, beam):
         assert record.regret_checkpoints is not None
@@ -114,36 +110,25 @@ def test_igw_learns_the_truth_and_its_regret_grows_slower_and_slower() -> None:
         assert rounds == tuple(n for n, _ in record.checkpoints)
         assert min(np.diff(regret)) > -1e-6
         assert at[3000] - at[1024] < 0.5 * (3000 - 1024) / 1024 * at[1024]
-    greedy = play_realizable(None, easy_plan(["greedy"], beams=[None]), dataset=made_up())[0]
+    greedy = play_realizable(easy_plan(["greedy"], beams=[None]), made_up())[0]
     assert greedy.regret_checkpoints is not None
     assert flat.regret_checkpoints is not None
     assert flat.regret_checkpoints[-1][1] < greedy.regret_checkpoints[-1][1]
 
 
-def test_played_in_a_folder_it_is_kept_and_taken_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data, plan = made_up(), easy_plan(["igw", "epsilon"], seeds=(0, 3))
-    memory = play_realizable(None, plan, dataset=data)
+def test_the_truth_is_kept_in_a_file_and_taken_from_it(truth: DenseTruth, tmp_path: Path) -> None:
+    """A threaded solver need not give the same bytes twice."""
+    path, data = tmp_path / "truth.npz", made_up()
+    _, best = load_or_fit(path, data, lambda: truth, K)
 
-    class Killed(BaseException):
-        """Stands for the end of the process."""
+    def refused() -> DenseTruth:
+        raise AssertionError("the truth of before is used")
 
-    def bar(name: str, total: int, done: int = 0) -> RunProgress:
-        def update(now: int, mean: float) -> None:
-            if name == "epsilon beam=None, seed 0" and now > 1000:
-                raise Killed
-
-        return update
-
-    with pytest.raises(Killed):
-        play_realizable(tmp_path, plan, bar, dataset=data)
-    assert (tmp_path / realizable.TRUTH_FILE).exists()
-    assert len(read_records(tmp_path)) == 1
-    monkeypatch.setattr(DenseTruth, "fit", None)  # the truth of before is used
-    kept = play_realizable(tmp_path, plan, dataset=data)
-    assert [replace(r, seconds=0) for r in kept] == [replace(r, seconds=0) for r in memory]
-    assert not (tmp_path / realizable.TRUTH_FILE).exists()
-    with pytest.raises(ValueError, match=r"plan\.world is 'realizable:sigma=0\.1,ridge=0\.5' there"):
-        play_realizable(tmp_path, plan, dataset=data, sigma=0.2)
+    again, same = load_or_fit(path, data, refused, K)
+    assert isinstance(again, DenseTruth)
+    np.testing.assert_array_equal(again.weights, truth.weights)
+    np.testing.assert_array_equal(same, best)
+    np.testing.assert_array_equal(best, truth.best(K))
 
 
 def test_what_does_not_fit_in_memory_is_refused_with_numbers() -> None:
@@ -152,7 +137,4 @@ def test_what_does_not_fit_in_memory_is_refused_with_numbers() -> None:
     with pytest.raises(ValueError, match="100001 x 100001 and 100001 x 1 numbers are 80,002,400,016 bytes"):
         DenseTruth.fit(data)
     with pytest.raises(ValueError, match=r"sigma is -1; it must be finite and lie in \[0, inf\]"):
-        play_realizable(None, easy_plan(["igw"]), sigma=-1)
-    settings = (Settings(k=2, explore=1), Settings(k=3))
-    with pytest.raises(ValueError, match=r"the settings have k of \[2, 3\]"):
-        play_realizable(None, Plan("made up", settings))
+        world(DenseTruth.fit(made_up()), sigma=-1)

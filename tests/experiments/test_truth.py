@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 from helpers import reference
 from helpers.commands import call
-from helpers.datasets import K, easy_plan, made_up
+from helpers.datasets import K, easy_plan, made_up, play_realizable
 
 import treetop
 from treetop import _core
 from treetop.arrays import Floats, Rows, as_rows
 from treetop.experiments import execute, realizable
-from treetop.experiments.realizable import DenseTruth, NoisyRewards, fit_truth, play_realizable
+from treetop.experiments.realizable import DenseTruth, NoisyRewards, fit_truth, load_or_fit
 from treetop.experiments.settings import Plan
 from treetop.experiments.truth import SparseTruth, label_hits, transposed
 from treetop.paper import run_cache
 from treetop.paper.reproduce import reproduce
 from treetop.paper.run_cache import RunCache
 from treetop.report.sections import Section
-from treetop.simulation.play import RunProgress, first_model
+from treetop.simulation.play import first_model
 
 KEPT = 6
 
@@ -159,30 +159,27 @@ def test_what_cannot_be_is_refused_with_numbers(truth: SparseTruth) -> None:
             truth.means(np.array(rows), np.array(arms, np.int32))
 
 
-def test_killed_and_taken_up_again_it_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_dense_truth_is_too_large_regret_is_against_the_sparse_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(realizable, "LARGEST_FIT", 0)
-    data, plan = made_up(), easy_plan(["igw", "epsilon"])
-    memory = play_realizable(None, plan, dataset=data)
+    assert isinstance(fit_truth(made_up()), SparseTruth)
+    (record,) = play_realizable(easy_plan(["igw"], beams=[None]), made_up())
+    assert record.regret_checkpoints is not None
+    assert record.regret_checkpoints[-1][1] > 0
 
-    class Killed(BaseException):
-        """Stands for the end of the process."""
 
-    def bar(name: str, total: int, done: int = 0) -> RunProgress:
-        def update(now: int, mean: float) -> None:
-            if name == "epsilon beam=None" and now > 1000:
-                raise Killed
-
-        return update
-
-    with pytest.raises(Killed):
-        play_realizable(tmp_path, plan, bar, dataset=data)
-    with np.load(tmp_path / realizable.TRUTH_FILE) as kept:
+def test_the_truth_is_kept_in_a_file_and_taken_from_it(truth: SparseTruth, tmp_path: Path) -> None:
+    path, data = tmp_path / "truth.npz", made_up()
+    _, best = load_or_fit(path, data, lambda: truth, K)
+    with np.load(path) as kept:
         assert sorted(kept) == ["best", "index", "start", "value"]
-    monkeypatch.setattr(SparseTruth, "fit", None)  # the truth of before is used
-    again = play_realizable(tmp_path, plan, dataset=data)
-    assert [replace(r, seconds=0) for r in again] == [replace(r, seconds=0) for r in memory]
-    assert again[0].regret_checkpoints is not None
-    assert again[0].regret_checkpoints[-1][1] > 0
+
+    def refused() -> SparseTruth:
+        raise AssertionError("the truth of before is used")
+
+    again, same = load_or_fit(path, data, refused, K)
+    assert isinstance(again, SparseTruth)
+    np.testing.assert_array_equal(again.weights.csr().toarray(), truth.weights.csr().toarray())
+    np.testing.assert_array_equal(same, best)
 
 
 def test_over_all_arms_routing_weights_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

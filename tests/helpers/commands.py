@@ -11,6 +11,9 @@ from typer.testing import CliRunner
 
 from treetop.cli.main import app, main
 
+# Of `simulate`, for a set of 400 rows: played in less than a second, with refits.
+SHORT = ["--init", "100", "--horizon", "300", "--max-leaf", "4", "--first-epoch", "64"]
+
 
 def call(*words: str) -> Any:
     result = CliRunner().invoke(app, list(words), catch_exceptions=False)

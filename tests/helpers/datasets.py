@@ -1,6 +1,7 @@
 """Datasets in memory and in folders, and settings under which they are easy."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import scipy.sparse as sp
 import treetop
 from helpers.problems import topics
 from treetop.arrays import as_rows
+from treetop.experiments.execute import execute
+from treetop.experiments.realizable import NoisyRewards, fit_truth
+from treetop.experiments.records import RunRecord
 from treetop.experiments.settings import Plan, Settings
 
 K = 5
@@ -36,3 +40,15 @@ def easy_plan(
     """Every strategy over all arms and with a beam of 10, under settings that are easy for `made_up`."""
     asked = [Settings(name, beam=beam, **{**EASY, **settings}) for beam in beams for name in strategies]
     return Plan("made up", tuple(asked), seeds)
+
+
+def play_realizable(plan: Plan, dataset: treetop.Dataset) -> list[RunRecord]:
+    """Plays a plan with rewards that are linear in contexts, plus noise."""
+    truth = fit_truth(dataset)
+    best = truth.best(K)
+    return execute(
+        None,
+        replace(plan, world="realizable"),
+        dataset=dataset,
+        worlds=lambda seed: NoisyRewards(truth, best, seed=seed),
+    )

@@ -47,6 +47,10 @@ def event(
     return replace(made, **other)
 
 
+def arm(decision: Event, slot: int) -> int:
+    return int(decision.arms[slot])
+
+
 def same(one: Event, two: Event) -> bool:
     return all(_bytes(getattr(one, f.name)) == _bytes(getattr(two, f.name)) for f in fields(Event))
 

@@ -1,4 +1,4 @@
-"""Small made-up problems, and a check that draws are as explained."""
+"""Small made-up problems, a strategy of a user's own, and a check that draws are as explained."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from scipy.stats import chisquare
 
 import treetop
+from treetop.arrays import Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,3 +56,13 @@ def check_drawn_as_explained(policy: treetop.Policy, model: treetop.Model, row: 
     below = np.where(through, model.tree.sizes[np.maximum(drawn.nodes[:, 0], 0)], 1)
     np.testing.assert_allclose(drawn.propensities[:, 0] * below, [chance[key] for key in keys.tolist()], rtol=1e-5)
     return float(through.mean())
+
+
+class Halving:
+    """A strategy of the user's own: each next best arm is half as likely."""
+
+    def probabilities(self, scores: Floats, n_seen: int) -> Floats:
+        p = np.empty(len(scores))
+        p[np.argsort(-scores, kind="stable")] = 0.5 ** np.arange(len(scores))
+        p /= p.sum()
+        return p

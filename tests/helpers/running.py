@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -18,11 +19,15 @@ from typing import Any
 import treetop
 from treetop.bandit import config
 from treetop.bandit.bandit import Bandit
+from treetop.cli.main import main
 
 COMMAND = [sys.executable, "-c", "import sys; from treetop.cli.main import main; sys.argv[0] = 'treetop'; main()"]
 # A sanitizer that is preloaded is for Python and our core: others' programs do not start, or do not end, with it.
 PLAIN = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 START = 60.0  # seconds that a busy machine may take
+# Half of the time that a service takes to start is for what the command loads: a process has it ready, and forks.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["treetop.cli.main", "treetop.service.serve"])
 
 
 def settings(**tables: Any) -> config.Config:
@@ -45,6 +50,48 @@ def named(X: Any, row: int) -> dict[str, float]:
     return {f"f{i}": float(v) for i, v in zip(x.indices, x.data, strict=True)}
 
 
+def command(words: list[str], environment: dict[str, str], lines: Path) -> None:
+    """What typing `treetop WORDS` does, in the process that this is called in; stderr goes to a file."""
+    os.environ.clear()
+    os.environ.update(environment)
+    with lines.open("a") as file:
+        os.dup2(file.fileno(), 2)
+    sys.argv = ["treetop", *words]
+    main()
+
+
+class Forked:
+    """A process that was forked, as `subprocess.Popen` has it."""
+
+    def __init__(self, words: list[str], environment: dict[str, str], lines: Path) -> None:
+        self.process = FORKS.Process(target=command, args=(words, environment, lines))
+        self.process.start()
+
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
+
+    def poll(self) -> int | None:
+        return self.process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self.process.join(timeout)
+        if self.process.exitcode is None:
+            raise subprocess.TimeoutExpired("treetop", timeout or 0.0)
+        return self.process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
 @dataclass
 class Answer:
     status: int
@@ -65,7 +112,7 @@ class Running:
     """A service that was started; `ask` sends exactly what it is told."""
 
     folder: Path
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes] | Forked
     port: int
     lines: Path
     token: str | None = None
@@ -137,14 +184,15 @@ def running(
     """Starts the service and waits until it is ready; ends it in the end. `before` comes before its command."""
     lines = folder.parent / f"{folder.name}.lines"
     begun = len(lines.read_text().splitlines()) if lines.exists() else 0
+    lines.touch()
     clean = {key: value for key, value in os.environ.items() if not key.startswith("TREETOP_")}
-    with lines.open("a") as file:
-        process = subprocess.Popen(
-            [*before, *COMMAND, "serve", str(folder), *(() if "--port" in options else ("--port", "0")), *options],
-            stderr=file,
-            text=True,
-            env={**clean, **(environment or {})},
-        )
+    words = ["serve", str(folder), *(() if "--port" in options else ("--port", "0")), *options]
+    process: subprocess.Popen[bytes] | Forked
+    if before:
+        with lines.open("a") as file:
+            process = subprocess.Popen([*before, *COMMAND, *words], stderr=file, env={**clean, **(environment or {})})
+    else:
+        process = Forked(words, {**clean, **(environment or {})}, lines)
     service = Running(folder, process, 0, lines, token)
     try:
         service.wait_for(lambda: "ready" in [line["event"] for line in service.said()[begun:]], START)

@@ -1,37 +1,18 @@
 """One battery for every kind of log: what is acknowledged is there, once, and marks hold still."""
 
-import contextlib
 import math
-import sqlite3
-import threading
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from helpers.logs import check_whole, event, joined, same, same_samples
+from helpers.logs import arm, event, joined, same, same_samples
 
-from treetop.errors import EventConflict, LogError
-from treetop.log import group as grouping
+from treetop.errors import EventConflict
 from treetop.log.base import Log
 from treetop.log.open import open_log
-from treetop.log.records import Counts, Event, Outcome, Reward, Status
+from treetop.log.records import Counts, Event, Outcome, Reward
 from treetop.log.rounds import gather
-from treetop.log.sqlite import SqliteLog
-
-
-@pytest.fixture
-def log(place: str) -> Any:
-    with open_log(place) as opened:
-        yield opened
-        check_whole(opened)
-
-
-def arm(e: Event, slot: int) -> int:
-    return int(e.arms[slot])
 
 
 def statuses(outcomes: list[Outcome]) -> list[str]:
@@ -281,81 +262,6 @@ def test_a_default_reward_counts_once_the_wait_is_over(log: Log) -> None:
         log.samples(mark, default=2e9)
 
 
-def test_retention_takes_decisions_with_their_rewards_and_sets(log: Log) -> None:
-    events = [event(i, time=100.0 + i, eligible="old" if i < 10 else "") for i in range(20)]
-    log.append(events, {"old": np.arange(3, dtype=np.int32)})
-    log.reward([Reward(e.event_id, arm(e, 0), 1.0, 1.0) for e in events[5:15]])
-    mark = log.seal("m")
-    assert log.forget(110.0) == 10
-    assert log.forget(110.0) == 0
-    assert log.event("event-9") is None
-    assert log.event("event-10") is not None
-    assert log.eligible_set("old") is None
-    counts = log.counts()
-    assert (counts.decisions, counts.forgotten, counts.rewards) == (20, 10, 10)
-    assert (counts.observed, counts.forgotten_observed, counts.observed_ever) == (5, 5, 10)
-    assert counts.pending == 30 - 5
-    assert len(joined(log.samples(mark))["positions"]) == 10
-    assert log.append([events[0]], {"old": np.arange(3, dtype=np.int32)})[0] is events[0]
-
-
-def test_retention_takes_settings_with_their_last_decision(log: Log, place: str) -> None:
-    """Another writer that knows their numbers stores them again; a number that was given is never given again."""
-    events = [replace(event(i, time=100.0 + i), policy=f'{{"k": {i // 2}}}') for i in range(10)]
-
-    def stored() -> dict[int, str]:
-        with log.reading() as connection:  # type: ignore[attr-defined]
-            return dict(connection.rows("SELECT id, policy FROM treetop_settings"))
-
-    with open_log(place) as other:
-        other.append(events)
-        before = stored()
-        assert len(before) == 5
-        assert log.forget(103.0) == 3  # the second settings have a decision left
-        assert sorted(stored().values()) == sorted(set(before.values()) - {events[0].policy})
-        again = replace(events[0], event_id="again", time=200.0)
-        other.append([again])
-        assert log.forget(150.0) == 7
-        after = stored()
-        assert list(after.values()) == [again.policy]
-        assert not set(after) & set(before)
-        found = log.event("again")
-        assert found is not None
-        assert found.event.policy == again.policy
-        assert log.forget(1e9) == 1
-        assert stored() == after  # the highest number
-        other.append([replace(again, event_id="other", policy="{}")])
-        assert max(stored()) > max(after)
-
-
-def test_retention_goes_step_by_step_oldest_first(log: Log) -> None:
-    assert (log.newest_time(), log.count_before(math.inf)) == (None, 0)
-    times = [105.0, 101.0, 104.0, 102.0, 103.0]
-    sets = {name: np.arange(3, dtype=np.int32) for name in ("old", "both")}
-    events = [event(i, time=at, eligible="old" if at < 102 else "both") for i, at in enumerate(times)]
-    log.append(events, sets)
-    assert (log.newest_time(), log.newest_time(104.0), log.newest_time(1.0)) == (105.0, 103.0, None)
-    assert (log.count_before(103.0), log.count_before(1e9)) == (2, 5)
-    assert log.forget(200.0, limit=2) == 2
-    assert [s.event.time for s in log.recent(9)] == [103.0, 104.0, 105.0]
-    assert (log.eligible_set("old") is None, log.eligible_set("both") is None) == (True, False)
-    assert [log.forget(200.0, limit=2) for _ in range(3)] == [2, 1, 0]
-    assert log.eligible_set("both") is None
-    with pytest.raises(ValueError, match="limit is 0"):
-        log.forget(200.0, limit=0)
-
-
-def test_models_are_those_of_the_decisions_that_are_there(log: Log) -> None:
-    assert log.models() == set()
-    models = ["000001", "000002", "", "000002"]  # "": of another system
-    log.append([replace(event(i, time=100.0 + i), model=model) for i, model in enumerate(models)])
-    assert log.models() == {"000001", "000002"}
-    assert log.forget(100.5) == 1
-    assert log.models() == {"000002"}
-    assert log.forget(1e9) == 3
-    assert log.models() == set(), "whose settings are kept for their number"
-
-
 def test_recent_decisions_come_newest_first(log: Log) -> None:
     events = [event(i) for i in range(10)]
     log.append(events)
@@ -364,124 +270,3 @@ def test_recent_decisions_come_newest_first(log: Log) -> None:
     assert [s.event.event_id for s in found] == ["event-9", "event-8", "event-7"]
     assert found[0].rewards[1] == 0.5
     assert log.recent(0) == []
-
-
-def test_threads_that_write_the_same_and_different_ids(log: Log) -> None:
-    events = [event(i) for i in range(40)]
-
-    def write(thread: int) -> list[Any]:
-        answers: list[Any] = []
-        for e in events:
-            answers += log.append([replace(e)])
-            answers += log.append([event(f"own-{thread}-{e.event_id}")])
-            answers += log.reward([Reward(e.event_id, arm(e, 0), 0.5, 1.0)])
-        return answers
-
-    with ThreadPoolExecutor(8) as pool:
-        answers = [a for found in pool.map(write, range(8)) for a in found]
-    counts = log.counts()
-    assert (counts.decisions, counts.rewards, counts.observed) == (40 + 320, 40, 40)
-    outcomes = [a.status for a in answers if isinstance(a, Outcome)]
-    assert (outcomes.count(Status.STORED), outcomes.count(Status.SAME)) == (40, 280)
-    assert not any(isinstance(a, EventConflict) for a in answers)
-
-
-def test_one_commit_serves_many_callers(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[int] = []
-    group: Any = log._group  # type: ignore[attr-defined]
-    commit, gate = group._commit, threading.Event()
-
-    def counted(jobs: Any) -> Any:
-        gate.wait(10)
-        sizes.append(len(jobs))
-        return commit(jobs)
-
-    monkeypatch.setattr(group, "_commit", counted)
-    futures: list[Future[Any]] = [log.submit_append([event(i)]) for i in range(100)]
-    futures += [log.submit_reward([Reward(f"event-{i}", arm(event(i), 0), 1.0, 1.0)]) for i in range(100)]
-    gate.set()
-    for future in futures:
-        future.result(60)
-    assert len(sizes) <= 2
-    assert sum(sizes) == 200
-    assert log.counts().rewards == 100
-
-
-def test_a_job_that_fails_does_not_fail_its_neighbours() -> None:
-    def commit(jobs: Any) -> Any:
-        if any(job.bad for job in jobs):
-            raise ZeroDivisionError("bad")
-        return [job.name for job in jobs]
-
-    class Job:
-        alone, size = False, 1
-
-        def __init__(self, name: str, bad: bool) -> None:
-            self.name, self.bad = name, bad
-
-    group = grouping.Group(commit)
-    futures = [group.submit(Job(str(i), i == 3)) for i in range(6)]
-    group.close()
-    assert [f.exception() is None for f in futures] == [True, True, True, False, True, True]
-    with pytest.raises(LogError, match="closed"):
-        group.submit(Job("late", False))
-
-
-def test_settings_of_a_failed_commit_are_not_relied_on(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(connection: Any, state: Any) -> None:
-        raise LogError("the disk is full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("treetop.log.write.store_state", fail)
-        with pytest.raises(LogError, match="the disk is full"):
-            log.append([event("a", model="new")])
-    assert log.event("a") is None
-    log.append([event("a", model="new")])
-    stored = log.event("a")
-    assert stored is not None
-    assert stored.event.model == "new"
-
-
-def test_every_commit_is_synced(log: Any) -> None:
-    connection = log.connect()
-    if isinstance(log, SqliteLog):
-        assert connection.rows("PRAGMA journal_mode") == [("wal",)]
-        assert connection.rows("PRAGMA synchronous") == [(2,)]  # FULL
-    else:
-        assert connection.rows("SHOW synchronous_commit") == [("on",)]
-    connection.close()
-
-
-def test_closing_finishes_what_was_submitted(place: str) -> None:
-    log = open_log(place)
-    futures = [log.submit_append([event(i)]) for i in range(50)]
-    log.close()
-    log.close()
-    assert all(f.done() and f.exception() is None for f in futures)
-    with pytest.raises(LogError, match="closed"):
-        log.append([event("late")])
-    with pytest.raises(LogError, match="closed"):
-        log.counts()
-    with open_log(place) as again:
-        assert again.counts().decisions == 50
-
-
-def test_a_log_without_the_index_of_settings_gets_it_when_it_is_opened(tmp_path: Path) -> None:
-    """Development versions made it while they deleted; now deletions change no table's shape."""
-    path = tmp_path / "log.sqlite"
-
-    def indices() -> set[str]:
-        with contextlib.closing(sqlite3.connect(path)) as raw:
-            return {name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
-
-    open_log(path).close()
-    assert "treetop_decisions_settings" in indices()
-    with contextlib.closing(sqlite3.connect(path)) as raw:
-        raw.execute("DROP INDEX treetop_decisions_settings")
-    with open_log(path) as log:
-        assert "treetop_decisions_settings" in indices()
-        log.append([event("visit-1", time=1.0)])
-        with contextlib.closing(sqlite3.connect(path)) as raw:
-            raw.execute("DROP INDEX treetop_decisions_settings")
-        assert log.forget(2.0) == 1
-        assert "treetop_decisions_settings" not in indices()

@@ -5,19 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.logs import check_whole, event, same
+from helpers.logs import event, same
 
 from treetop.log.base import Log
-from treetop.log.open import open_log
 from treetop.log.records import Reward
 from treetop.log.rounds import gather
-
-
-@pytest.fixture
-def log(place: str) -> Any:
-    with open_log(place) as opened:
-        yield opened
-        check_whole(opened)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 4])

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers.problems import Problem
+from helpers.problems import Halving, Problem
 from scipy.stats import chisquare
 
 import treetop
@@ -21,16 +21,6 @@ ALL_STRATEGIES = [
     treetop.IGW(gamma="theorem1", horizon=600, functions=100, delta=0.1),
     treetop.IGW(gamma="theorem2", horizon=600, functions=100, delta=0.1, epsilon=0.05),
 ]
-
-
-class Halving:
-    """A strategy of the user's own: each next best arm is half as likely."""
-
-    def probabilities(self, scores: Floats, n_seen: int) -> Floats:
-        p = np.empty(len(scores))
-        p[np.argsort(-scores, kind="stable")] = 0.5 ** np.arange(len(scores))
-        p /= p.sum()
-        return p
 
 
 def test_the_same_event_replays_and_batches_agree(problem: Problem, learned: treetop.Model) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers.budgeted import Twin
 from helpers.frequencies import fits
-from helpers.problems import Problem
+from helpers.problems import Halving, Problem
 from helpers.reference import STRATEGIES, Floats, search
 from helpers.reference_probability import budgeted_slates, slates, slot_by_slot
 from helpers.strategies import Case, cases, csr, engine, few, seeds
@@ -35,16 +35,6 @@ HOW = [
     replace(LARGE, evaluation_share=0.0),
     Budgeted(),
 ]
-
-
-class Halving:
-    """A strategy of the user's own: each next best arm is half as likely."""
-
-    def probabilities(self, scores: Floats, n_seen: int) -> Floats:
-        p = np.empty(len(scores))
-        p[np.argsort(-scores, kind="stable")] = 0.5 ** np.arange(len(scores))
-        p /= p.sum()
-        return p
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.commands import call, shell
+from helpers.commands import SHORT, call, shell
 from helpers.datasets import folder
 from helpers.pages import self_contained
 
@@ -194,27 +194,8 @@ def test_the_page_without_matplotlib_has_the_tables() -> None:
 
 def test_report_of_a_simulation(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    words = [
-        "simulate",
-        str(folder(tmp_path, 400)),
-        "--strategy",
-        "igw",
-        "--strategy",
-        "greedy",
-        "--init",
-        "100",
-        "--horizon",
-        "300",
-        "--max-leaf",
-        "4",
-        "--seed",
-        "0",
-        "--seed",
-        "7",
-        "--first-epoch",
-        "64",
-        "--json",
-    ]
+    words = ["simulate", str(folder(tmp_path, 400)), "--strategy", "igw", "--strategy", "greedy", *SHORT]
+    words += ["--seed", "0", "--seed", "7", "--json"]
     result = json.loads(call(*words, "--out", str(out)).stdout)
     made = json.loads(call("report", str(out), "--json").stdout)
     assert Path(made["page"]) == out / "report.html"

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from helpers.browser import Tab, X, Y, play, refit
 from helpers.logs import joined
-from helpers.problems import topics
-from helpers.running import PLAIN, Running, named, running, settings, small_bandit
+from helpers.running import Running, named, running, settings, small_bandit
 
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.config import PolicyConfig
 from treetop.log.records import Mark
-from treetop.log.series_file import load_series
-from treetop.service.dashboard.board import TOTALS
 
 sync_api = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed (pip install 'treetop-bandits[dev]')"
 )
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium (Debian: apt-get install chromium)")
-X, Y = topics()
-REWARDS = Y.toarray()
-TOKENS = {"read": "r" * 20, "read,admin": "a" * 20, "write": "w" * 20}
+pytestmark = pytest.mark.usefixtures("browser")  # before anything is made to be looked at
 DRAWN = """name => {
   const canvas = document.querySelector(`#chart-${name} canvas`);
   const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
@@ -44,32 +36,6 @@ LABELS = """
     fill.call(this, text, ...rest);
   };
 """  # keeps every text that charts write
-
-
-def play(service: Running, begin: int, end: int) -> None:
-    """Decisions, three of four with all their rewards."""
-    with service.client() as client:
-        for i in range(begin, end):
-            shown = client.decide(named(X, i % 600), event_id=f"visit {i}/<b>&'\"")
-            if i % 4:
-                client.reward(shown.event_id, {arm: label(i, str(arm)) for arm in shown.arms})
-
-
-def label(i: int, arm: str) -> float:
-    return float(REWARDS[i % 600, int(arm[1:])]) if arm.startswith("a") else 0.0
-
-
-def refit(service: Running, model: str) -> None:
-    service.wait_for(lambda: service.post("/v1/refit", {}).status == 202)
-    service.wait_for(lambda: service.model_is(model))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playing:
-        launched = playing.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], env=PLAIN)
-        yield launched
-        launched.close()
 
 
 @pytest.fixture(scope="module")
@@ -91,37 +57,6 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         told = {"event_id": "odd", "rewards": {"<script>alert(1)</script>": 0.5}}  # else k = 1 has no line
         assert service.post("/v1/reward", told).status == 200
         yield service
-
-
-class Tab:
-    """A page of the browser that keeps every complaint."""
-
-    def __init__(self, browser: Any, **options: Any) -> None:
-        self.context = browser.new_context(**options)
-        self.page = self.context.new_page()
-        self.complaints: list[str] = []
-        self.page.on("console", lambda said: self.complaints.append(f"{said.type}: {said.text}"))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-
-    def text(self, selector: str) -> str:
-        return str(self.page.locator(selector).first.inner_text())
-
-    def becomes(self, selector: str, text: str) -> None:
-        sync_api.expect(self.page.locator(selector)).to_have_text(text, timeout=20_000)
-
-    def drawn(self) -> None:
-        for name in ("reward", "variants", "propensity"):
-            self.page.locator(f"#chart-{name} canvas").wait_for()
-
-    def number(self, selector: str) -> float:
-        return float(self.text(selector).replace(",", "").rstrip(" %"))
-
-
-@pytest.fixture
-def tab(browser: Any, request: pytest.FixtureRequest) -> Iterator[Tab]:
-    made = Tab(browser, **getattr(request, "param", {}))
-    yield made
-    made.context.close()
 
 
 def test_the_numbers_are_the_logs(busy: Running, tab: Tab) -> None:
@@ -329,112 +264,6 @@ def test_dark_and_light_follow_the_system_at_once(busy: Running, tab: Tab) -> No
     assert tab.complaints == []
 
 
-def test_rollback_and_pin_ask_first_and_another_site_cannot(tmp_path: Path, tab: Tab) -> None:
-    with running(small_bandit(tmp_path / "shop", X, Y)) as service:
-        play(service, 0, 20)
-        refit(service, "000001")
-        tab.page.goto(f"{service.url}/?range=week")
-        assert tab.text("tr[data-model='000001']").count("serves") == 1
-        button = tab.page.locator("tr[data-model='000000'] button", has_text="Roll back")
-        tab.page.once("dialog", lambda dialog: dialog.dismiss())
-        button.click()
-        assert service.model_is("000001")
-        tab.page.on("dialog", lambda dialog: dialog.accept())
-        button.click()
-        tab.page.locator(".banner.good").wait_for()
-        tab.page.wait_for_url("**/?range=week")  # the range stays
-        assert service.model_is("000000")
-        assert "Model 000000 serves now." in tab.text(".banner.good")
-        assert tab.text("tr[data-model='000001'] button") == "Use again"
-        assert "Rollback: model 000000 in place of 000001." in tab.text(".history")
-
-        tab.page.locator("tr[data-model='000001'] button", has_text="Pin").click()
-        tab.becomes(".banner.good", "Model 000001 serves now, pinned.")
-        assert "pinned" in tab.text("tr[data-model='000001']")
-        assert service.get("/v1/model").json["pinned"] is True
-        refused = service.post("/v1/refit", {})
-        assert (refused.status, refused.code) == (409, "pinned")
-        assert "treetop_model_pinned 1.0" in service.get("/metrics").content.decode()
-        tab.page.get_by_role("button", name="Unpin").click()
-        tab.becomes(".banner.good", "Model 000001 serves now.")
-        assert service.get("/v1/model").json["pinned"] is False
-        assert "Model 000001 unpinned." in tab.text(".history")
-        assert tab.complaints == []
-
-        form = {"content-type": "application/x-www-form-urlencoded"}
-        for path in ("/dashboard/rollback", "/dashboard/unpin"):
-            for origin in ({}, {"origin": "http://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}):
-                assert service.ask("POST", path, b"model=000000", {**form, **origin}).status == 403
-        ours = {**form, "origin": service.url}
-        assert service.ask("POST", "/dashboard/rollback", b"model=000009", ours).status == 409
-        assert service.ask("POST", "/dashboard/rollback", b"model=../../etc", ours).status == 422
-        assert service.ask("POST", "/dashboard/rollback", b"x=" + b"y" * 5000, ours).status == 413
-        away = service.ask("POST", "/dashboard/unpin", b"back=//evil.example/%3Frange=week%26sort=arm", ours)
-        assert (away.status, away.headers["location"]) == (303, "/?sort=arm&done")
-        assert (
-            service.ask("POST", "/dashboard/rollback", b"{}", {**ours, "content-type": "application/json"}).status
-            == 415
-        )
-        assert service.ask("GET", "/", headers={"host": "evil.example"}).status == 403
-        assert service.model_is("000001")
-
-
-def test_tokens_log_in_and_what_they_allow(tmp_path: Path, browser: Any, tab: Tab) -> None:
-    folder = small_bandit(tmp_path / "shop", X, Y)
-    (tmp_path / "tokens").write_text("".join(f"{scopes} {token}\n" for scopes, token in TOKENS.items()))
-    (tmp_path / "tokens").chmod(0o600)
-    with running(folder, "--tokens", str(tmp_path / "tokens"), token=TOKENS["write"]) as service:
-        play(service, 0, 20)
-        service.token = TOKENS["read,admin"]
-        refit(service, "000001")
-        service.token = None
-        for path in ("/", "/dashboard/updates", "/dashboard/arms", "/dashboard/arm?arm=1", "/dashboard/why/visit"):
-            closed = service.get(path)
-            assert closed.status == 401
-            assert b"000001" not in closed.content
-
-        def log_in(here: Tab, token: str) -> None:
-            here.page.goto(service.url)
-            here.page.get_by_label("Token").fill(token)
-            here.page.get_by_role("button", name="Log in").click()
-
-        log_in(tab, "x" * 20)
-        assert tab.text(".bad") == "This token is not known here."
-        log_in(tab, TOKENS["write"])
-        assert tab.text(".bad") == "This token does not allow reading."
-        assert tab.context.cookies() == []
-        log_in(tab, TOKENS["read"])
-        tab.page.locator("#tiles").wait_for()
-        assert tab.page.locator("#models button").count() == 0
-        cookie = tab.context.cookies()[0]
-        assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
-        assert TOKENS["read"] not in cookie["value"]
-        mine = {"cookie": f"{cookie['name']}={cookie['value']}"}
-        form = {**mine, "content-type": "application/x-www-form-urlencoded", "origin": service.url}
-        assert service.ask("POST", "/dashboard/rollback", b"model=000000", form).status == 403
-        assert service.ask("POST", "/dashboard/unpin", b"", form).status == 403
-        assert service.ask("GET", "/v1/model", headers=mine).status == 401  # a session is for pages only
-        until, _, signature = cookie["value"].partition(".")
-        for forged in (f"{int(until) + 1}.{signature}", f"1.{signature}", f"{until}.", "x", f"{until}.ä"):
-            sent = {"cookie": f"{cookie['name']}={forged}"}
-            assert service.ask("GET", "/", headers=sent).status == 401
-        tab.page.get_by_role("button", name="Log out").click()
-        tab.page.get_by_label("Token").wait_for()
-        assert tab.context.cookies() == []
-
-        admin = Tab(browser)
-        log_in(admin, TOKENS["read,admin"])
-        admin.page.on("dialog", lambda dialog: dialog.accept())
-        admin.page.locator("tr[data-model='000000'] button").first.click()
-        admin.page.locator(".banner.good").wait_for()
-        service.token = TOKENS["read"]
-        assert service.model_is("000000")
-        assert service.get("/").status == 200  # a header will do as well
-        admin.context.close()
-        lines = service.lines.read_text()
-        assert not any(token in lines for token in TOKENS.values())
-
-
 def test_an_empty_log_and_a_service_that_is_gone(tmp_path: Path, tab: Tab) -> None:
     with running(small_bandit(tmp_path / "shop", X, Y)) as service:
         tab.page.goto(service.url)
@@ -515,24 +344,3 @@ def test_a_point_alone_is_drawn_where_points_are_too_close_to_be(busy: Running, 
           look();
         })"""
     )
-
-
-def test_the_totals_outlive_a_restart_and_two_workers_agree(tmp_path: Path) -> None:
-    folder = small_bandit(tmp_path / "shop", X, Y, config=settings())
-    with running(folder) as service:
-        play(service, 0, 60)
-        assert service.get("/").status == 200
-        service.end()
-    with Bandit.open(folder) as bandit:
-        kept = load_series(bandit.log, folder / TOTALS)
-        assert kept.position == bandit.log.counts().position > 0
-    with running(folder, "--workers", "2") as service:
-        play(service, 60, 90)
-        service.wait_for(lambda: b"id='visits'>90<" in service.get("/").content)
-        pages = [service.get("/").content.decode() for _ in range(12)]
-        found = {
-            re.search(r"id='(visits)'>([\d,]+)<.*id='(arms-shown)'>([\d,]+)<", page).group(2, 4)  # type: ignore[union-attr]
-            for page in pages
-        }
-        assert len(found) == 1
-        assert found.pop()[0] == "90"

@@ -178,7 +178,7 @@ def test_no_process_has_the_password_in_its_arguments(folder: Path, tmp_path: Pa
         ([], {"TREETOP_LOG": address}),
         (["--log", address], {}),
     ):
-        with running(folder, "--workers", "2", *options, environment=environment) as service:
+        with running(folder, *options, environment=environment) as service:
             play(service, 3, "a")
             assert service.post("/v1/refit", {}).status == 202
             seen = service.wait_for(lambda: processes(folder, "treetop.service.refit_process"))

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from treetop.arrays import Ints, Matrix, Rows
+from treetop.arrays import Ints, Matrix
 from treetop.bandit.arm_changes import ArmChanges
 from treetop.bandit.arm_index import ArmId, ArmIndex
 from treetop.bandit.attributes import AttributeTable
@@ -24,6 +24,7 @@ from treetop.bandit.caps import NO_ARMS, capped_arms
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import Config
 from treetop.bandit.config_file import CONFIG, read_config
+from treetop.bandit.context_rows import ContextRows
 from treetop.bandit.creation import check_coverage, create_folder
 from treetop.bandit.experiment_changes import ExperimentChanges
 from treetop.bandit.folder import LOG, BanditFolder, model_name
@@ -48,11 +49,10 @@ from treetop.log.open import open_log
 from treetop.model.model import Model
 from treetop.policy.budgeted import Budgeted
 from treetop.policy.draws import event_name
-from treetop.policy.policy import one_row
 from treetop.records import Explanation
 
 
-class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions):
+class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions, ContextRows):
     """Decides, stores rewards and refits, in a folder that outlives the process. All methods are thread-safe.
 
     >>> import tempfile
@@ -270,40 +270,6 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions):
         features, names = self.config.features, self.folder.feature_names()
         vector = model.measure.place if model.measure else None
         return Vocabulary(model.n_features, names, features.strict_features, features.grow_features, vector)
-
-    def row(self, x: Mapping[str, Any] | Matrix) -> Rows:
-        """The row of a context, which is given by the names of its parts or as numbers.
-
-        >>> import tempfile
-        >>> import numpy as np
-        >>> arms = Catalogue(vectors=np.eye(2))
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with Bandit.create(f"{folder}/tea", arms, features=["fresh", "floral"]) as tea:
-        ...         tea.row({"floral": 2.0}).csr().toarray().tolist()
-        [[0.0, 2.0]]
-        """
-        return self._read(x)[0]
-
-    def _read(self, x: Mapping[str, Any] | Matrix) -> tuple[Rows, tuple[str, ...]]:
-        """The row of a context, and the features that are not in it."""
-        if isinstance(x, Mapping):
-            row, unknown = self.vocabulary.named(x)
-            return row, self.note_unknown(x) if unknown else ()
-        row = one_row(x, self.vocabulary.given)
-        return row if not self.vocabulary.reserved else replace(row, columns=self.vocabulary.columns), ()
-
-    def note_unknown(self, x: Mapping[str, Any]) -> tuple[str, ...]:
-        """The features of a context that the vocabulary does not know; counted if they may join it.
-
-        >>> import tempfile, numpy as np
-        >>> X, place = np.eye(2, dtype=np.float32), Path(tempfile.mkdtemp(), "shop")
-        >>> with Bandit.create(place, ["a", "b"], X=X, Y=X, features=["mobile", "evening"]) as shop:
-        ...     shop.note_unknown({"mobile": 1.0, "weekend": 1.0})
-        ('weekend',)
-        """
-        if self.vocabulary.room:
-            self.unknown.note(self.vocabulary.unknown(x))
-        return self.vocabulary.ignored(x)
 
     def decide(
         self,

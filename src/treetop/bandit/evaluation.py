@@ -24,7 +24,7 @@ from treetop.bandit.config import PolicyConfig
 from treetop.bandit.logged_batches import LoggedBatch, ahead, batches
 from treetop.bandit.spread_tallies import Known, SpreadTallies
 from treetop.bandit.visits import Source, Visits, logged_visits, opened
-from treetop.display import Columns, html_table
+from treetop.display import Columns, as_json, counted, html_table
 from treetop.effort import Effort
 from treetop.evaluation.estimators import Estimator
 from treetop.evaluation.tallies import Tallies
@@ -37,7 +37,7 @@ from treetop.policy.policy import Policy, expect
 
 UNREWARDED, GONE, TAUGHT = "without a reward yet", "decided by a model that is not kept", "taught the model"
 SILENT = (
-    "{:,} visits have no reward though reward_wait is over: estimates hold only if whether a reward comes does not "
+    "{} no reward though reward_wait is over: estimates hold only if whether a reward comes does not "
     "depend on what was shown; if none means 0, set default_reward = 0 in config.toml"
 )
 NO_VISITS = "there are no visits with rewards to judge by"
@@ -62,7 +62,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON takes it; what is not known is None."""
-        found: dict[str, Any] = _plain(asdict(self))
+        found: dict[str, Any] = as_json(asdict(self))
         return found
 
     def _repr_html_(self) -> str:
@@ -302,18 +302,10 @@ class _Reading:
         found = judge(self.candidates[i].name, self.tallies.of(i), left, confidence, estimator, weight_bound, limits)
         notes = [] if i not in self.unfit else [f"does not fit some visits: {self.unfit[i]}"]
         if self.silent and found.rounds:
-            notes.append(SILENT.format(self.silent))
+            notes.append(SILENT.format(counted(self.silent, "visit") + (" has" if self.silent == 1 else " have")))
         if self.note:
             notes.append(self.note)
         return replace(found, notes=(*found.notes, *notes))
 
     def _policy(self, config: PolicyConfig) -> Policy:
         return replace(config.make_policy(), threads=self.effort.threads)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from treetop.bandit.experiment_config import Experiment
 from treetop.bandit.folder import BanditFolder
+from treetop.display import as_json
 from treetop.evaluation.live import LiveTotals, Moment, VariantResult
 from treetop.log.base import Log
 from treetop.log.variant_rows import BUCKETS
@@ -36,7 +36,7 @@ class ExperimentResult:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON takes it; what is not known is None."""
-        found: dict[str, Any] = _plain(asdict(self))
+        found: dict[str, Any] = as_json(asdict(self))
         return found
 
 
@@ -95,11 +95,3 @@ def find_experiment(folder: BanditFolder, name: str | None = None) -> tuple[Expe
             facts = {key: entry[key] for key in ("variants", "unit", "baseline", "name", "started")}
             return Experiment(**facts), False
     return None
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

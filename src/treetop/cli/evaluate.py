@@ -22,6 +22,7 @@ from treetop.cli.folder import Folder, LogAt
 from treetop.cli.log import moment
 from treetop.cli.options import Json, Ray, grouped
 from treetop.cli.output import check_picture, console, errors, is_shown
+from treetop.display import counted
 from treetop.effort import Effort
 from treetop.evaluation.picture import draw_results
 from treetop.evaluation.verdict import ROUNDING, UNKNOWN, CandidateResult, short_verdict
@@ -188,7 +189,7 @@ def _notes(candidates: Sequence[CandidateResult]) -> dict[str, list[str]]:
     """What stands below the table, each once, with the candidates that it is about; first verdicts that are long."""
     about: dict[str, list[str]] = {}
     for result in candidates:
-        left = (f"{count:,} visits left out: {why}" for why, count in result.left_out.items())
+        left = (f"{counted(count, 'visit')} left out: {why}" for why, count in result.left_out.items())
         weighed = [support(result), f"weighed by {result.way}, which assumes: {result.assumes}"]
         long = [result.verdict] if result.verdict != short_verdict(result.verdict) else []
         for note in (*long, *result.notes, *left, *(weighed if result.rounds else [])):

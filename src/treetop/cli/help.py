@@ -61,6 +61,6 @@ def unwrapped(command: Callable[..., None]) -> str:
 
 def usage_problem(error: Any) -> str:
     """What was typed wrong, and where help is; nothing if the help has just been shown instead."""
-    what = error.format_message().strip().rstrip(".")
+    what = error.format_message().replace("Value error, ", "").strip().rstrip(".")  # pydantic's word
     where = error.ctx.command_path if error.ctx else "treetop"
     return f"{what}; {where} --help says more" if what else ""

@@ -62,14 +62,6 @@ class Bets:
     def __add__(self, other: Bets) -> Bets:
         return Bets(self.counts + other.counts)
 
-    def mirrored(self) -> Bets:
-        """Of the same values with the other sign.
-
-        >>> Bets.of(np.array([0.5])).mirrored().lower_bound(low=-1.0, high=1.0, alpha=0.05)
-        -1.0
-        """
-        return Bets(self.counts[::-1])
-
     def log_capital(self, mean: float, low: float, plan: Stakes = EVERY_STAKE) -> float:
         """The logarithm of the capital of whoever bets that the mean of values from `low` on is above `mean`.
 

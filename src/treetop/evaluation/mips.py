@@ -11,7 +11,6 @@ from __future__ import annotations
 import numpy as np
 
 from treetop.arrays import Floats
-from treetop.evaluation.ips import slot_terms
 from treetop.evaluation.judged import Judged
 
 
@@ -24,14 +23,3 @@ def node_weights(rounds: Judged, height: int) -> Floats:
     array([[0.5]])
     """
     return np.asarray(np.cumprod(np.where(rounds.filled, rounds.node_ratio[:, :, height], 1.0), axis=1))
-
-
-def mips_terms(rounds: Judged, height: int) -> tuple[Floats, Floats]:
-    """(n,) each: what a round says of the value and of its complement, as in `ips`.
-
-    >>> one = np.ones((1, 1))
-    >>> sibling = Judged(one, 0 * one, one, np.ones(1), 0 * one, 0 * one, np.full((1, 1, 1), 0.5), one > 0)
-    >>> mips_terms(sibling, height=0)
-    (array([0.5]), array([0.]))
-    """
-    return slot_terms(rounds, node_weights(rounds, height))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from treetop.display import counted
 from treetop.evaluation.estimators import SLATE, SLOTS, Estimator
 from treetop.evaluation.interval import Interval
 from treetop.evaluation.tally import SLATES_SHARE, Tally, WayTally
@@ -320,7 +321,9 @@ def _within(value: float, interval: Interval) -> float:
 def _notes(found: WayTally, enough: bool, missing: float, guessed: str) -> tuple[str, ...]:
     notes = []
     if not enough:
-        notes.append(f"only {found.sums.effective:,.0f} effective rounds: the log says next to nothing about it")
+        notes.append(
+            f"only {counted(round(found.sums.effective), 'effective round')}: the log says next to nothing about it"
+        )
     if missing > 1 - SUPPORTED:
         words = f"about {missing:.0%} of what it would show was hardly ever shown, and may bring anything"
         notes.append(f"{words}; {guessed}")

@@ -8,10 +8,8 @@ Cholesky factor, since every row is a sample of every arm. Where those matrices 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +18,13 @@ import scipy  # linalg and special are loaded when they are first used
 import scipy.sparse as sp
 
 from treetop.arrays import Float32s, Floats, Int64s, Ints, Rows, check_float, check_int
-from treetop.data.datasets import Dataset, load
+from treetop.data.datasets import Dataset
 from treetop.experiments import run_folder
-from treetop.experiments.execute import ProgressBars, execute
-from treetop.experiments.records import RunRecord
-from treetop.experiments.settings import Plan
 from treetop.experiments.truth import LARGEST_FIT, SparseTruth, Truth
 from treetop.files import put
 from treetop.simulation.observation import uniforms
 
 BLOCK = 512
-TRUTH_FILE = "truth.npz"
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,49 +133,6 @@ class NoisyRewards:
     def regret(self, rows: Int64s, arms: Ints) -> Floats | None:
         """By mean rewards, not by those that came: never negative but for rounding."""
         return np.asarray(self.best[rows] - np.nansum(self.truth.means(rows, arms), axis=1))
-
-
-def play_realizable(
-    folder: str | os.PathLike[str] | None,
-    plan: Plan,
-    progress: ProgressBars | None = None,
-    *,
-    dataset: Dataset | None = None,
-    sigma: float = 0.1,
-    ridge: float = 0.5,
-) -> list[RunRecord]:
-    """Plays a plan with rewards that are linear, by a ridge regression an arm, plus Gaussian noise of `sigma`.
-
-    All settings of the plan have one k. With `folder` it goes on where it was killed, as `execute` does; the truth is
-    kept there too until all is done, since a threaded solver need not give the same bytes twice.
-
-    >>> spec = "synthetic:arms=50,features=30,rows=200,init=100"
-    >>> plan = Plan.of(spec, ["igw"], k=5, explore=2, beam=None, max_leaf=10)
-    >>> (record,) = play_realizable(None, plan, sigma=0.2)
-    >>> rounds, regret = record.regret_checkpoints[-1]
-    >>> rounds, regret > 0
-    (200, True)
-    """
-    check_float("sigma", sigma, 0)
-    if len(slots := {settings.k for settings in plan.settings}) > 1:
-        raise ValueError(f"the settings have k of {sorted(slots)}; regret is measured against the best k, one for all")
-    found = dataset or load(plan.data)
-    kept = None if folder is None else Path(folder) / TRUTH_FILE
-
-    @cache
-    def truth() -> tuple[Truth, Floats]:
-        return load_or_fit(kept, found, lambda: fit_truth(found, ridge), plan.settings[0].k)
-
-    records = execute(
-        folder,
-        replace(plan, world=f"realizable:sigma={sigma:g},ridge={ridge:g}"),
-        progress,
-        dataset=found,
-        worlds=lambda seed: NoisyRewards(*truth(), sigma, seed),
-    )
-    if kept:
-        kept.unlink(missing_ok=True)
-    return records
 
 
 def load_or_fit(path: Path | None, dataset: Dataset, fit: Callable[[], Truth], k: int) -> tuple[Truth, Floats]:

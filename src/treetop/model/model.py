@@ -18,25 +18,22 @@ from treetop.arrays import Fitted, Float32s, Matrix, Rows, as_rows, check_int
 from treetop.display import html_table
 from treetop.errors import ModelFileError
 from treetop.files import sync_folder
+from treetop.model.contents import model_fields, model_numbers, read_arrays
 from treetop.model.coverage import NAMES as COVERAGE
-from treetop.model.coverage import Coverage, load_coverage
-from treetop.model.learned_routing import LearnedRouting, load_learned_routing, load_rows
-from treetop.model.measure import Measure, check_vectors, first_map, load_measure, measured_routing
-from treetop.model.pooled_state import PooledState, load_pooled
-from treetop.model.prior import Prior, load_prior
+from treetop.model.coverage import Coverage
+from treetop.model.learned_routing import LearnedRouting
+from treetop.model.measure import Measure, check_vectors, first_map, measured_routing
+from treetop.model.pooled_state import PooledState
+from treetop.model.prior import Prior
 from treetop.model.routing import fit_routing, geometric_routing
 from treetop.model.serving import add_terms, plain_engine
 from treetop.model.storage import (
-    FILES,
-    FORMAT,
-    OPTIONAL,
+    CSR,
     SERVING,
-    VERSION,
     forget_pages,
     identity,
     map_layout,
     model_manifest,
-    read_array,
     swap,
     why_not_replaceable,
     write_array,
@@ -316,22 +313,7 @@ class Model:
             files = {name: write_array(fresh / f"{name}.npy", array, own) for name, array in self._arrays().items()}
             made = self.engine if own else self.__dict__.get("engine") or self._plain_engine()  # in a file: made once
             layout = write_layout(fresh / SERVING, made.layout(), files, own and own / SERVING)
-            manifest = {
-                "format": FORMAT,
-                "version": VERSION,
-                "epoch": self.epoch,
-                "n_seen": self.n_seen,
-                "geometric": self.geometric,
-                "columns": self.route_rows.columns,
-                "pooled": self.pooled.numbers() if self.pooled else None,
-                "learned_routing": self.learned_routing.numbers() if self.learned_routing else None,
-                **({"measure": self.measure.numbers()} if self.measure else {}),
-                **({"prior": self.prior.scale} if self.prior else {}),
-                **({"coverage": self.coverage.groups, "saturation": self.coverage.saturation} if self.coverage else {}),
-                "files": files,
-                "serving": layout,
-            }
-            write_manifest(fresh, manifest)
+            write_manifest(fresh, {**model_numbers(self), "files": files, "serving": layout})
             swap(fresh, target, work / "old")
             sync_folder(target.parent)
         finally:
@@ -342,8 +324,8 @@ class Model:
         return {
             "parents": self.tree.parents,
             "leaf_of": self.tree.leaf_of,
-            **{f"routing_{name}": getattr(r, name) for name in ("start", "index", "value")},
-            **{f"rewards_{name}": getattr(w, name) for name in ("start", "index", "value")},
+            **{f"routing_{name}": getattr(r, name) for name in CSR},
+            **{f"rewards_{name}": getattr(w, name) for name in CSR},
             **({"routing_fingerprints": r.fingerprints} if isinstance(r, Fitted) else {}),
             **({"rewards_fingerprints": w.fingerprints} if isinstance(w, Fitted) else {}),
             **({"feature_scale": self.feature_scale} if self.feature_scale is not None else {}),
@@ -375,25 +357,8 @@ class Model:
     @classmethod
     def _open(cls, source: Path, manifest: dict[str, Any], with_layout: bool) -> Model:
         try:
-            arrays = {
-                name: read_array(source / f"{name}.npy", facts, (FILES | OPTIONAL)[name])
-                for name, facts in manifest["files"].items()
-            }
-            columns = check_int("columns", manifest["columns"], 1)
-            model = cls(
-                tree=Tree(arrays["parents"], arrays["leaf_of"]),
-                route_rows=load_rows(arrays, "routing", columns),
-                reward_rows=load_rows(arrays, "rewards", columns),
-                epoch=manifest["epoch"],
-                n_seen=manifest["n_seen"],
-                geometric=manifest["geometric"],
-                pooled=load_pooled(arrays, manifest["pooled"]),
-                feature_scale=arrays.get("feature_scale"),
-                learned_routing=load_learned_routing(arrays, manifest["learned_routing"], columns),
-                **load_measure(arrays, manifest.get("measure")),
-                coverage=load_coverage(arrays, manifest.get("coverage"), manifest.get("saturation", 0.0)),
-                prior=load_prior(arrays, manifest.get("prior"), columns),
-            )
+            arrays = read_arrays(source, manifest)
+            model = cls(**model_fields(arrays, manifest))
             for array in arrays.values():
                 forget_pages(array)
             if with_layout and (layout := map_layout(source, manifest)) is not None:

@@ -303,5 +303,5 @@ async def not_found(request: Request, error: Exception) -> Response:
     """The answer to a request that no route takes."""
     assert isinstance(error, HTTPException)
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
-    problem = Problem(error.status_code, code, f"there is nothing at {request.url.path[:200]}")
+    problem = Problem(error.status_code, code, f"there is nothing at {request.url.path[:200]}; see /openapi.json")
     return Response(body_of(problem), error.status_code, error.headers, JSON.decode())
