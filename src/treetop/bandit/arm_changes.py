@@ -14,23 +14,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treetop.arrays import Ints, Matrix, as_rows
+from treetop.arrays import Ints, Matrix, Rows, as_rows
 from treetop.bandit.arm_index import ArmId, ArmIndex, line_added, line_changed
 from treetop.bandit.attributes import (
     CATEGORY_NAME,
+    EXAMPLES,
+    VECTORS,
     Attributes,
     AttributeTable,
     attribute_records,
     check_known,
+    rows_record,
     set_record,
-    vectors_record,
 )
 from treetop.bandit.config import Config
+from treetop.bandit.examples import Examples, example_rows, labels_of, placed_by_examples
 from treetop.bandit.folder import BanditFolder, model_name
 from treetop.bandit.growth import grow, grown_to, vector_columns, vector_rows
 from treetop.bandit.ownership import claim_log_if_there
 from treetop.bandit.snapshot import Snapshot
 from treetop.bandit.state import FolderState
+from treetop.bandit.vocabulary import Vocabulary
+from treetop.learning.new_arm_routes import with_new_arm_routes
 from treetop.log.base import Log
 from treetop.model.model import Model
 from treetop.tree.categories import category_path
@@ -47,10 +52,12 @@ class ArmChanges:
         config: Config
         log: Log
         snapshot: Snapshot
+        vocabulary: Vocabulary
         _loading: threading.Lock
         _looked: tuple[int, ...]
         _loaded: Callable[[], tuple[FolderState, Snapshot]]
         refresh: Callable[..., bool]
+        row: Callable[..., Rows]
 
     def add_arms(
         self,
@@ -59,6 +66,7 @@ class ArmChanges:
         categories: Sequence[str | Sequence[str] | None] | None = None,
         attributes: Attributes | None = None,
         like: Sequence[ArmId] | None = None,
+        examples: Examples | None = None,
     ) -> None:
         """Adds arms; each has a positive chance of being shown at once. One that was removed returns, with its past.
 
@@ -67,6 +75,10 @@ class ArmChanges:
         a leaf with room. `like` has for each an arm of the catalogue that it is put beside, whose vector and category
         it has where none are given. One that returns has its old place. Makes a new model, unless all of them return; a
         running refit goes on, and its model has them too.
+
+        `examples` has for each arm a list or a matrix of contexts that it was right for, None if there are none:
+        labelled rows like those that the bandit was created from. Routing leads to it by them from now on, and every
+        refit learns them. An arm of which nothing else is said is put where they lead.
         """
         listed = list(arms) if not isinstance(arms, str | bytes) else arms
         with self.folder.model_lock(ADD_LOCK_TIMEOUT):
@@ -82,24 +94,32 @@ class ArmChanges:
             if alike is not None and categories is None and CATEGORY_NAME in snapshot.attributes.columns:
                 categories = [_category(snapshot.attributes, arm) for arm in alike.tolist()]
             records = self._records(grown, listed, categories, attributes)
+            place, taught = example_rows(examples or [()] * len(listed), len(listed), self.vocabulary, self.row)
+            found = grown.find(listed)
+            if len(taught):
+                labels = labels_of(self.folder, self.config, snapshot).with_examples(taught, found[place])
+                records += rows_record(EXAMPLES, found[place], taught)
             lines = line_changed(grown.changes[len(known.changes) :])
             if new:
                 base = with_all_arms(self.folder, snapshot, self.config.tree.leaf_limit)
-                is_new = np.isin(grown.find(listed), np.arange(len(known), len(grown)))
-                rows = None
+                is_new = found >= len(known)
                 if vectors is None and alike is not None and base.item_vectors is not None:
                     vectors = base.item_vectors[alike]
-                if vectors is not None:
-                    rows = vector_rows(base, _rows_of(vectors, is_new))
-                    if len(rows) == len(new):
-                        records += vectors_record(np.arange(len(known), len(grown), dtype=np.int32), rows)
+                rows = None if vectors is None else vector_rows(base, _rows_of(vectors, is_new))
                 beside = None
                 if alike is not None:
                     beside = [[arm] for arm in alike[is_new].tolist()]
                 elif categories is not None:
                     fresh = [categories[i] for i in np.flatnonzero(is_new).tolist()]
                     beside = neighbours(fresh, snapshot.attributes, base.n_arms)
+                if len(taught) and base.context_map is None:  # else items have no vectors in the space of contexts
+                    mine, apart = is_new[place], np.array([bool(some) for some in beside or [[]] * len(new)])
+                    rows = placed_by_examples(rows, found[place[mine]] - len(known), taught.csr()[mine], apart)
+                if rows is not None:
+                    records += rows_record(VECTORS, np.arange(len(known), len(grown), dtype=np.int32), rows)
                 model = grow(base, len(new), self.config.tree.leaf_limit, rows, beside, grown.is_removed)
+                if len(taught):
+                    model = with_new_arm_routes(model, labels, base.n_arms)
                 model = replace(model, epoch=state.next_epoch)
                 lines = line_added(grown.ids[len(known) :], model.epoch) + lines
                 keep, logged = self.config.refit, self.log.models()

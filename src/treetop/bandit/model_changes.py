@@ -154,7 +154,9 @@ class ModelChanges:
     def _fitted(self, base: Model, arms: ArmIndex, epoch: int, mark: Mark, work: Path, rebuild: bool = False) -> Fit:
         """From all feedback up to a mark: by shards from disk if the learner can, else in memory."""
         config = self.config
-        samples = self.folder.label_samples(base, arms.is_removed) if config.learner.uses_label_samples else None
+        samples, table = None, self.snapshot.attributes
+        if config.learner.uses_label_samples:
+            samples = self.folder.label_samples(base, arms.is_removed, table)
         learner = config.learner.make_learner(samples, tuple(self.vocabulary.vectors.values()))
         trials = trials_until(self.log, base, arms, self.folder.state().counted_until, mark.time)
         if isinstance(learner, Pooled):

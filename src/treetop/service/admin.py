@@ -196,8 +196,8 @@ async def unpin(service: Service, request: schema.UnpinRequest) -> schema.Rollba
 
 async def arms(service: Service, request: schema.ArmsRequest) -> schema.ArmsAnswer:
     check_arm_count(service, request.add, request.remove)
-    named = (("categories", request.categories), ("like", request.like), *(request.attributes or {}).items())
-    for name, given in named:
+    named = {"categories": request.categories, "like": request.like, "examples": request.examples}
+    for name, given in [*named.items(), *(request.attributes or {}).items()]:
         if given is not None and len(given) != len(request.add):
             raise ValueError(f"{name!r} has {len(given)} values for {len(request.add)} new arms")
     if request.vectors is not None and len(request.vectors) != len(request.add):
@@ -219,7 +219,8 @@ def _change_arms(service: Service, request: schema.ArmsRequest) -> None:
     known = bandit.snapshot.arms
     known.add(known.split(request.add)[0]).find(request.remove)  # raises before anything is changed
     if request.add:
-        bandit.add_arms(request.add, vectors, request.categories, request.attributes, request.like)
+        examples = [[context_row(service, x) for x in each] for each in request.examples or ()] or None
+        bandit.add_arms(request.add, vectors, request.categories, request.attributes, request.like, examples)
     if request.remove:
         bandit.remove_arms(request.remove)
 
