@@ -8,7 +8,6 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 from starlette.types import Scope
 
 from treetop.arrays import Rows, as_rows
@@ -97,17 +96,17 @@ def _explain(service: Service, request: schema.ExplainRequest) -> schema.Explain
 
 
 def _explanation(snapshot: Snapshot, view: Explanation, arm_filter: ArmFilter, top: int) -> schema.ExplainAnswer:
-    order = np.lexsort((-view.score, -view.probability))[:top].tolist()
+    best = view.best(top)
     ids, tree, categories = snapshot.arms.ids, snapshot.model.tree, snapshot.attributes.categories
     effective = []
-    for i in order:
-        node = int(view.id[i]) if view.is_node[i] else None
+    for i in range(len(best)):
+        node = int(best.id[i]) if best.is_node[i] else None
         below = 1 if node is None else arm_filter.eligible.count_below(tree, node)
-        arm = ids[int(view.id[i])] if node is None else None
-        route, score, chance = float(view.route[i]), float(view.score[i]), float(view.probability[i])
+        arm = ids[int(best.id[i])] if node is None else None
+        route, score, chance = float(best.route[i]), float(best.score[i]), float(best.probability[i])
         category = None
         if categories is not None:
-            path = categories.path(int(view.id[i])) if node is None else categories.common(tree.arms_below(node))
+            path = categories.path(int(best.id[i])) if node is None else categories.common(tree.arms_below(node))
             category = category_text(path)
         effective.append(schema.Effective(arm, node, below, route, score, chance, category))
     nodes = int(view.is_node.sum())
