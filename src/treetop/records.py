@@ -95,11 +95,8 @@ class Explanation(Candidates):
         best = self.best(20)
         lines = [f"{len(self)} effective arms: {int((~self.is_node).sum())} single, {int(self.is_node.sum())} nodes"]
         lines.append(f"{'':4} {'id':>9} {'route':>10} {'score':>9} {'chance':>9}")
-        lines += [
-            f"{'node' if best.is_node[i] else 'arm':4} {best.id[i]:>9} {best.route[i]:>10.3g} "
-            f"{best.score[i]:>9.4f} {best.probability[i]:>9.5f}"
-            for i in range(len(best))
-        ]
+        for is_node, *rest in zip(best.is_node, best.id, best.route, best.score, best.probability, strict=True):
+            lines.append("{:4} {:>9} {:>10.3g} {:>9.4f} {:>9.5f}".format("node" if is_node else "arm", *rest))
         return "\n".join(lines + ([f"... and {len(self) - 20} more"] if len(self) > 20 else []))
 
     __repr__ = __str__

@@ -31,6 +31,7 @@ from treetop.bandit.refit_config import RefitConfig
 from treetop.bandit.state import FolderState, ScheduleStart, Shared
 from treetop.errors import FolderInUse, ModelFileError, ModelSuperseded
 from treetop.files import append, locked, put, sync_folder
+from treetop.learning.history import stacked
 from treetop.learning.label_samples import LabelSamples, load_label_samples
 from treetop.model.model import Model
 
@@ -155,11 +156,12 @@ class BanditFolder(HistoryFile):
 
     def label_samples(self, model: Model, is_removed: Bools, table: AttributeTable) -> LabelSamples:
         """The labels that the bandit was created from, as samples, and the examples that arms of the model were added
-        with; without those of removed arms."""
+        with, without those of removed arms."""
         samples = load_label_samples(self.path / LABEL_SAMPLES, model.n_arms, model.n_features)
-        for arms, rows in self._added_rows(table.examples, model.n_features):
-            if arms.max(initial=-1) < model.n_arms:  # others were added meanwhile
-                samples = samples.with_examples(rows, arms)
+        examples = self._added_rows(table.examples, model.n_features)
+        if known := [(arms, rows) for arms, rows in examples if arms.max(initial=-1) < model.n_arms]:  # not added since
+            arms, rows = zip(*known, strict=True)
+            samples = samples.with_examples(stacked(rows, model.n_features), np.concatenate(arms))
         return samples.without(is_removed)
 
     def models(self) -> list[str]:
