@@ -10,6 +10,7 @@ import pytest
 from helpers.problems import topics
 from helpers.running import named, running, settings, small_bandit
 
+from treetop.bandit import model_changes
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import Config, LearnerConfig, ReplicaConfig
@@ -113,6 +114,37 @@ def test_removed_arms_take_their_examples_with_them_and_may_return_with_more(fol
         assert bandit.snapshot.name == name
         assert labels(bandit).row[labels(bandit).arm == len(KNOWN)].tolist() == RIGHT.tolist()
         assert len(before) == len(labels(bandit)) - len(RIGHT) + 3
+
+
+def test_a_refit_that_runs_meanwhile_has_the_arm_and_its_examples(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = model_changes.streamed_fit
+    with Bandit.open(folder) as bandit, Bandit.open(folder) as other:
+        bandit.decide(X[0])
+
+        def meanwhile(*given: Any) -> Any:
+            other.add_arms(["taught", "blind"], examples=[X[RIGHT], None])
+            return original(*given)
+
+        monkeypatch.setattr(model_changes, "streamed_fit", meanwhile)
+        for _ in range(2):
+            assert bandit.refit().rounds == 1
+            assert route(bandit, "taught", LATER) > 10 * route(bandit, "blind", LATER)
+            monkeypatch.setattr(model_changes, "streamed_fit", original)
+
+
+def test_a_rollback_keeps_the_examples(folder: Path) -> None:
+    with Bandit.open(folder) as bandit:
+        bandit.add_arms(["taught"], examples=[X[RIGHT]])
+        bandit.roll_back()
+        bandit.add_arms(["more", "blind"], examples=[X[RIGHT[:5]], None])
+        for arm in ("taught", "more"):
+            assert route(bandit, arm, LATER) > 3 * route(bandit, "blind", LATER)
+        bandit.roll_back("000000")
+        bandit.decide(X[0])
+        bandit.refit()
+        assert route(bandit, "taught", LATER) > 10 * route(bandit, "blind", LATER)
 
 
 def test_a_crash_and_a_replica_know_the_examples(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treetop.arrays import Ints, Matrix, Rows, as_rows
+from treetop.arrays import Bools, Ints, Matrix, Rows, as_rows
 from treetop.bandit.arm_index import ArmId, ArmIndex, line_added, line_changed
 from treetop.bandit.attributes import (
     CATEGORY_NAME,
@@ -96,22 +96,17 @@ class ArmChanges:
             records = self._records(grown, listed, categories, attributes)
             place, taught = example_rows(examples or [()] * len(listed), len(listed), self.vocabulary, self.row)
             found = grown.find(listed)
+            base = with_all_arms(self.folder, snapshot, self.config.tree.leaf_limit)
             if len(taught):
-                labels = labels_of(self.folder, self.config, snapshot).with_examples(taught, found[place])
+                labels = labels_of(self.folder, self.config, base, snapshot).with_examples(taught, found[place])
                 records += rows_record(EXAMPLES, found[place], taught)
             lines = line_changed(grown.changes[len(known.changes) :])
             if new:
-                base = with_all_arms(self.folder, snapshot, self.config.tree.leaf_limit)
                 is_new = found >= len(known)
                 if vectors is None and alike is not None and base.item_vectors is not None:
                     vectors = base.item_vectors[alike]
                 rows = None if vectors is None else vector_rows(base, _rows_of(vectors, is_new))
-                beside = None
-                if alike is not None:
-                    beside = [[arm] for arm in alike[is_new].tolist()]
-                elif categories is not None:
-                    fresh = [categories[i] for i in np.flatnonzero(is_new).tolist()]
-                    beside = neighbours(fresh, snapshot.attributes, base.n_arms)
+                beside = _beside(alike, categories, is_new, snapshot.attributes, base.n_arms)
                 if len(taught) and base.context_map is None:  # else items have no vectors in the space of contexts
                     mine, apart = is_new[place], np.array([bool(some) for some in beside or [[]] * len(new)])
                     rows = placed_by_examples(rows, found[place[mine]] - len(known), taught.csr()[mine], apart)
@@ -119,7 +114,7 @@ class ArmChanges:
                     records += rows_record(VECTORS, np.arange(len(known), len(grown), dtype=np.int32), rows)
                 model = grow(base, len(new), self.config.tree.leaf_limit, rows, beside, grown.is_removed)
                 if len(taught):
-                    model = with_new_arm_routes(model, labels, base.n_arms)
+                    model = with_new_arm_routes(model, labels, snapshot.model.n_arms)
                 model = replace(model, epoch=state.next_epoch)
                 lines = line_added(grown.ids[len(known) :], model.epoch) + lines
                 keep, logged = self.config.refit, self.log.models()
@@ -304,6 +299,17 @@ def _alike(known: ArmIndex, listed: Sequence[ArmId], like: Sequence[ArmId]) -> I
     own = [known.position(arm) for arm in listed]
     found = known.find(like)
     return np.array([there if there is not None else at for there, at in zip(own, found, strict=True)], np.int32)
+
+
+def _beside(
+    alike: Ints | None, categories: Sequence[Any] | None, is_new: Bools, table: AttributeTable, n_arms: int
+) -> list[list[int]] | None:
+    """Of each arm that is new the old ones that it belongs to; None if nobody says."""
+    if alike is not None:
+        return [[arm] for arm in alike[is_new].tolist()]
+    if categories is None:
+        return None
+    return neighbours([categories[i] for i in np.flatnonzero(is_new).tolist()], table, n_arms)
 
 
 def _category(table: AttributeTable, arm: int) -> str | None:

@@ -15,6 +15,7 @@ from treetop.bandit.folder import BanditFolder
 from treetop.bandit.snapshot import Snapshot
 from treetop.bandit.vocabulary import Vocabulary
 from treetop.learning.label_samples import LabelSamples
+from treetop.model.model import Model
 from treetop.tree.labels import pifa
 
 Examples: TypeAlias = Sequence[Sequence[Mapping[str, Any]] | Matrix | None]  # of each arm: contexts, listed or a matrix
@@ -61,11 +62,10 @@ def _contexts(some: Any, vocabulary: Vocabulary, row: Callable[[Any], Rows]) -> 
     return replace(rows, columns=vocabulary.columns)
 
 
-def labels_of(folder: BanditFolder, config: Config, snapshot: Snapshot) -> LabelSamples:
+def labels_of(folder: BanditFolder, config: Config, model: Model, now: Snapshot) -> LabelSamples:
     """The labelled rows that refits learn now. Raises ValueError if there are none, to which others could be added."""
     if config.learner.uses_label_samples:
-        arms, table = snapshot.arms, snapshot.attributes
-        labels = folder.label_samples(snapshot.model, arms.is_removed, table)
+        labels = folder.label_samples(model, now.arms.is_removed, now.attributes)
         if len(labels):
             return labels
     raise ValueError(

@@ -31,7 +31,7 @@ def with_new_arm_routes(model: Model, labels: LabelSamples, first: int) -> Model
     [0, 3]
     """
     learned, tree = model.learned_routing, model.tree
-    if learned is None or not model.has_arm_routes:
+    if learned is None or not model.has_arm_routes or first == tree.n_arms:
         return model
     right, low, high = labels.reward > 0, tree.n_nodes + first, tree.n_nodes + tree.n_arms
     at = labels.row[right], labels.arm[right]
