@@ -1,6 +1,6 @@
 """A twentieth of the arms is replaced at every epoch: arms put into the tree that is there, or all of it made anew.
 
-    python benchmarks/churn_streams.py debian [--epochs 6] [--rounds 3000] [--seed 1] [--new-arms-budget 0.01]
+    python benchmarks/churn_streams.py debian [--epochs 6] [--seed 1] [--way told] [--new-arms-budget 0.01]
 
 An arm that is replaced goes, and a new one comes with the same labels: nobody has shown it yet, and its owner has a
 vector for it: the mean of the initial contexts that have its label, none if no context has. Kept: `grow` puts it into
@@ -133,6 +133,9 @@ class Alike(Rebuilt):
         )
 
 
+KINDS = {"kept": Kept, "told": Told, "rebuilt": Rebuilt, "alike": Alike}
+
+
 def first_model(X: Any, Y: Any, max_leaf: int) -> tuple[Any, Any]:
     tree = treetop.Tree.from_labels_separated(X, Y, max_leaf=max_leaf)
     model = treetop.Model.initial(tree, X, Y)
@@ -147,6 +150,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3000)
     parser.add_argument("--init", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--way", action="append", choices=KINDS, help="repeatable; all of them if none is named")
     parser.add_argument("--new-arms-budget", type=float, default=treetop.Budgeted().new_arms_budget)
     given = parser.parse_args()
     dataset = load(given.data)
@@ -156,8 +160,7 @@ def main() -> None:
     strategy = treetop.Budgeted(new_arms_budget=given.new_arms_budget)
     policy = treetop.Policy(k=5, explore=3, beam=10, strategy=strategy)
     first = first_model(X, Y, MAX_LEAF)
-    kinds = {"kept": Kept, "told": Told, "rebuilt": Rebuilt, "alike": Alike}
-    ways = {name: kind(X, Y, MAX_LEAF, first) for name, kind in kinds.items()}
+    ways = {name: KINDS[name](X, Y, MAX_LEAF, first) for name in given.way or KINDS}
     rng, earned = np.random.default_rng([given.seed, 5]), {name: list[float]() for name in ways}
     for epoch in range(given.epochs):
         here = slice(epoch * given.rounds, (epoch + 1) * given.rounds)
@@ -179,6 +182,7 @@ def main() -> None:
     ratio = {
         f"{one}/{other}": {"reward": later[one] / later[other], "cost": seconds[one] / seconds[other]}
         for one, other in pairs
+        if {one, other} <= ways.keys()
     }
     print(json.dumps({"data": given.data, "epochs": earned, "later": later, "cpu_seconds": seconds, "ratio": ratio}))
 

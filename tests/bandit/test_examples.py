@@ -85,7 +85,9 @@ def test_all_ways_to_say_contexts_say_the_same(folder: Path) -> None:
     ways: list[Any] = [X[RIGHT], X[RIGHT].toarray(), [named(X, i) for i in RIGHT], X[RIGHT].toarray().tolist()]
     with Bandit.open(folder) as bandit:
         bandit.add_arms([f"x{i}" for i in range(len(ways))], examples=ways)
+        bandit.add_arms(["one", "two"], examples=X[RIGHT[:2]].toarray())  # a context each
         known, first = labels(bandit), len(KNOWN)
+        assert known.row[known.arm >= first + len(ways)].tolist() == RIGHT[:2].tolist()
         for arm in range(first, first + len(ways)):
             assert known.row[known.arm == arm].tolist() == RIGHT.tolist()
 
@@ -191,6 +193,7 @@ def test_a_rebuilt_tree_is_made_of_the_examples_too(folder: Path) -> None:
     ("examples", "error", "why"),
     [
         ([X[:1]], ValueError, "one list of contexts for each of 2 arms"),
+        (X[:2], ValueError, "one list of contexts for each of 2 arms"),
         ([None, {"f0": 1.0}], TypeError, "the examples of new arm 1 must be a list of contexts"),
         ([None, X[:1, :3]], ValueError, "the examples of new arm 1: contexts have 3 features; the model has 40"),
         ([None, [{"f0": np.nan}]], ValueError, "the examples of new arm 1: .*nan"),

@@ -94,7 +94,7 @@ class ArmChanges:
             if alike is not None and categories is None and CATEGORY_NAME in snapshot.attributes.columns:
                 categories = [_category(snapshot.attributes, arm) for arm in alike.tolist()]
             records = self._records(grown, listed, categories, attributes)
-            place, taught = example_rows(examples or [()] * len(listed), len(listed), self.vocabulary, self.row)
+            place, taught = example_rows(examples, len(listed), self.vocabulary, self.row)
             found = grown.find(listed)
             base = with_all_arms(self.folder, snapshot, self.config.tree.leaf_limit)
             if len(taught):

@@ -22,7 +22,7 @@ Examples: TypeAlias = Sequence[Sequence[Mapping[str, Any]] | Matrix | None]  # o
 
 
 def example_rows(
-    examples: Examples, arms: int, vocabulary: Vocabulary, row: Callable[[Any], Rows]
+    examples: Examples | None, arms: int, vocabulary: Vocabulary, row: Callable[[Any], Rows]
 ) -> tuple[Ints, Rows]:
     """The examples of so many arms as rows, with the place of each one's arm among them; `row` reads a context that is
     given by name.
@@ -34,7 +34,9 @@ def example_rows(
     Traceback (most recent call last):
     TypeError: the examples of new arm 0 must be a list of contexts, not {'mint': 1.0}
     """
-    if isinstance(examples, Mapping | str | bytes) or len(examples) != arms:
+    if examples is None:
+        examples = [None] * arms
+    if isinstance(examples, Mapping | str | bytes) or sp.issparse(examples) or len(examples) != arms:
         raise ValueError(f"examples must be a list with one list of contexts for each of {arms} arms")
     found, counts = [sp.csr_matrix(np.zeros((0, vocabulary.columns), np.float32))], list[int]()
     for arm, some in enumerate(examples):
