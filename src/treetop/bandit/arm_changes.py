@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treetop.arrays import Bools, Ints, Matrix, Rows, as_rows
+from treetop.bandit.arm_examples import Examples, example_rows, labels_of, placed_by_examples
 from treetop.bandit.arm_index import ArmId, ArmIndex, line_added, line_changed
 from treetop.bandit.attributes import (
     CATEGORY_NAME,
@@ -28,7 +29,6 @@ from treetop.bandit.attributes import (
     set_record,
 )
 from treetop.bandit.config import Config
-from treetop.bandit.examples import Examples, example_rows, labels_of, placed_by_examples
 from treetop.bandit.folder import BanditFolder, model_name
 from treetop.bandit.growth import grow, grown_to, vector_columns, vector_rows
 from treetop.bandit.ownership import claim_log_if_there

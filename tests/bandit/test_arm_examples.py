@@ -10,7 +10,7 @@ import pytest
 from helpers.problems import topics
 from helpers.running import named, running, settings, small_bandit
 
-from treetop.bandit import model_changes
+from treetop.bandit import model_changes, promotion
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import Config, LearnerConfig, ReplicaConfig
@@ -82,7 +82,7 @@ def test_who_gives_nothing_else_has_the_arm_where_its_examples_lead(folder: Path
 
 
 def test_all_ways_to_say_contexts_say_the_same(folder: Path) -> None:
-    ways: list[Any] = [X[RIGHT], X[RIGHT].toarray(), [named(X, i) for i in RIGHT], X[RIGHT].toarray().tolist()]
+    ways: list[Any] = [X[RIGHT], X[RIGHT].toarray(), [named(X, int(i)) for i in RIGHT], X[RIGHT].toarray().tolist()]
     with Bandit.open(folder) as bandit:
         bandit.add_arms([f"x{i}" for i in range(len(ways))], examples=ways)
         bandit.add_arms(["one", "two"], examples=X[RIGHT[:2]].toarray())  # a context each
@@ -121,7 +121,7 @@ def test_removed_arms_take_their_examples_with_them_and_may_return_with_more(fol
 def test_a_refit_that_runs_meanwhile_has_the_arm_and_its_examples(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = model_changes.streamed_fit
+    original = promotion.streamed_fit
     with Bandit.open(folder) as bandit, Bandit.open(folder) as other:
         bandit.decide(X[0])
 
@@ -231,7 +231,7 @@ def test_a_bandit_that_learns_no_labels_says_so(tmp_path: Path, create: Create) 
 
 def test_over_http(folder: Path) -> None:
     with running(folder) as service, service.client() as client:
-        client.change_arms(add=["x", "y"], examples=[X[RIGHT], [named(X, i) for i in LATER]])
+        client.change_arms(add=["x", "y"], examples=[X[RIGHT], [named(X, int(i)) for i in LATER]])
         client.change_arms(add=["z"])
         answer = service.ask("POST", "/v1/arms", {"add": ["q"], "examples": []})
         assert (answer.status, "0 values for 1 new arms" in answer.content.decode()) == (422, True)
