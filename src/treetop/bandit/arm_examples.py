@@ -65,7 +65,14 @@ def _contexts(some: Any, vocabulary: Vocabulary, row: Callable[[Any], Rows]) -> 
 
 
 def labels_of(folder: BanditFolder, config: Config, model: Model, now: Snapshot) -> LabelSamples:
-    """The labelled rows that refits learn now. Raises ValueError if there are none, to which others could be added."""
+    """The labelled rows that refits learn now. Raises ValueError if there are none, to which others could be added.
+
+    >>> import tempfile
+    >>> from treetop.bandit.bandit import Bandit
+    >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
+    ...     len(labels_of(tea.folder, tea.config, tea.snapshot.model, tea.snapshot).contexts)
+    4
+    """
     if config.learner.uses_label_samples:
         labels = folder.label_samples(model, now.arms.is_removed, now.attributes)
         if len(labels):
