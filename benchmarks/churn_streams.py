@@ -1,15 +1,15 @@
 """A twentieth of the arms is replaced at every epoch: arms put into the tree that is there, or all of it made anew.
 
-    python benchmarks/churn_streams.py debian [--epochs 6] [--rounds 3000] [--seed 1] [--new-arms-budget 0.01]
+    python benchmarks/churn_streams.py debian [--epochs 6] [--seed 1] [--way told] [--new-arms-budget 0.01]
 
 An arm that is replaced goes, and a new one comes with the same labels: nobody has shown it yet, and its owner has a
 vector for it: the mean of the initial contexts that have its label, none if no context has. Kept: `grow` puts it into
-the tree. Rebuilt: tree, routing and first model are made again from the labels of all arms that are there, so that of a
-new arm the labelled rows are known, which kept is never told. Alike: the same, but it knows of a new arm what kept
-does: tree, routing and first model are made from the labels of the arms that were never replaced, and the others join
-by their vectors. All then learn the same feedback. To rebuilt no arm is new, so it makes no trials of new arms;
-`--new-arms-budget 0` takes them from the others too. Says rewards a round, and the CPU seconds of what happens to the
-arms, without the refit that all have.
+the tree. Told: the same, and the initial contexts that have its label are given as examples of it. Rebuilt: tree,
+routing and first model are made again from the labels of all arms that are there, so that it knows what told does.
+Alike: the same, but it knows of a new arm what kept does: tree, routing and first model are made from the labels of the
+arms that were never replaced, and the others join by their vectors. All then learn the same feedback. To rebuilt no arm
+is new, so it makes no trials of new arms; `--new-arms-budget 0` takes them from the others too. Says rewards a round,
+and the CPU seconds of what happens to the arms, without the refit that all have.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from treetop.bandit.growth import grow
 from treetop.data.datasets import Stream, load
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.learners import make_learner
+from treetop.learning.new_arm_routes import with_new_arm_routes
 from treetop.learning.refit import initial_fit
 from treetop.tree.labels import pifa
 
@@ -67,6 +68,22 @@ class Kept:
         removed[self.arm_of] = False
         learner = make_learner("treetop", label_samples=self.samples.without(removed))
         self.model = treetop.refit(self.model, replace(self.feedback, appeared=self.appeared), learner)
+
+
+class Told(Kept):
+    """The tree stays, and labelled rows of the new arms join those that are there."""
+
+    def __init__(self, X: Any, Y: Any, max_leaf: int, first: tuple[Any, Any]) -> None:
+        super().__init__(X, Y, max_leaf, first)
+        self.X, self.Y = X, Y.tocsc()
+
+    def replace(self, labels: Any) -> None:
+        super().replace(labels)
+        begin = time.process_time()
+        rows, which = self.Y[:, labels].nonzero()
+        self.samples = self.samples.with_examples(as_rows(self.X[rows]), self.arm_of[labels[which]].astype(np.int32))
+        self.model = with_new_arm_routes(self.model, self.samples, len(self.label_of) - len(labels))
+        self.seconds += time.process_time() - begin
 
 
 class Rebuilt(Kept):
@@ -116,6 +133,9 @@ class Alike(Rebuilt):
         )
 
 
+KINDS = {"kept": Kept, "told": Told, "rebuilt": Rebuilt, "alike": Alike}
+
+
 def first_model(X: Any, Y: Any, max_leaf: int) -> tuple[Any, Any]:
     tree = treetop.Tree.from_labels_separated(X, Y, max_leaf=max_leaf)
     model = treetop.Model.initial(tree, X, Y)
@@ -130,6 +150,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3000)
     parser.add_argument("--init", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--way", action="append", choices=KINDS, help="repeatable; all of them if none is named")
     parser.add_argument("--new-arms-budget", type=float, default=treetop.Budgeted().new_arms_budget)
     given = parser.parse_args()
     dataset = load(given.data)
@@ -139,8 +160,7 @@ def main() -> None:
     strategy = treetop.Budgeted(new_arms_budget=given.new_arms_budget)
     policy = treetop.Policy(k=5, explore=3, beam=10, strategy=strategy)
     first = first_model(X, Y, MAX_LEAF)
-    kinds = {"kept": Kept, "rebuilt": Rebuilt, "alike": Alike}
-    ways = {name: kind(X, Y, MAX_LEAF, first) for name, kind in kinds.items()}
+    ways = {name: KINDS[name](X, Y, MAX_LEAF, first) for name in given.way or KINDS}
     rng, earned = np.random.default_rng([given.seed, 5]), {name: list[float]() for name in ways}
     for epoch in range(given.epochs):
         here = slice(epoch * given.rounds, (epoch + 1) * given.rounds)
@@ -158,9 +178,11 @@ def main() -> None:
             earned[name].append(float(np.nansum(told) / given.rounds))
     later = {name: float(np.mean(each[1:])) for name, each in earned.items()}
     seconds = {name: way.seconds for name, way in ways.items()}
+    pairs = ("told", "rebuilt"), ("kept", "alike"), ("kept", "rebuilt")
     ratio = {
-        other: {"reward": later["kept"] / later[other], "cost": seconds["kept"] / seconds[other]}
-        for other in ("rebuilt", "alike")
+        f"{one}/{other}": {"reward": later[one] / later[other], "cost": seconds[one] / seconds[other]}
+        for one, other in pairs
+        if {one, other} <= ways.keys()
     }
     print(json.dumps({"data": given.data, "epochs": earned, "later": later, "cpu_seconds": seconds, "ratio": ratio}))
 

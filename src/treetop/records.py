@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,6 +29,7 @@ from treetop.arrays import (
 )
 from treetop.display import SHOWN, html_table, make_frame
 
+Some = TypeVar("Some", bound="Candidates")
 # The fields of a slot, and what one of them is called in a table.
 SLOTS = {"arms": "arm", "propensities": "propensity", "scores": "score", "explored": "explored", "nodes": "node"}
 
@@ -58,16 +59,14 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.id)
 
-    def take(self, places: Any) -> Candidates:
+    def take(self: Some, places: Any) -> Some:
         """Some of them, in the order given.
 
         >>> Candidates(np.zeros(2, bool), np.array([3, 7]), np.ones(2), np.ones(2), np.ones(2)).take([1]).id
         array([7])
         """
-        columns = (self.is_node, self.id, self.route, self.score, self.exploration_value)
-        new = None if self.new_share is None else self.new_share[places]
-        chosen = (column[places] for column in columns)
-        return Candidates(*chosen, components=self.components[places], new_share=new, prior=self.prior[places])
+        some: dict[str, Any] = {name: None if each is None else each[places] for name, each in vars(self).items()}
+        return replace(self, **some)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,24 +82,30 @@ class Explanation(Candidates):
 
     probability: Floats
 
+    def best(self, count: int) -> Explanation:
+        """So many of them, in order: those that are drawn first most likely, then by score.
+
+        >>> one = np.ones(2)
+        >>> Explanation(one > 2, np.array([7, 8]), one, np.array([0.5, 0.7]), one, one / 2).best(1).id
+        array([8])
+        """
+        return self.take(np.lexsort((-self.score, -self.probability))[:count])
+
     def __str__(self) -> str:
-        order = np.lexsort((-self.score, -self.probability))
+        best = self.best(20)
         lines = [f"{len(self)} effective arms: {int((~self.is_node).sum())} single, {int(self.is_node.sum())} nodes"]
         lines.append(f"{'':4} {'id':>9} {'route':>10} {'score':>9} {'chance':>9}")
-        lines += [
-            f"{'node' if self.is_node[i] else 'arm':4} {self.id[i]:>9} {self.route[i]:>10.3g} "
-            f"{self.score[i]:>9.4f} {self.probability[i]:>9.5f}"
-            for i in order[:20]
-        ]
+        for is_node, *rest in zip(best.is_node, best.id, best.route, best.score, best.probability, strict=True):
+            lines.append("{:4} {:>9} {:>10.3g} {:>9.4f} {:>9.5f}".format("node" if is_node else "arm", *rest))
         return "\n".join(lines + ([f"... and {len(self) - 20} more"] if len(self) > 20 else []))
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        best = np.lexsort((-self.score, -self.probability))[:SHOWN]
-        columns: dict[str, Any] = {"": np.where(self.is_node[best], "node", "arm").tolist()}
+        best = self.best(SHOWN)
+        columns: dict[str, Any] = {"": np.where(best.is_node, "node", "arm").tolist()}
         for name in ("id", "route", "score", "probability"):
-            columns[name] = getattr(self, name)[best].tolist()
+            columns[name] = getattr(best, name).tolist()
         return html_table(f"{len(self):,} effective arms", columns, len(self))
 
 

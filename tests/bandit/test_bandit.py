@@ -249,3 +249,27 @@ def test_two_processes_see_each_others_changes(folder: Path) -> None:
         assert two.snapshot.model.epoch == 1
         assert two.snapshot.arms.removed == (1,)
         assert two.decide(X[0], event_id="e0") == one.decide(X[0], event_id="e0")
+
+
+def test_labels_that_are_no_numbers_or_above_one_are_named(tmp_path: Path) -> None:
+    X = np.eye(3)
+    for wrong, why in ((np.nan, "labels row 0: value nan"), (5, r"labels hold 5; they must lie in \[0, 1\]")):
+        with pytest.raises(ValueError, match=why):
+            Bandit.create(tmp_path / "shop", X=X, Y=np.where(X > 0, wrong, 0))
+        assert not (tmp_path / "shop").exists()
+
+
+def test_explain_has_as_many_as_are_asked_for(tmp_path: Path) -> None:
+    with Bandit.create(tmp_path / "shop", X=np.eye(6), Y=np.eye(6)) as bandit:
+        whole, best = bandit.explain(np.eye(6)[0]), bandit.explain(np.eye(6)[0], top=2)
+        assert best.probability.tolist() == np.sort(whole.probability)[::-1][:2].tolist()
+        with pytest.raises(ValueError, match="top is 0"):
+            bandit.explain(np.eye(6)[0], top=0)
+
+
+def test_a_shorter_request_keeps_its_first_slot_for_the_best(tmp_path: Path) -> None:
+    with Bandit.create(tmp_path / "shop", X=np.eye(6), Y=np.eye(6)) as bandit:
+        for i in range(60):
+            slots = bandit.decide(np.eye(6)[i % 6], k=3).slots
+            assert not slots[0].explored
+            assert slots[0].score == max(slot.score for slot in slots)

@@ -61,12 +61,12 @@ def visits(bandit: Bandit, first: int, n: int) -> None:
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bandit with rounds in segments, rounds in the log alone, late rewards and an arm that was added."""
+    """A bandit with rounds in segments, rounds in the log alone, late rewards and arms that were added."""
     folder = tmp_path_factory.mktemp("streamed") / "shop"
     with Bandit.create(folder, X=X, Y=Y, config=CONFIG) as bandit:
         visits(bandit, 0, 120)
         bandit.refit()
-        bandit.add_arms([ARMS])
+        bandit.add_arms([ARMS, "taught"], examples=[None, np.concatenate([X[3:5], X[:2] + 1])])
         visits(bandit, 120, 60)
     return folder
 
@@ -88,7 +88,11 @@ def fitted_in_memory(bandit: Bandit, place: Path) -> dict[str, bytes]:
     mark, since = bandit.log.seal("now"), bandit.folder.state().counted_until
     feedback = logged_feedback(bandit.log, mark, base, arms, bandit.config)
     settings, vectors = bandit.config.learner, tuple(bandit.vocabulary.vectors.values())
-    labels = bandit.folder.label_samples(base, arms.is_removed) if settings.uses_label_samples else None
+    labels = (
+        bandit.folder.label_samples(base, arms.is_removed, bandit.snapshot.attributes)
+        if settings.uses_label_samples
+        else None
+    )
     learner = settings.make_learner(labels, vectors)
     trials = trials_until(bandit.log, base, arms, since, mark.time)
     next_fit(base, feedback, learner, 7, trials)[0].save(place)
@@ -149,7 +153,9 @@ def test_positions_are_corrected_from_disk_as_in_memory(tmp_path: Path) -> None:
         with Bandit.open(folder) as bandit:
             base, arms = bandit.snapshot.model, bandit.snapshot.arms
             feedback = logged_feedback(bandit.log, bandit.log.seal(f"now-{refit}"), base, arms, bandit.config)
-            learner = bandit.config.learner.make_learner(bandit.folder.label_samples(base, arms.is_removed))
+            learner = bandit.config.learner.make_learner(
+                bandit.folder.label_samples(base, arms.is_removed, bandit.snapshot.attributes)
+            )
             wanted = next_fit(base, feedback, learner, epoch)[0]
             wanted.save(tmp_path / f"model-{refit}")
         assert refitted(folder) == files(tmp_path / f"model-{refit}")

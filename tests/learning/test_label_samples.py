@@ -92,7 +92,7 @@ def test_the_first_model_of_init_is_that_of_simulate(tmp_path: Path) -> None:
     with Bandit.open(tmp_path / "b") as bandit:
         assert parts(bandit.snapshot.model) == parts(with_labels)
         assert (bandit.snapshot.model.epoch, bandit.snapshot.model.n_seen) == (0, 0)
-        known = bandit.folder.label_samples(cold, np.zeros(data.n_arms, np.bool_))
+        known = bandit.folder.label_samples(cold, np.zeros(data.n_arms, np.bool_), bandit.snapshot.attributes)
         for name in SAMPLE_FILES:
             assert np.array_equal(getattr(known, name), getattr(learner.label_samples, name))  # type: ignore[attr-defined]
             assert isinstance(getattr(known, name), np.memmap)

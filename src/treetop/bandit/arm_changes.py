@@ -14,16 +14,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treetop.arrays import Ints, Matrix, as_rows
+from treetop.arrays import Bools, Ints, Matrix, Rows, as_rows
+from treetop.bandit.arm_examples import Examples, example_rows, labels_of, placed_by_examples
 from treetop.bandit.arm_index import ArmId, ArmIndex, line_added, line_changed
 from treetop.bandit.attributes import (
     CATEGORY_NAME,
+    EXAMPLES,
+    VECTORS,
     Attributes,
     AttributeTable,
     attribute_records,
     check_known,
+    rows_record,
     set_record,
-    vectors_record,
 )
 from treetop.bandit.config import Config
 from treetop.bandit.folder import BanditFolder, model_name
@@ -31,6 +34,8 @@ from treetop.bandit.growth import grow, grown_to, vector_columns, vector_rows
 from treetop.bandit.ownership import claim_log_if_there
 from treetop.bandit.snapshot import Snapshot
 from treetop.bandit.state import FolderState
+from treetop.bandit.vocabulary import Vocabulary
+from treetop.learning.new_arm_routes import with_new_arm_routes
 from treetop.log.base import Log
 from treetop.model.model import Model
 from treetop.tree.categories import category_path
@@ -47,10 +52,12 @@ class ArmChanges:
         config: Config
         log: Log
         snapshot: Snapshot
+        vocabulary: Vocabulary
         _loading: threading.Lock
         _looked: tuple[int, ...]
         _loaded: Callable[[], tuple[FolderState, Snapshot]]
         refresh: Callable[..., bool]
+        row: Callable[..., Rows]
 
     def add_arms(
         self,
@@ -59,6 +66,7 @@ class ArmChanges:
         categories: Sequence[str | Sequence[str] | None] | None = None,
         attributes: Attributes | None = None,
         like: Sequence[ArmId] | None = None,
+        examples: Examples | None = None,
     ) -> None:
         """Adds arms; each has a positive chance of being shown at once. One that was removed returns, with its past.
 
@@ -67,6 +75,10 @@ class ArmChanges:
         a leaf with room. `like` has for each an arm of the catalogue that it is put beside, whose vector and category
         it has where none are given. One that returns has its old place. Makes a new model, unless all of them return; a
         running refit goes on, and its model has them too.
+
+        `examples` has for each arm a list or a matrix of contexts that it was right for, None if there are none:
+        labelled rows like those that the bandit was created from. Routing leads to it by them from now on, and every
+        refit learns them. An arm of which nothing else is said is put where they lead.
         """
         listed = list(arms) if not isinstance(arms, str | bytes) else arms
         with self.folder.model_lock(ADD_LOCK_TIMEOUT):
@@ -82,24 +94,27 @@ class ArmChanges:
             if alike is not None and categories is None and CATEGORY_NAME in snapshot.attributes.columns:
                 categories = [_category(snapshot.attributes, arm) for arm in alike.tolist()]
             records = self._records(grown, listed, categories, attributes)
+            place, taught = example_rows(examples, len(listed), self.vocabulary, self.row)
+            found = grown.find(listed)
+            base = with_all_arms(self.folder, snapshot, self.config.tree.leaf_limit)
+            if len(taught):
+                labels = labels_of(self.folder, self.config, base, snapshot).with_examples(taught, found[place])
+                records += rows_record(EXAMPLES, found[place], taught)
             lines = line_changed(grown.changes[len(known.changes) :])
             if new:
-                base = with_all_arms(self.folder, snapshot, self.config.tree.leaf_limit)
-                is_new = np.isin(grown.find(listed), np.arange(len(known), len(grown)))
-                rows = None
+                is_new = found >= len(known)
                 if vectors is None and alike is not None and base.item_vectors is not None:
                     vectors = base.item_vectors[alike]
-                if vectors is not None:
-                    rows = vector_rows(base, _rows_of(vectors, is_new))
-                    if len(rows) == len(new):
-                        records += vectors_record(np.arange(len(known), len(grown), dtype=np.int32), rows)
-                beside = None
-                if alike is not None:
-                    beside = [[arm] for arm in alike[is_new].tolist()]
-                elif categories is not None:
-                    fresh = [categories[i] for i in np.flatnonzero(is_new).tolist()]
-                    beside = neighbours(fresh, snapshot.attributes, base.n_arms)
+                rows = None if vectors is None else vector_rows(base, _rows_of(vectors, is_new))
+                beside = _beside(alike, categories, is_new, snapshot.attributes, base.n_arms)
+                if len(taught) and base.context_map is None:  # else items have no vectors in the space of contexts
+                    mine, apart = is_new[place], np.array([bool(some) for some in beside or [[]] * len(new)])
+                    rows = placed_by_examples(rows, found[place[mine]] - len(known), taught.csr()[mine], apart)
+                if rows is not None:
+                    records += rows_record(VECTORS, np.arange(len(known), len(grown), dtype=np.int32), rows)
                 model = grow(base, len(new), self.config.tree.leaf_limit, rows, beside, grown.is_removed)
+                if len(taught):
+                    model = with_new_arm_routes(model, labels, snapshot.model.n_arms)
                 model = replace(model, epoch=state.next_epoch)
                 lines = line_added(grown.ids[len(known) :], model.epoch) + lines
                 keep, logged = self.config.refit, self.log.models()
@@ -284,6 +299,17 @@ def _alike(known: ArmIndex, listed: Sequence[ArmId], like: Sequence[ArmId]) -> I
     own = [known.position(arm) for arm in listed]
     found = known.find(like)
     return np.array([there if there is not None else at for there, at in zip(own, found, strict=True)], np.int32)
+
+
+def _beside(
+    alike: Ints | None, categories: Sequence[Any] | None, is_new: Bools, table: AttributeTable, n_arms: int
+) -> list[list[int]] | None:
+    """Of each arm that is new the old ones that it belongs to; None if nobody says."""
+    if alike is not None:
+        return [[arm] for arm in alike[is_new].tolist()]
+    if categories is None:
+        return None
+    return neighbours([categories[i] for i in np.flatnonzero(is_new).tolist()], table, n_arms)
 
 
 def _category(table: AttributeTable, arm: int) -> str | None:

@@ -22,6 +22,7 @@ from treetop.tree.categories import Categories, category_path, category_text
 FLAG, NUMBER, TEXT, CATEGORY = "flag", "number", "text", "category"
 KINDS = (FLAG, NUMBER, TEXT, CATEGORY)
 CATEGORY_NAME = "category"  # the attribute that holds categories
+VECTORS, EXAMPLES = "vectors", "examples"  # records of what arms were added with
 SETS = "sets"  # in a request, the named sets; no attribute is called so
 Values: TypeAlias = Sequence[Any] | NDArray[Any] | Mapping[int, Any]  # one for each arm, or by places in their list
 Attributes: TypeAlias = Mapping[str, Values]
@@ -192,7 +193,7 @@ def _text(value: Any, kind: str, at: int) -> str | None:
 class AttributeTable:
     """All attributes and named sets of the arms at one moment; `size` bytes of attributes.bin say so, `crc` is theirs.
 
-    `vectors` says where in the file those of arms stand that were added (first byte, last byte).
+    `vectors` and `examples` say where in the file those of arms stand that were added (first byte, last byte).
 
     >>> lines = record_of("price", np.array([0, 1], np.int32), Column.of([9.5, 20])) + set_record("sale", [1])
     >>> table = AttributeTable().with_records(lines)
@@ -205,6 +206,7 @@ class AttributeTable:
     size: int = 0
     crc: int = 0
     vectors: tuple[tuple[int, int], ...] = ()
+    examples: tuple[tuple[int, int], ...] = ()
 
     def __repr__(self) -> str:
         named = ", ".join(f"{name}: {column.kind}" for name, column in self.columns.items()) or "no attributes"
@@ -236,7 +238,8 @@ class AttributeTable:
 
     def with_records(self, records: bytes) -> AttributeTable:
         """With the changes of more records. Raises ValueError for what is damaged."""
-        columns, sets, vectors, at = dict(self.columns), dict(self.sets), list(self.vectors), 0
+        columns, sets, at = dict(self.columns), dict(self.sets), 0
+        places = {VECTORS: list(self.vectors), EXAMPLES: list(self.examples)}
         while at < len(records):
             end = records.find(b"\n", at) + 1
             head: dict[str, Any] = json.loads(records[at:end])
@@ -244,8 +247,8 @@ class AttributeTable:
             if len(payload) != head["bytes"] or zlib.crc32(payload) != head["crc"]:
                 raise ValueError(f"the record at byte {self.size + at} is damaged")
             arms = np.frombuffer(payload, np.int32, head["arms"])
-            if "vectors" in head:
-                vectors.append((self.size + at, self.size + end + len(payload)))
+            if (kind := next((name for name in places if name in head), None)) is not None:
+                places[kind].append((self.size + at, self.size + end + len(payload)))
             elif "set" in head:
                 sets.pop(head["set"], None)
                 if not head.get("gone"):
@@ -258,7 +261,7 @@ class AttributeTable:
                 columns[head["column"]] = old.changed(arms, new)
             at = end + len(payload)
         crc = zlib.crc32(records, self.crc)
-        return AttributeTable(columns, sets, self.size + len(records), crc, tuple(vectors))
+        return AttributeTable(columns, sets, self.size + len(records), crc, *map(tuple, places.values()))
 
 
 def _member_column(arms: Ints) -> Column:
@@ -290,25 +293,25 @@ def set_record(name: str, arms: Sequence[int] | Ints | None) -> bytes:
     return _record({"set": name} | ({"gone": True} if arms is None else {}), len(listed), listed.tobytes())
 
 
-def vectors_record(arms: Ints, rows: Rows) -> bytes:
-    """The record for the vectors that arms were added with.
+def rows_record(kind: str, arms: Ints, rows: Rows) -> bytes:
+    """The record for rows that arms were added with, each of one arm: VECTORS or EXAMPLES.
 
     >>> from treetop.arrays import as_rows
-    >>> arms, rows = read_vectors(vectors_record(np.array([7], np.int32), as_rows([[0.0, 2.5]])))
+    >>> arms, rows = read_rows(rows_record(VECTORS, np.array([7], np.int32), as_rows([[0.0, 2.5]])))
     >>> arms, rows.csr().toarray()
     (array([7], dtype=int32), array([[0. , 2.5]], dtype=float32))
     """
     lengths = np.diff(rows.start).astype(np.int32)
     payload = b"".join(part.tobytes() for part in (arms.astype(np.int32), lengths, rows.index, rows.value))
-    return _record({"vectors": rows.columns}, len(arms), payload)
+    return _record({kind: rows.columns}, len(arms), payload)
 
 
-def read_vectors(record: bytes) -> tuple[Ints, Rows]:
-    """The arms and vectors of a record of `vectors_record`.
+def read_rows(record: bytes) -> tuple[Ints, Rows]:
+    """The arms and rows of a record of `rows_record`.
 
     >>> from treetop.arrays import as_rows
-    >>> read_vectors(vectors_record(np.array([7], np.int32), as_rows([[0.0, 2.5]])))[0]
-    array([7], dtype=int32)
+    >>> read_rows(rows_record(EXAMPLES, np.array([7, 7], np.int32), as_rows([[0.0, 2.5], [1.0, 0.0]])))[0]
+    array([7, 7], dtype=int32)
     """
     line, _, payload = record.partition(b"\n")
     head = json.loads(line)
@@ -317,7 +320,8 @@ def read_vectors(record: bytes) -> tuple[Ints, Rows]:
     start = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
     total, at = int(start[-1]), 8 * len(arms)
     index = np.frombuffer(payload, np.int32, total, offset=at)
-    return arms, Rows(start, index, np.frombuffer(payload, np.float32, total, offset=at + 4 * total), head["vectors"])
+    value = np.frombuffer(payload, np.float32, total, offset=at + 4 * total)
+    return arms, Rows(start, index, value, head[VECTORS if VECTORS in head else EXAMPLES])
 
 
 def _record(head: dict[str, Any], arms: int, payload: bytes) -> bytes:

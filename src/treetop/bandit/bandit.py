@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from treetop.arrays import Ints, Matrix
+from treetop.arrays import Ints, Matrix, check_int
 from treetop.bandit.arm_changes import ArmChanges
 from treetop.bandit.arm_index import ArmId, ArmIndex
 from treetop.bandit.attributes import AttributeTable
@@ -354,8 +354,10 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions, Conte
         eligible: Iterable[ArmId] | None = None,
         exclude: Iterable[ArmId] | None = None,
         where: Where | None = None,
+        top: int | None = None,
     ) -> Explanation:
-        """Every effective arm of a context, in dense indices: arm i has the id `bandit.snapshot.arms.ids[i]`.
+        """Every effective arm of a context, in dense indices: arm i has the id `bandit.snapshot.arms.ids[i]`. With
+        `top` only so many, those that are drawn first most likely, then by score.
 
         >>> import tempfile
         >>> import numpy as np
@@ -367,4 +369,5 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions, Conte
         if where and self.attributes_stale():
             self.look_up_attributes()
         snapshot = self.snapshot
-        return snapshot.explain(snapshot.bounded(self.row(x)), snapshot.arm_filter(eligible, exclude, where))
+        view = snapshot.explain(snapshot.bounded(self.row(x)), snapshot.arm_filter(eligible, exclude, where))
+        return view if top is None else view.best(check_int("top", top, 1))

@@ -73,7 +73,7 @@ class CandidatePolicy:
         """The settings of a visit as the candidate would have had them.
 
         >>> CandidatePolicy.of("k=2").applied(PolicyConfig(k=5, explore=3)).explore
-        2
+        1
         """
         if not self.settings and not self.parameters:
             return served
@@ -84,7 +84,7 @@ class CandidatePolicy:
         k = self.settings.get("k", served.k)
         explore = self.settings.get("explore", served.explore)
         if isinstance(k, int) and not {"k", "explore"} <= self.settings.keys():
-            explore = min(explore, k)
+            explore = served.explored(k) if "explore" not in self.settings else min(explore, k)
         new = {**self.settings, "explore": explore, "parameters": {**kept, **self.parameters}}
         return replace(served, **new)
 

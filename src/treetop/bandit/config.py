@@ -45,15 +45,21 @@ class PolicyConfig:
         self.make_policy(self.k, self.explore)
 
     def make_policy(self, k: int | None = None, explore: int | None = None) -> Policy:
-        """The policy of a request. Without `explore`, at most the configured number of its k slots explore.
-
-        >>> PolicyConfig(k=5, explore=3).make_policy(k=2).explore
-        2
-        """
+        """The policy of a request."""
         slots = self.k if k is None else k
-        explored = min(self.explore, slots) if explore is None else explore
+        explored = self.explored(slots) if explore is None else explore
         strategy = make_strategy(self.strategy, self.parameters)
         return Policy(slots, explored, self.beam, strategy, self.beta, diversity=self.diversity)
+
+    def explored(self, k: int) -> int:
+        """How many of k slots explore that say no number of their own: the configured number, but where the settings
+        leave the first slot to the best, so do fewer slots, unless there is one alone.
+
+        >>> served = PolicyConfig(k=5, explore=3)
+        >>> [served.explored(k) for k in (5, 4, 3, 2, 1)], PolicyConfig(k=3, explore=3).explored(2)
+        ([3, 3, 2, 1, 1], 2)
+        """
+        return min(self.explore, max(1, k - 1) if self.explore < self.k else k)
 
 
 @dataclass(frozen=True)

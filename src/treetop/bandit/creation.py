@@ -112,7 +112,7 @@ def _with_leaf(config: Config, catalogue: Catalogue, Y: Matrix | None, model: Mo
     """The settings with how many arms a leaf may have. A model has its leaves already."""
     leaf = config.tree.leaf_limit
     if config.tree.max_leaf is None and model is None and Y is not None:
-        leaf = usual_max_leaf(as_rows(Y).columns, labelled=catalogue.vectors is None)
+        leaf = usual_max_leaf(as_rows(Y, what="labels").columns, labelled=catalogue.vectors is None)
     return replace(config, tree=replace(config.tree, max_leaf=leaf))
 
 

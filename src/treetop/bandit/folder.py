@@ -14,7 +14,7 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,15 +22,16 @@ from typing import Any
 
 import numpy as np
 
-from treetop.arrays import Bools, Rows
+from treetop.arrays import Bools, Ints, Rows
 from treetop.bandit.arm_index import ArmIndex
-from treetop.bandit.attributes import AttributeTable, read_vectors
+from treetop.bandit.attributes import AttributeTable, read_rows
 from treetop.bandit.config_file import CONFIG, put_policy
 from treetop.bandit.history_file import LOCK_TIMEOUT, HistoryFile
 from treetop.bandit.refit_config import RefitConfig
 from treetop.bandit.state import FolderState, ScheduleStart, Shared
 from treetop.errors import FolderInUse, ModelFileError, ModelSuperseded
 from treetop.files import append, locked, put, sync_folder
+from treetop.learning.history import stacked
 from treetop.learning.label_samples import LabelSamples, load_label_samples
 from treetop.model.model import Model
 
@@ -115,14 +116,8 @@ class BanditFolder(HistoryFile):
         """The vectors that the arms from `first` on were added with, a row each, empty where there was none; None if
         there was none at all. They are those of contexts with so many `columns`."""
         found: dict[int, Rows] = {}
-        if not table.vectors:
-            return None
-        with (self.path / ATTRIBUTES).open("rb") as file:
-            for begin, end in table.vectors:
-                file.seek(begin)
-                arms, rows = read_vectors(file.read(end - begin))
-                if rows.columns == columns:
-                    found |= {arm: rows.row(i) for i, arm in enumerate(arms.tolist()) if first <= arm < n_arms}
+        for arms, rows in self._added_rows(table.vectors, columns):
+            found |= {arm: rows.row(i) for i, arm in enumerate(arms.tolist()) if first <= arm < n_arms}
         if not found:
             return None
         parts = [found.get(arm) for arm in range(first, n_arms)]
@@ -131,6 +126,17 @@ class BanditFolder(HistoryFile):
             np.concatenate([getattr(part, name) for part in parts if part is not None]) for name in ("index", "value")
         )
         return Rows(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), index, value, columns)
+
+    def _added_rows(self, places: Iterable[tuple[int, int]], columns: int) -> Iterator[tuple[Ints, Rows]]:
+        """The arms and rows of some records of attributes.bin that have so many columns."""
+        if not places:
+            return
+        with (self.path / ATTRIBUTES).open("rb") as file:
+            for begin, end in places:
+                file.seek(begin)
+                arms, rows = read_rows(file.read(end - begin))
+                if rows.columns == columns:
+                    yield arms, rows
 
     def feature_names(self) -> tuple[str, ...] | None:
         """The names of the features; None if they have none but their numbers."""
@@ -148,9 +154,15 @@ class BanditFolder(HistoryFile):
             put(self.path / VOCABULARY, lambda file: file.write(json.dumps([*known, *new]).encode() + b"\n"))
         return new
 
-    def label_samples(self, model: Model, is_removed: Bools) -> LabelSamples:
-        """The labels that the bandit was created from, as samples, without those of removed arms."""
-        return load_label_samples(self.path / LABEL_SAMPLES, model.n_arms, model.n_features).without(is_removed)
+    def label_samples(self, model: Model, is_removed: Bools, table: AttributeTable) -> LabelSamples:
+        """The labels that the bandit was created from, as samples, and the examples that arms of the model were added
+        with, without those of removed arms."""
+        samples = load_label_samples(self.path / LABEL_SAMPLES, model.n_arms, model.n_features)
+        examples = self._added_rows(table.examples, model.n_features)
+        if known := [(arms, rows) for arms, rows in examples if arms.max(initial=-1) < model.n_arms]:  # not added since
+            arms, rows = zip(*known, strict=True)
+            samples = samples.with_examples(stacked(rows, model.n_features), np.concatenate(arms))
+        return samples.without(is_removed)
 
     def models(self) -> list[str]:
         """The models kept, oldest first."""

@@ -34,6 +34,7 @@ from treetop.bandit.vocabulary import Vocabulary
 from treetop.effort import Effort
 from treetop.errors import ModelSuperseded, NothingToLearn, ReplicaConflict
 from treetop.learning.history import History
+from treetop.learning.new_arm_routes import with_new_arm_routes
 from treetop.learning.pooled import Pooled
 from treetop.learning.saturation import learned_saturation, unsaturated, with_saturation
 from treetop.learning.streamed import held_bytes
@@ -146,7 +147,10 @@ class ModelChanges:
                 raise ModelSuperseded(f"model {now.model} became current while one was made from {state.model}")
             if now.model != state.model:
                 self.refresh()
-                grown = _with_added(model, self.snapshot, self.config.tree.leaf_limit)
+                grown, served = _with_added(model, self.snapshot, self.config.tree.leaf_limit), self.snapshot
+                if served.attributes.examples and self.config.learner.uses_label_samples:
+                    labels = self.folder.label_samples(grown, served.arms.is_removed, served.attributes)
+                    grown = with_new_arm_routes(grown, labels, model.n_arms)
                 model = replace(grown, epoch=now.next_epoch)
             self.folder.publish(model, now, self.config.refit, fitted, aside=aside, logged=self.log.models())
             return model
@@ -154,7 +158,9 @@ class ModelChanges:
     def _fitted(self, base: Model, arms: ArmIndex, epoch: int, mark: Mark, work: Path, rebuild: bool = False) -> Fit:
         """From all feedback up to a mark: by shards from disk if the learner can, else in memory."""
         config = self.config
-        samples = self.folder.label_samples(base, arms.is_removed) if config.learner.uses_label_samples else None
+        samples, table = None, self.snapshot.attributes
+        if config.learner.uses_label_samples:
+            samples = self.folder.label_samples(base, arms.is_removed, table)
         learner = config.learner.make_learner(samples, tuple(self.vocabulary.vectors.values()))
         trials = trials_until(self.log, base, arms, self.folder.state().counted_until, mark.time)
         if isinstance(learner, Pooled):

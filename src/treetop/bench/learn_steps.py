@@ -135,7 +135,9 @@ def refit(place: str, rounds: int, ray: str = "") -> dict[str, Any]:
     steps: dict[str, float] = {}
     with Bandit.open(Path(place) / BANDIT) as bandit, peak_memory() as peak, work_folder(bandit.folder) as work:
         config, arms, base = bandit.config, bandit.snapshot.arms, Model.load(Path(place) / MODEL)
-        learner = config.learner.make_learner(bandit.folder.label_samples(base, arms.is_removed))
+        learner = config.learner.make_learner(
+            bandit.folder.label_samples(base, arms.is_removed, bandit.snapshot.attributes)
+        )
         assert isinstance(learner, Pooled)
         began, worked = time.perf_counter(), time.process_time()
         with _step(steps, "history"):

@@ -34,7 +34,9 @@ class InitialPolicy:
     """How the bandit decides and learns; all of it is in config.toml afterwards."""
 
     k: Annotated[int, typer.Option(help="Arms shown in a decision.")] = 5
-    explore: Annotated[int, typer.Option(help="How many of them are drawn by the strategy.")] = 3
+    explore: Annotated[
+        int | None, typer.Option(help="How many of them are drawn by the strategy; 3, or all but the first if fewer.")
+    ] = None
     beam: Annotated[int, typer.Option(help="Nodes that survive on each level of the search.")] = 10
     strategy: Annotated[
         str | None,
@@ -52,10 +54,11 @@ class InitialPolicy:
     def config(self, tree: TreeConfig, grow_features: int) -> Config:
         """The settings of the folder."""
         usual = Config.of(self.learner)
+        explore = usual.policy.explored(self.k) if self.explore is None else self.explore
         low, high = (usual.rewards.low, usual.rewards.high) if self.reward_range is None else _range(self.reward_range)
         return replace(
             usual,
-            policy=PolicyConfig(self.k, self.explore, self.beam, strategy=self.strategy or usual.policy.strategy),
+            policy=PolicyConfig(self.k, explore, self.beam, strategy=self.strategy or usual.policy.strategy),
             tree=tree,
             features=FeatureConfig(grow_features=grow_features),
             learner=replace(usual.learner, label_samples=not self.cold),

@@ -76,13 +76,23 @@ def explain_body(x: Mapping[str, Any] | Matrix | None, options: Mapping[str, Any
 
 
 def arms_body(add: Sequence[ArmId], remove: Sequence[ArmId], vectors: Any, more: Mapping[str, Any]) -> dict[str, Any]:
-    """A request that adds and removes arms; `more` are categories and attributes.
+    """A request that adds and removes arms; `more` are categories, attributes, like and examples.
 
-    >>> arms_body(["matcha"], [], None, {})
-    {'add': ['matcha'], 'remove': []}
+    >>> arms_body(["matcha"], [], None, {"examples": [[[0.0, 2.0]]]})
+    {'add': ['matcha'], 'remove': [], 'examples': [[{'indices': [1], 'values': [2.0]}]]}
     """
-    given = {} if vectors is None else {"vectors": [features_of(x) for x in vectors]}
-    return {"add": list(add), "remove": list(remove), **given, **more}
+    given = dict(more) if vectors is None else {"vectors": [features_of(x) for x in vectors], **more}
+    if given.get("examples") is not None:
+        given["examples"] = [[features_of(x) for x in _contexts(some)] for some in given["examples"]]
+    return {"add": list(add), "remove": list(remove), **given}
+
+
+def _contexts(some: Any) -> Iterable[Any]:
+    """The contexts of a list, or the rows of a matrix; none of None."""
+    if some is None or (isinstance(some, Sequence) and (not some or isinstance(some[0], Mapping))):
+        return some or ()
+    rows = as_rows(some)
+    return [rows.row(i).csr() for i in range(len(rows))]
 
 
 def attributes_body(

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from treetop import _core
 from treetop.arrays import Int64s, Rows
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.routing_samples import SOLVER, RoutingSamples, fit_routing_samples
+from treetop.learning.samples import context_fingerprints
 from treetop.model.learned_routing import FOLDS, LearnedRouting
 from treetop.model.model import Model
 from treetop.records import Feedback
@@ -103,11 +103,7 @@ def fold_of(contexts: Rows) -> Int64s:
     >>> a == c
     True
     """
-    n = len(contexts)
-    each = np.arange(n + 1, dtype=np.int64)
-    X = contexts.start, contexts.index, contexts.value, contexts.columns
-    fingerprints = _core.fingerprints(*X, each, each[:-1].astype(np.int32), np.zeros(n, np.float32), 0, 0)
-    return np.asarray(fingerprints & (FOLDS - 1))
+    return np.asarray(context_fingerprints(contexts) & (FOLDS - 1))
 
 
 class RoutingDigest:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from treetop import _core
 from treetop.arrays import Bools, Floats, Int64s, Ints, Matrix, Rows, as_rows, check_int
 from treetop.errors import ModelFileError
-from treetop.learning.samples import Samples
+from treetop.learning.samples import Samples, context_fingerprints
 from treetop.model.model import Model
 from treetop.model.storage import load_manifest, read_array, write_array, write_manifest
 from treetop.policy.eligibility import EVERY_ARM
@@ -58,6 +59,34 @@ class LabelSamples(Samples):
                     found.append(_of_rows(model, as_rows(rows[block]), labels[block], beam, rng, block))
         row, arm, reward, log_route, weight = np.concatenate(found, axis=1)
         return cls(contexts, row.astype(np.int32), arm.astype(np.int32), reward.astype(np.float32), log_route, weight)
+
+    def with_examples(self, contexts: Rows, arm: Ints) -> LabelSamples:
+        """With more labelled rows: `arm` (n,) is right in each; of other arms they say nothing. A context that is known
+        already, the same to the last bit, is that row: what it said of others stays true.
+
+        Routing learns from them. Their weight is 0: pooled means and regressors go by what a search finds, which these
+        do not tell.
+
+        >>> X = Y = np.eye(2, dtype=np.float32)
+        >>> tree = Tree(parents=[-1, 0, 0], leaf_of=[1, 2, 2])
+        >>> known = LabelSamples.of(tree, X, np.eye(2, 3), beam=1)
+        >>> more = known.with_examples(as_rows([[0.0, 1.0], [5.0, 0.0]]), np.array([2, 2], np.int32))
+        >>> more.row[-2:].tolist(), len(more.contexts)
+        ([1, 2], 3)
+        """
+        row, new = same_contexts(self.contexts, contexts)
+        right, arms = self.reward > 0, 1 + int(max(self.arm.max(initial=0), arm.max(initial=0)))
+        told = self.row[right] * np.int64(arms) + self.arm[right]
+        pairs = np.setdiff1d(row * np.int64(arms) + arm, told)
+        n = len(pairs)
+        return LabelSamples(
+            self.contexts if len(new) == 0 else as_rows(sp.vstack([self.contexts.csr(), contexts.csr()[new]], "csr")),
+            np.concatenate([self.row, (pairs // arms).astype(np.int32)]),
+            np.concatenate([self.arm, (pairs % arms).astype(np.int32)]),
+            np.concatenate([self.reward, np.ones(n, np.float32)]),
+            np.concatenate([self.log_route, np.zeros(n)]),
+            np.concatenate([self.weight, np.zeros(n)]),
+        )
 
     def check_fits(self, arms: int, features: int) -> None:
         """Refuses what is of another catalogue than a model's.
@@ -152,6 +181,21 @@ def as_table(row: Ints | Int64s, arm: Ints, rows: int) -> tuple[Ints, Int64s]:
     arms = np.full((rows, max(1, int(counts.max(initial=0)))), -1, np.int32)
     arms[row, place] = arm
     return arms, place
+
+
+def same_contexts(known: Rows, given: Rows) -> tuple[Int64s, Int64s]:
+    """For each of the given contexts its number: that of the same one that is known, or behind these; and which of the
+    given ones are not known, each once.
+
+    >>> [part.tolist() for part in same_contexts(as_rows([[1.0], [2.0]]), as_rows([[3.0], [2.0], [4.0], [3.0]]))]
+    [[2, 1, 3, 2], [0, 2]]
+    """
+    n = len(known)
+    every = np.concatenate([context_fingerprints(known), context_fingerprints(given)])
+    _, first, place = np.unique(every, return_index=True, return_inverse=True)
+    new = np.sort(first[first >= n])
+    number = np.where(first < n, first, n + np.searchsorted(new, first))
+    return number[place[n:]], new - n
 
 
 FORMAT, VERSION = "treetop-label-samples", 1

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
+from treetop import _core
 from treetop.arrays import Bools, Float32s, Floats, Int64s, Ints, Rows, as_rows
 from treetop.model.model import Model
 from treetop.records import Feedback
@@ -88,6 +89,20 @@ def context_norms(contexts: Rows) -> Floats:
     squares = contexts.csr().astype(np.float64)
     squares.data **= 2
     return np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
+
+
+def context_fingerprints(contexts: Rows) -> Int64s:
+    """64 bits a context that tell what it contains.
+
+    >>> a, b, c = context_fingerprints(as_rows([[1.0, 0.0], [0.5, 0.5], [1.0, 0.0]])).tolist()
+    >>> a == c, a == b
+    (True, False)
+    """
+    n = len(contexts)
+    each = np.arange(n + 1, dtype=np.int64)
+    X = contexts.start, contexts.index, contexts.value, contexts.columns
+    found = _core.fingerprints(*X, each, each[:-1].astype(np.int32), np.zeros(n, np.float32), 0, 0)
+    return np.asarray(found, np.int64)
 
 
 def typical_square(norms: Iterable[Floats]) -> float:

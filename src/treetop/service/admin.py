@@ -8,7 +8,6 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 from starlette.types import Scope
 
 from treetop.arrays import Rows, as_rows
@@ -97,17 +96,17 @@ def _explain(service: Service, request: schema.ExplainRequest) -> schema.Explain
 
 
 def _explanation(snapshot: Snapshot, view: Explanation, arm_filter: ArmFilter, top: int) -> schema.ExplainAnswer:
-    order = np.lexsort((-view.score, -view.probability))[:top].tolist()
+    best = view.best(top)
     ids, tree, categories = snapshot.arms.ids, snapshot.model.tree, snapshot.attributes.categories
     effective = []
-    for i in order:
-        node = int(view.id[i]) if view.is_node[i] else None
+    for i in range(len(best)):
+        node = int(best.id[i]) if best.is_node[i] else None
         below = 1 if node is None else arm_filter.eligible.count_below(tree, node)
-        arm = ids[int(view.id[i])] if node is None else None
-        route, score, chance = float(view.route[i]), float(view.score[i]), float(view.probability[i])
+        arm = ids[int(best.id[i])] if node is None else None
+        route, score, chance = float(best.route[i]), float(best.score[i]), float(best.probability[i])
         category = None
         if categories is not None:
-            path = categories.path(int(view.id[i])) if node is None else categories.common(tree.arms_below(node))
+            path = categories.path(int(best.id[i])) if node is None else categories.common(tree.arms_below(node))
             category = category_text(path)
         effective.append(schema.Effective(arm, node, below, route, score, chance, category))
     nodes = int(view.is_node.sum())
@@ -196,8 +195,8 @@ async def unpin(service: Service, request: schema.UnpinRequest) -> schema.Rollba
 
 async def arms(service: Service, request: schema.ArmsRequest) -> schema.ArmsAnswer:
     check_arm_count(service, request.add, request.remove)
-    named = (("categories", request.categories), ("like", request.like), *(request.attributes or {}).items())
-    for name, given in named:
+    named = {"categories": request.categories, "like": request.like, "examples": request.examples}
+    for name, given in [*named.items(), *(request.attributes or {}).items()]:
         if given is not None and len(given) != len(request.add):
             raise ValueError(f"{name!r} has {len(given)} values for {len(request.add)} new arms")
     if request.vectors is not None and len(request.vectors) != len(request.add):
@@ -219,7 +218,8 @@ def _change_arms(service: Service, request: schema.ArmsRequest) -> None:
     known = bandit.snapshot.arms
     known.add(known.split(request.add)[0]).find(request.remove)  # raises before anything is changed
     if request.add:
-        bandit.add_arms(request.add, vectors, request.categories, request.attributes, request.like)
+        examples = [[context_row(service, x) for x in each] for each in request.examples or ()] or None
+        bandit.add_arms(request.add, vectors, request.categories, request.attributes, request.like, examples)
     if request.remove:
         bandit.remove_arms(request.remove)
 

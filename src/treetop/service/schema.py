@@ -286,7 +286,8 @@ class RollbackAnswer(Struct):
 class ArmsRequest(Strict):
     """Arms to add and to remove; a removed one that is added returns. `vectors` has one for each of them: an item's
     vector, or a context like those it should be shown for; `categories` and `attributes` have a value, `like` an arm
-    that it is put beside, with the same vector and category where none are given."""
+    that it is put beside, with the same vector and category where none are given, `examples` a list of contexts that it
+    was right for."""
 
     add: list[ArmId] = []
     vectors: list[Features | list[float]] | None = None
@@ -294,6 +295,7 @@ class ArmsRequest(Strict):
     categories: list[str | None] | None = None
     attributes: dict[str, list[Value | None]] | None = None
     like: list[ArmId] | None = None
+    examples: list[list[Features]] | None = None
 
 
 class ArmsAnswer(Struct):

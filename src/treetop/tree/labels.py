@@ -39,8 +39,9 @@ def check_labelled(X: Matrix, Y: Matrix) -> tuple[Rows, sp.csr_matrix]:
         raise ValueError(f"there are {len(contexts)} contexts, but {len(labels)} rows of labels")
     if len(contexts) == 0:
         raise ValueError("the matrix of contexts is empty: 0 rows")
-    if len(labels.value) and labels.value.min() < 0:
-        raise ValueError(f"labels hold {labels.value.min():g}; they must be at least 0")
+    for wrong in (labels.value.min(initial=0), labels.value.max(initial=1)):
+        if not 0 <= wrong <= 1:
+            raise ValueError(f"labels hold {wrong:g}; they must lie in [0, 1], and all but 0 say that an arm was right")
     positive = labels.csr() if labels.value.all() else labels.csr().copy()  # the caller's matrix stays as it is
     positive.data = np.asarray(positive.data != 0, np.float32)
     positive.eliminate_zeros()
