@@ -21,7 +21,6 @@ from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import Config, PolicyConfig, RefitConfig, RewardConfig, SegmentConfig, TreeConfig
 from treetop.bandit.config_file import config_text
 from treetop.bandit.folder import BanditFolder
-from treetop.bandit.forgetting import sum_up_before
 from treetop.bandit.live_trials import trials_until
 from treetop.bandit.logged_history import WORK, work_folder
 from treetop.bandit.model_changes import ModelChanges
@@ -239,8 +238,7 @@ def test_the_papers_learner_refits_by_shard(loss: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["same space", "other space", "parts of contexts"])
 def test_vectors_are_learned_by_shard(kind: str, tmp_path: Path) -> None:
-    """With segments, late rewards and added items: the model is that of the learner in memory, and `memory` is heeded.
-    All rounds say what vectors are worth: none is summed up before it is deleted."""
+    """With segments, late rewards and added items: the model of the learner in memory, and `memory` is heeded."""
     folder, config = tmp_path / "shop", replace(CONFIG, segments=SegmentConfig(wait_seconds=0.0, rounds=20))
     items = Catalogue(range(ARMS), vectors=V, same_space=kind == "same space")
     parts: dict[str, Any] = {"X": X, "Y": Y, "features": {"taste": FEATURES - 1, "age": None}}
@@ -252,8 +250,6 @@ def test_vectors_are_learned_by_shard(kind: str, tmp_path: Path) -> None:
         bandit.add_arms([ARMS], vectors=V[:1] + 0.1 if of_items else None)
         visits(bandit, 60, 40)
         assert bandit.refit().warnings == ()
-        model, arms = bandit.snapshot.model, bandit.snapshot.arms
-        assert not sum_up_before(bandit.folder, bandit.log, bandit.config, model, arms, before=3e9, now=4e9)
         visits(bandit, 100, 30)
         wanted = fitted_in_memory(bandit, tmp_path / "model")
     assert ("pooled_measure_means.npy" in wanted) == of_items

@@ -16,6 +16,7 @@ from treetop.arrays import Float32s, Floats, Int64s, Ints, Rows, as_rows
 from treetop.learning.arm_routing import fold_of
 from treetop.learning.arm_totals import ArmTotals
 from treetop.learning.array_folder import ArrayFolder
+from treetop.learning.pooled_means import first_fitted
 from treetop.learning.samples import context_norms
 from treetop.learning.summed_rounds import SummedRounds
 from treetop.model.storage import link
@@ -114,6 +115,20 @@ class History:
     def new_parts(self) -> tuple[Part, ...]:
         """Those of rounds that are not summed up."""
         return tuple(part for part in self.parts if not part.summed)
+
+    @property
+    def first_fitted(self) -> int:
+        """The first round that means, curves, scales and maps are fitted to."""
+        return first_fitted(len(self))
+
+    @property
+    def fitted(self) -> tuple[Part, ...]:
+        """The parts with rounds that means, curves, scales and maps are fitted to."""
+        return tuple(part for part in self.parts if part.first + part.rounds > self.first_fitted)
+
+    def fitted_from(self, part: Part) -> int:
+        """The first of a part's rounds that these are fitted to."""
+        return max(0, self.first_fitted - part.first)
 
     @property
     def new_contexts(self) -> Each[Rows]:
