@@ -158,7 +158,7 @@ class ModelChanges:
             base = rebuilt(base, history, samples, config, Effort(ray=config.refit.ray, folder=work))
         resources = refit_resources(config.refit)
         model, caught = streamed_fit(base, history, learner, epoch, work, resources, trials)
-        return model, (*caught, *more_than_memory(config.refit, held_bytes(history, samples))), history
+        return model, (*caught, *more_than_memory(config.refit, held_bytes(history, samples, base))), history
 
     def _gated(
         self, base: Model, arms: ArmIndex, state: FolderState, mark: Mark, work: Path, rebuild: bool

@@ -111,8 +111,8 @@ def more_than_memory(config: RefitConfig, held: float) -> tuple[str, ...]:
     """
     if held <= config.memory * 1e9:
         return ()
-    what = "labels, about 250 bytes an arm, and one segment. It sizes shards, and is no limit"
+    what = "labels, about 250 bytes an arm, one segment, what a map between two spaces is learned from"
     return (
         f"[refit] memory = {config.memory} is less than the {held / 1e9:.2f} GB that every refit of this bandit holds: "
-        f"{what}",
+        f"{what}. It sizes shards, and is no limit",
     )

@@ -69,6 +69,25 @@ def with_taught_map(
     return replace(model, context_map=found, route_rows=model.route_rows if routing is None else routing)
 
 
+def map_bytes(model: Model, samples: int, rewarded: int) -> float:
+    """About what learning the map holds in memory, of so many samples in all.
+
+    >>> from treetop.tree.tree import Tree
+    >>> v, tree = np.eye(2, dtype=np.float32), Tree(parents=[-1, 0, 0], leaf_of=[1, 2])
+    >>> map_bytes(Model.from_vectors(tree, v, "cosine", context_dims=2), 1000, 100), map_bytes(
+    ...     Model.from_vectors(tree, v, "cosine"), 1000, 100
+    ... )
+    (76800.0, 0.0)
+    """
+    measure = model.measure
+    if measure is None or model.context_map is None:
+        return 0.0
+    wide, some = min(WIDEST, max(measure.dims, measure.context_dims)), min(samples, LATEST)
+    return float(
+        some * 64 + wide * (4 * some + 24 * min(rewarded, some))
+    )  # indices, contexts; pairs of what was rewarded
+
+
 def unit_contexts(measure: Measure, vectors: Float32s) -> Float32s:
     """Vectors of contexts as the map takes them: for the cosine with length 1.
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from treetop.arrays import Bools, Fitted, Float32s, Floats, Int64s, Rows
 from treetop.learning.array_folder import ArrayFolder, joined, sliced
+from treetop.learning.context_map import map_bytes
 from treetop.learning.history import Each, History, Part, gathered, median_norm, stacked
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.linear import Linear
@@ -37,17 +38,21 @@ from treetop.records import Feedback
 ARM_BYTES = 250  # that a refit keeps of an arm
 
 
-def held_bytes(history: History, labels: LabelSamples | None) -> float:
-    """About what a refit holds however small its shards are: labels, what is kept of an arm, its largest part.
+def held_bytes(history: History, labels: LabelSamples | None, model: Model) -> float:
+    """About what a refit holds however small its shards are: labels, what is kept of an arm, its largest part, and what
+    a map between two spaces is learned from.
 
     >>> from treetop.learning.history import ArmTotals
-    >>> held_bytes(History((), 2, ArmTotals.none(np.zeros(1000, bool)), Feedback.none(2, 1)), None)
+    >>> from treetop.tree.tree import Tree
+    >>> model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), np.eye(2), np.eye(2))
+    >>> held_bytes(History((), 2, ArmTotals.none(np.zeros(1000, bool)), Feedback.none(2, 1)), None, model)
     250000.0
     """
     arms, context = len(history.totals.shown), history.context_bytes
     part = max((part.rounds * (context + part.slots * SAMPLE_BYTES) for part in history.parts), default=0.0)
     known = 0 if labels is None else len(labels.arm) * SAMPLE_BYTES + len(labels.contexts.value) * 8
-    return float(arms * ARM_BYTES + part + known)
+    samples = int(history.totals.shown.sum()) + (0 if labels is None else len(labels))
+    return float(arms * ARM_BYTES + part + known + map_bytes(model, samples, int(history.totals.finds.sum())))
 
 
 def learn_streamed(learner: Pooled, model: Model, history: History, work: Path, resources: Resources) -> Model:
