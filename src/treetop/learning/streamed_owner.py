@@ -79,9 +79,9 @@ class Pieces:
 
     def old(self) -> Iterator[Piece]:
         for part in self.history.parts:
-            piece = self.of_part(part)
-            if end := self.count_old(piece):
-                yield piece.some(0, end)
+            if self.history.fitted_from(part) > 0:
+                piece = self.of_part(part)
+                yield piece.some(0, self.count_old(piece))
 
     def fitted(self) -> Iterator[Piece]:
         yield from self._of_labels()
