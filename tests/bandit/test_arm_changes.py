@@ -71,15 +71,14 @@ def test_arms_are_added_and_removed_while_a_refit_runs(
     usual = Config.of(learner)
     folder = small_bandit(tmp_path / "shop", X, Y, config=settings(learner=usual.learner))
     fitting, go_on = threading.Event(), threading.Event()
-    fit = "streamed_fit" if learner == "treetop" else "next_fit"
-    original = getattr(promotion, fit)
+    original = promotion.streamed_fit
 
     def slow(*given: Any) -> Any:
         fitting.set()
         assert go_on.wait(60)
         return original(*given)
 
-    monkeypatch.setattr(model_changes, fit, slow)
+    monkeypatch.setattr(model_changes, "streamed_fit", slow)
     with Bandit.open(folder) as bandit, Bandit.open(folder) as other:
         play(bandit, 60, "a")
         results: list[Any] = []

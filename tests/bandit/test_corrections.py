@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.in_memory import logged_feedback
 
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.config import Config, PolicyConfig, RewardConfig
 from treetop.bandit.evaluation import evaluate
-from treetop.bandit.promotion import logged_feedback
 from treetop.errors import RewardConflict
 from treetop.log.transfer import export_log
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.in_memory import logged_feedback
 from helpers.problems import topics
 
 import treetop
 from treetop.bandit import model_changes, promotion
 from treetop.bandit.bandit import Bandit
-from treetop.bandit.promotion import logged_feedback
 from treetop.bandit.results import same_decision
 
 X, Y = topics()

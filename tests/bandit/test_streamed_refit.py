@@ -2,7 +2,6 @@
 
 import os
 import random
-import re
 import shutil
 import signal
 import time
@@ -13,21 +12,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.in_memory import logged_feedback, next_fit
 
 from treetop.bandit import folder as folder_module
-from treetop.bandit import logged_history, model_changes
+from treetop.bandit import logged_history
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.catalogue import Catalogue
-from treetop.bandit.config import Config, PolicyConfig, RefitConfig, RewardConfig, SegmentConfig
+from treetop.bandit.config import Config, PolicyConfig, RefitConfig, RewardConfig, SegmentConfig, TreeConfig
 from treetop.bandit.config_file import config_text
 from treetop.bandit.folder import BanditFolder
-from treetop.bandit.forgetting import sum_up_before
 from treetop.bandit.live_trials import trials_until
 from treetop.bandit.logged_history import WORK, work_folder
 from treetop.bandit.model_changes import ModelChanges
 from treetop.bandit.past_log import import_past
 from treetop.bandit.past_values import PastColumns
-from treetop.bandit.promotion import logged_feedback, next_fit
 from treetop.errors import ShardError
 from treetop.learning import streamed
 from treetop.learning.examination import if_examined
@@ -85,7 +83,7 @@ def refitted(folder: Path) -> dict[str, bytes]:
 def fitted_in_memory(bandit: Bandit, place: Path) -> dict[str, bytes]:
     """What a refit of now would give, by the learner in memory."""
     base, arms = bandit.snapshot.model, bandit.snapshot.arms
-    mark, since = bandit.log.seal("now"), bandit.folder.state().counted_until
+    mark, since = bandit.log.seal(f"now, for {place.name}"), bandit.folder.state().counted_until
     feedback = logged_feedback(bandit.log, mark, base, arms, bandit.config)
     settings, vectors = bandit.config.learner, tuple(bandit.vocabulary.vectors.values())
     labels = (
@@ -95,7 +93,7 @@ def fitted_in_memory(bandit: Bandit, place: Path) -> dict[str, bytes]:
     )
     learner = settings.make_learner(labels, vectors)
     trials = trials_until(bandit.log, base, arms, since, mark.time)
-    next_fit(base, feedback, learner, 7, trials)[0].save(place)
+    next_fit(base, feedback, learner, 7, trials).save(place)
     return files(place)
 
 
@@ -156,7 +154,7 @@ def test_positions_are_corrected_from_disk_as_in_memory(tmp_path: Path) -> None:
             learner = bandit.config.learner.make_learner(
                 bandit.folder.label_samples(base, arms.is_removed, bandit.snapshot.attributes)
             )
-            wanted = next_fit(base, feedback, learner, epoch)[0]
+            wanted = next_fit(base, feedback, learner, epoch)
             wanted.save(tmp_path / f"model-{refit}")
         assert refitted(folder) == files(tmp_path / f"model-{refit}")
         with Bandit.open(folder) as bandit:
@@ -220,34 +218,33 @@ def test_a_full_disk_is_not_taken_for_damaged_segments(
         assert not [entry for entry in bandit.folder.history() if entry["kind"] == "segments not used"]
 
 
-def test_settings_of_refits_by_shard_are_not_ignored_in_silence(tmp_path: Path) -> None:
-    with Bandit.create(tmp_path / "shop", range(FEATURES), X, Y[:, :FEATURES], config=Config.of("paper")) as bandit:
-        visits(bandit, 0, 20)
-        assert not bandit.refit().warnings  # nobody asked for anything
-        config = bandit.config
-    chosen = replace(config, refit=replace(config.refit, memory=0.5, ray="auto"))
-    (tmp_path / "shop" / "config.toml").write_text(config_text(chosen))
-    with Bandit.open(tmp_path / "shop") as bandit:
-        warned = bandit.refit().warnings
-        assert [text.split(" was ")[0] for text in warned] == ["[refit] memory = 0.5", "[refit] ray = 'auto'"]
-        assert all("the learner is 'paper'" in text for text in warned)
-        assert bandit.folder.history()[-1]["warnings"] == list(warned)
-
-
-def test_rounds_in_memory_that_are_more_than_the_limit_warn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody asked for anything, but nobody meant that much: as if each byte were a megabyte."""
-    monkeypatch.setattr(model_changes, "IN_MEMORY", 1e6)
-    with Bandit.create(tmp_path / "shop", range(FEATURES), X, Y[:, :FEATURES], config=Config.of("paper")) as bandit:
-        visits(bandit, 0, 20)
-        (said,) = bandit.refit().warnings
-    wanted = r"memory = 2.0 was not heeded: the learner is 'paper', so .* in memory, about [\d.]+ GB"
-    assert re.search(wanted, said)
+@pytest.mark.parametrize("loss", ["squared", "absolute"])
+def test_the_papers_learner_refits_by_shard(loss: str, tmp_path: Path) -> None:
+    """Nodes' samples included, those of decisions of this tree alone; late rewards, added items and losses. Positions
+    are not corrected for."""
+    usual = Config.of("paper")
+    policy = replace(usual.policy, k=3, explore=3, beam=1)
+    config = replace(CONFIG, learner=replace(usual.learner, loss=loss), policy=policy, tree=TreeConfig(4))
+    config = replace(config, rewards=RewardConfig(low=-1.0, positions=True))
+    with Bandit.create(tmp_path / "shop", X=X, Y=Y, config=config) as bandit:
+        visits(bandit, 0, 120)
+        bandit.refit()
+        bandit.add_arms([ARMS])
+        visits(bandit, 120, 80)
+        for refit in range(2):
+            visits(bandit, 200 + 30 * refit, 30)
+            base, arms = bandit.snapshot.model, bandit.snapshot.arms
+            feedback = logged_feedback(bandit.log, bandit.log.seal(f"seen-{refit}"), base, arms, config)
+            assert (feedback.nodes >= 0).sum() > 20
+            wanted = fitted_in_memory(bandit, tmp_path / f"model-{refit}")
+            result = bandit.refit()
+            assert result.warnings == ()
+            assert files(bandit.folder.model_path(result.model)) == wanted
 
 
 @pytest.mark.parametrize("kind", ["same space", "other space", "parts of contexts"])
 def test_vectors_are_learned_by_shard(kind: str, tmp_path: Path) -> None:
-    """With segments, late rewards and added items: the model is that of the learner in memory, and `memory` is heeded.
-    All rounds say what vectors are worth: none is summed up before it is deleted."""
+    """With segments, late rewards and added items: the model of the learner in memory, and `memory` is heeded."""
     folder, config = tmp_path / "shop", replace(CONFIG, segments=SegmentConfig(wait_seconds=0.0, rounds=20))
     items = Catalogue(range(ARMS), vectors=V, same_space=kind == "same space")
     parts: dict[str, Any] = {"X": X, "Y": Y, "features": {"taste": FEATURES - 1, "age": None}}
@@ -259,8 +256,6 @@ def test_vectors_are_learned_by_shard(kind: str, tmp_path: Path) -> None:
         bandit.add_arms([ARMS], vectors=V[:1] + 0.1 if of_items else None)
         visits(bandit, 60, 40)
         assert bandit.refit().warnings == ()
-        model, arms = bandit.snapshot.model, bandit.snapshot.arms
-        assert not sum_up_before(bandit.folder, bandit.log, bandit.config, model, arms, before=3e9, now=4e9)
         visits(bandit, 100, 30)
         wanted = fitted_in_memory(bandit, tmp_path / "model")
     assert ("pooled_measure_means.npy" in wanted) == of_items

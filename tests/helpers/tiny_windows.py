@@ -14,7 +14,7 @@ from treetop.bandit.bandit import Bandit
 from treetop.bandit.config import Config, PolicyConfig, SegmentConfig, TreeConfig
 from treetop.bandit.forgetting import sum_up_before
 from treetop.bandit.sealing import follow_deletions, segment_folder
-from treetop.learning import component_weights, routing_samples, streamed_routing, windows
+from treetop.learning import component_weights, pooled_means, routing_samples, streamed_routing, windows
 from treetop.learning.learners import make_learner
 from treetop.learning.pooled import Pooled
 from treetop.log.segments.manifest import Manifest
@@ -30,7 +30,8 @@ CONFIG = Config(
 
 
 def use_tiny_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Six samples of an arm, twelve of a routing function, and weights of components from 60 rounds."""
+    """Six samples of an arm, twelve of a routing function, weights of components from 60 rounds, and means, curves,
+    scales and maps from 64 to 127."""
 
     def tiny(*args: Any, **named: Any) -> Any:
         made = make_learner(*args, **named)
@@ -41,6 +42,7 @@ def use_tiny_windows(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "WINDOW", 2 * WINDOW)
     for module in (component_weights, logged_history, forgetting):
         monkeypatch.setattr(module, "RECENT", 60)
+    monkeypatch.setattr(pooled_means, "FITTED", 64)
 
 
 def visits(bandit: Bandit, first: int, n: int) -> None:

@@ -124,7 +124,7 @@ def test_only_rounds_wait_for_the_next_step(start: tuple[Any, Model, LabelSample
     arm = int(np.bincount(labels.arm).argmax())
     count = int((labels.arm == arm).sum())
     assert count > 12
-    samples = learner._samples(model, shown(start, arm, [1.0] * 12))  # 11 is a step, 12 is none
+    samples, _ = learner._samples(model, shown(start, arm, [1.0] * 12))  # 11 is a step, 12 is none
     begin, rows, _ = learner._problems(model, samples, samples.reward, np.zeros(0, np.int32))
     mine = rows[slice(*begin[model.tree.n_nodes + arm : model.tree.n_nodes + arm + 2])]
     assert (mine < len(labels.contexts)).sum() == count

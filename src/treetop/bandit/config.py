@@ -20,6 +20,7 @@ from treetop.policy.policy import MAX_SLOTS, Policy
 from treetop.policy.strategies import make_strategy
 from treetop.tree.tree import usual_max_leaf
 
+PAPER_WINDOW = 65_536  # samples, the latest ones, that the paper's learner fits a node or an arm on
 OUTLIERS = ("clip", "refuse", "accept")
 
 
@@ -126,7 +127,8 @@ class LearnerConfig:
     """`name` is `treetop`, which shares strength between arms (squared loss only), or `paper`, the faithful learner.
 
     `cost` is how strongly samples pull on a regressor; 0 is the learner's own: 1, or 0.1 for `treetop` with labels.
-    `label_samples`: whether every refit of `treetop` also learns the labels that the bandit was created from.
+    `label_samples`: whether every refit of `treetop` also learns the labels that the bandit was created from. `paper`
+    reads the latest 65,536 samples of each node and arm.
     """
 
     name: str = "treetop"
@@ -151,8 +153,8 @@ class LearnerConfig:
         >>> type(LearnerConfig("paper").make_learner()).__name__
         'Linear'
         """
-        cost = self.cost or None
-        return make_learner(self.name, loss=self.loss, cost=cost, label_samples=samples, vectors=vectors)
+        how = {"label_samples": samples, "vectors": vectors, "window": PAPER_WINDOW}
+        return make_learner(self.name, loss=self.loss, cost=self.cost or None, **how)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,9 @@ def forget_old_samples(
 ) -> bool:
     """After a refit: takes samples out of the segments that neither it nor a later one reads, if they are many.
 
-    Returns whether it did. Rounds that weights of components are learned from stay, and those that routing has not
-    been fitted from. What keeps it from that is noted; nothing is lost by it.
+    Returns whether it did. Rounds that weights of components are learned from stay, those that routing has not been
+    fitted from, and, where rounds teach means, curves, scales or maps, those that these are fitted to. What keeps it
+    from that is noted; nothing is lost by it.
 
     >>> import tempfile
     >>> from treetop.bandit.bandit import Bandit
@@ -55,7 +56,7 @@ def forget_old_samples(
     False
     """
     learner, routing = config.learner.make_learner(), model.learned_routing
-    if not (_summable(folder, config, model) and isinstance(learner, Pooled)) or routing is None or history.examined:
+    if not (_summable(config, model) and isinstance(learner, Pooled)) or history.examined:
         return False
     shown = history.totals.shown
     there = sum(len(part.arrays["arm"]) for part in history.parts)
@@ -63,7 +64,14 @@ def forget_old_samples(
     if there == 0 or PAYS * (there - read) < there:
         return False
     summed = 0 if history.past is None else history.past.totals.rounds
-    limit, segments = min(routing.rounds, len(history) - RECENT) - summed, segment_folder(folder)
+    features = config.features.strict_features, config.features.grow_features
+    parts = Vocabulary(model.n_features, folder.feature_names(), *features).vectors
+    limits = [len(history) - RECENT]
+    if routing is not None:
+        limits.append(routing.rounds)
+    if routing is None or model.measure is not None or model.prior is not None or parts:
+        limits.append(history.first_fitted)
+    limit, segments = min(limits) - summed, segment_folder(folder)
     try:
         manifest = segments.manifest()
         until = 0 if manifest is None else _last_of(manifest, limit)
@@ -98,7 +106,7 @@ def sum_up_before(
     True
     0
     """
-    if not _summable(folder, config, model):
+    if not _summable(config, model):
         return False
     follow_deletions(folder, log)
     try:
@@ -113,13 +121,8 @@ def sum_up_before(
         return False
 
 
-def _summable(folder: BanditFolder, config: Config, model: Model) -> bool:
-    """Not where the owner's measure or model is compared with rewards, and not where parts of contexts are brought to
-    one scale: all contexts are read for these."""
-    features = config.features.strict_features, config.features.grow_features
-    parts = Vocabulary(model.n_features, folder.feature_names(), *features).vectors
-    everything = model.measure is not None or model.prior is not None or bool(parts)
-    return config.segments.seal and can_sum(config) and not everything and model.feature_scale is not None
+def _summable(config: Config, model: Model) -> bool:
+    return config.segments.seal and can_sum(config) and model.feature_scale is not None
 
 
 def _last_of(manifest: Manifest, rounds: int) -> int:

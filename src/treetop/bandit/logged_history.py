@@ -18,6 +18,7 @@ from treetop.bandit.arm_index import ArmIndex
 from treetop.bandit.config import Config
 from treetop.bandit.folder import BanditFolder
 from treetop.bandit.sealing import UNUSABLE, note_unused, segment_folder
+from treetop.bandit.snapshot import tree_id
 from treetop.bandit.stored_sums import late_arms, stored_sums
 from treetop.errors import LogError, NothingToLearn, SegmentError
 from treetop.learning.component_weights import RECENT
@@ -75,7 +76,9 @@ def clear_work(folder: BanditFolder) -> None:
 def logged_history(
     log: Log, until: Mark, base: Model, arms: ArmIndex, config: Config, folder: BanditFolder, work: Path
 ) -> History:
-    """What `logged_feedback` gives, as a history in a folder. Raises NothingToLearn if there is no decision.
+    """All feedback in a log up to a mark, for the model that follows `base`, as a history in a folder; sealed rounds
+    from the bandit's segments. Where these cannot be used, that is noted, and all of it is read from the log, with the
+    same result. Raises NothingToLearn if there is no decision.
 
     >>> from treetop.bandit.bandit import Bandit
     >>> with tempfile.TemporaryDirectory() as place, Bandit.create(f"{place}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
@@ -107,11 +110,13 @@ def logged_history(
 
 def _written(sealed: SealedLog, until: Mark, base: Model, arms: ArmIndex, config: Config, path: Path) -> History:
     rewards, past = config.rewards, stored_sums(sealed, config)
+    paper = config.learner.name == "paper"
+    tree = tree_id(base.tree) if paper else None  # only the paper's learner uses nodes
 
     def read() -> SealedRounds:
-        return _usable(sealed.rounds(until, rewards.reward_wait, rewards.default_reward))
+        return _usable(sealed.rounds(until, rewards.reward_wait, rewards.default_reward, tree))
 
-    examined = _examined(read, base, config) if rewards.positions else None
+    examined = () if paper else _examined(read, base, config) if rewards.positions else None
     history = _written_by(read, base, arms, config, path, examined, past)
     if history is None:
         shutil.rmtree(path)
@@ -152,8 +157,9 @@ def _written_by(
     examined: tuple[float, ...] | None,
     past: SummedRounds | None,
 ) -> History | None:
-    """The history with rewards corrected for positions; None if there are some and nobody has looked at them yet. And
-    for what stands above, by what the model before has learned of that: how much it is now is told from the result."""
+    """The history with rewards corrected for positions; None if there are some and nobody has looked at them yet (for
+    the paper's learner nobody needs to). And for what stands above, by what the model before has learned of that: how
+    much it is now is told from the result."""
     columns, rewards, since = base.n_features, config.rewards, arms.epochs()
     writer: HistoryWriter | None = None
     recent: deque[LoggedRounds] = deque()
@@ -162,7 +168,8 @@ def _written_by(
         for chunk, segment, summed in chunks:
             if writer is None:
                 first = int(chunk.epochs[0]) if past is None else past.first_epoch
-                writer = HistoryWriter(path, columns, late_arms(since, first, base.n_arms), past)
+                late, paper = late_arms(since, first, base.n_arms), config.learner.name == "paper"
+                writer = HistoryWriter(path, columns, late, past, nodes=paper)
             files = () if segment is None else [segment / f"context_{name}.npy" for name in ("start", "index", "value")]
             rounds = gather([chunk], columns, None, rewards.limits, rewards.positions)
             if examined is None and rounds.positions is not None:

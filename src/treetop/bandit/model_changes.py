@@ -9,8 +9,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from treetop.bandit.arm_changes import with_all_arms
 from treetop.bandit.arm_filter import FindSet
 from treetop.bandit.arm_index import ArmIndex
@@ -22,9 +20,9 @@ from treetop.bandit.growth import grow
 from treetop.bandit.live_trials import trials_until
 from treetop.bandit.logged_history import logged_history, work_folder
 from treetop.bandit.ownership import claim_log
-from treetop.bandit.promotion import logged_feedback, next_fit, streamed_fit, validate
+from treetop.bandit.promotion import streamed_fit, validate
 from treetop.bandit.rebuilding import check_rebuildable, rebuilt
-from treetop.bandit.refit_config import ignored_in_memory, more_than_memory, refit_resources
+from treetop.bandit.refit_config import more_than_memory, refit_resources
 from treetop.bandit.results import RefitResult
 from treetop.bandit.sealing import seal_before_refit
 from treetop.bandit.snapshot import Snapshot
@@ -35,20 +33,17 @@ from treetop.effort import Effort
 from treetop.errors import ModelSuperseded, NothingToLearn, ReplicaConflict
 from treetop.learning.history import History
 from treetop.learning.new_arm_routes import with_new_arm_routes
-from treetop.learning.pooled import Pooled
-from treetop.learning.saturation import learned_saturation, unsaturated, with_saturation
+from treetop.learning.saturation import with_saturation
 from treetop.learning.streamed import held_bytes
 from treetop.log.base import Log
 from treetop.log.records import Mark
 from treetop.model.model import Model
-from treetop.records import Feedback
 
 REFIT_LOCK_TIMEOUT = 1.0  # seconds that a refit waits for another one, which may only be looking whether it is locked
 PUBLISH_ATTEMPTS = 5  # while other replicas change the bandit at the same moments
 PUBLISH_TIMEOUT = 300.0  # seconds that a refit waits with its model for arms that are just being added
-IN_MEMORY = 3  # times the bytes of all rounds that a refit in memory takes, measured
 BESIDE = 16  # arms of its leaf that an arm added meanwhile is put beside
-Fit = tuple[Model, tuple[str, ...], Feedback | History]  # the next model, the learner's warnings, what it was fitted on
+Fit = tuple[Model, tuple[str, ...], History]  # the next model, the learner's warnings, what it was fitted on
 
 
 class ModelChanges:
@@ -111,10 +106,9 @@ class ModelChanges:
                 validate(model, base, learned, config.policy.make_policy())
                 self._grow_vocabulary()
                 model = self._publish(model, state, ScheduleStart.of(counts, mark.time), aside)
-                if isinstance(learned, History) and not aside:
+                if not aside:
                     forget_old_samples(self.folder, self.log, config, fit[0], arms, learned, mark)
-            rewards = int(learned.totals.shown.sum() if isinstance(learned, History) else learned.observed.sum())
-            seconds = time.perf_counter() - start
+            rewards, seconds = int(learned.totals.shown.sum()), time.perf_counter() - start
             result = RefitResult(model_name(model.epoch), len(learned), rewards, seconds, caught, aside)
             kind = "refit kept aside" if aside else "refit"
             self.folder.note(kind, base=state.model, **asdict(result), **({"rebuilt": True} if rebuild else {}))
@@ -156,28 +150,21 @@ class ModelChanges:
             return model
 
     def _fitted(self, base: Model, arms: ArmIndex, epoch: int, mark: Mark, work: Path, rebuild: bool = False) -> Fit:
-        """From all feedback up to a mark: by shards from disk if the learner can, else in memory."""
+        """From all feedback up to a mark, by shards from disk."""
         config = self.config
         samples, table = None, self.snapshot.attributes
         if config.learner.uses_label_samples:
             samples = self.folder.label_samples(base, arms.is_removed, table)
         learner = config.learner.make_learner(samples, tuple(self.vocabulary.vectors.values()))
         trials = trials_until(self.log, base, arms, self.folder.state().counted_until, mark.time)
-        if isinstance(learner, Pooled):
-            work.mkdir(mode=0o700)
-            history = logged_history(self.log, mark, base, arms, config, self.folder, work)
-            base = with_saturation(base, history.saturation)
-            if rebuild:
-                base = rebuilt(base, history, learner.label_samples, config, Effort(ray=config.refit.ray, folder=work))
-            resources = refit_resources(config.refit)
-            model, caught = streamed_fit(base, history, learner, epoch, work, resources, trials)
-            return model, (*caught, *more_than_memory(config.refit, held_bytes(history, samples))), history
-        feedback = logged_feedback(self.log, mark, base, arms, config, self.folder)
-        saturation = learned_saturation(base, feedback) if config.rewards.saturates else 0.0
-        learned = unsaturated(base, feedback) if config.rewards.saturates else feedback
-        model, caught = next_fit(with_saturation(base, saturation), learned, learner, epoch, trials)
-        held = IN_MEMORY * _bytes(learned)
-        return model, (*caught, *ignored_in_memory(config.refit, held)), feedback
+        work.mkdir(mode=0o700)
+        history = logged_history(self.log, mark, base, arms, config, self.folder, work)
+        base = with_saturation(base, history.saturation)
+        if rebuild:
+            base = rebuilt(base, history, samples, config, Effort(ray=config.refit.ray, folder=work))
+        resources = refit_resources(config.refit)
+        model, caught = streamed_fit(base, history, learner, epoch, work, resources, trials)
+        return model, (*caught, *more_than_memory(config.refit, held_bytes(history, samples, base))), history
 
     def _gated(
         self, base: Model, arms: ArmIndex, state: FolderState, mark: Mark, work: Path, rebuild: bool
@@ -250,12 +237,6 @@ class ModelChanges:
         self.folder.note("unpinned", model=state.model)
         self.refresh()
         return state.model
-
-
-def _bytes(feedback: Feedback) -> int:
-    """Of all that it holds."""
-    parts = [*vars(feedback).values(), *vars(feedback.contexts).values()]
-    return sum(part.nbytes for part in parts if isinstance(part, np.ndarray))
 
 
 def _with_added(model: Model, now: Snapshot, max_leaf: int) -> Model:

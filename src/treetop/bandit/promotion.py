@@ -9,21 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from treetop.arrays import Floats, Ints, as_rows
-from treetop.bandit.arm_index import ArmIndex
-from treetop.bandit.config import Config
-from treetop.bandit.folder import BanditFolder
-from treetop.bandit.sealing import UNUSABLE, note_unused, segment_folder
-from treetop.bandit.snapshot import tree_id
-from treetop.errors import InvalidModel, LogError, NothingToLearn
+from treetop.errors import InvalidModel
 from treetop.learning.history import History
+from treetop.learning.linear import Linear
 from treetop.learning.pooled import Pooled
-from treetop.learning.refit import Learner, refit, warn_of_forgotten
+from treetop.learning.refit import Learner, warn_of_forgotten
 from treetop.learning.shards import Resources
 from treetop.learning.streamed import learn_streamed
-from treetop.log.base import Log
-from treetop.log.records import Mark
-from treetop.log.rounds import gather
-from treetop.log.segments.reading import sealed_samples
+from treetop.learning.streamed_linear import learn_linear_streamed
 from treetop.model.feature_scale import raised_scale
 from treetop.model.model import Model
 from treetop.model.pooled_state import PooledState
@@ -33,80 +26,19 @@ from treetop.records import Feedback
 VALIDATION_CONTEXTS = 256  # decided by a new model before it serves
 
 
-def logged_feedback(
-    log: Log, until: Mark, base: Model, arms: ArmIndex, config: Config, folder: BanditFolder | None = None
-) -> Feedback:
-    """All feedback in a log up to a mark, for the model that follows `base`; sealed rounds from a folder's segments.
-
-    Where these cannot be used, that is noted there, and all of it is read from the log, with the same result.
-
-    >>> import tempfile
-    >>> from treetop.bandit.bandit import Bandit
-    >>> with tempfile.TemporaryDirectory() as folder, Bandit.create(f"{folder}/tea", X=np.eye(4), Y=np.eye(4)) as tea:
-    ...     _ = tea.decide(np.ones(4), k=2)
-    ...     mark, now = tea.log.seal("today"), tea.snapshot
-    ...     logged_feedback(tea.log, mark, now.model, now.arms, tea.config).arms.shape
-    (1, 2)
-    """
-    wait, default, limits = config.rewards.reward_wait, config.rewards.default_reward, config.rewards.limits
-    tree = tree_id(base.tree) if config.learner.name == "paper" else None  # only the paper's learner uses nodes
-    if folder is not None and config.segments.seal:
-        try:
-            sealed = sealed_samples(segment_folder(folder), log, until, wait=wait, default=default, tree=tree)
-            return gather(sealed, base.n_features, arms.epochs(), limits, config.rewards.positions)
-        except LogError:
-            raise
-        except UNUSABLE as error:
-            note_unused(folder, error)
-    samples = log.samples(until, wait=wait, default=default, tree=tree)
-    return gather(samples, base.n_features, arms.epochs(), limits, config.rewards.positions)
-
-
-def next_fit(
-    base: Model, feedback: Feedback, learner: Learner, epoch: int, trials: Ints | None = None
-) -> tuple[Model, tuple[str, ...]]:
-    """The model that follows `base`, with the given epoch, and the learner's warnings. Raises NothingToLearn.
-
-    `trials` (n_arms,) is how often new arms were shown (`trials_until`), whether or not a reward was observed.
-
-    >>> from treetop.learning.linear import Linear
-    >>> from treetop.tree.tree import Tree
-    >>> X = np.eye(4, dtype=np.float32)
-    >>> base = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X)
-    >>> shown = Policy(k=2, explore=1).decide_batch(base, X, seed=0)
-    >>> feedback = Feedback.of(X, shown, X[np.arange(4)[:, None], shown.arms])
-    >>> model, warned = next_fit(base, feedback, Linear(), epoch=7)
-    >>> model.epoch, model.n_seen, warned
-    (7, 4, ())
-    """
-    if len(feedback) == 0:
-        raise NothingToLearn("there is no decision in the log to learn from")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model = refit(base, feedback, learner)
-    scale = raised_scale(base.feature_scale, [feedback.contexts])
-    model = replace(model, epoch=epoch, feature_scale=scale, pooled=_counted(model, trials))
-    return model, tuple(str(warning.message) for warning in caught)
-
-
-def _counted(model: Model, trials: Ints | None) -> PooledState | None:
-    """What the model's learner added to it, with these counts of trials of the arms that are new."""
-    pooled = model.pooled
-    if pooled is None or pooled.new_trials is None or trials is None:
-        return pooled
-    return replace(pooled, new_trials=np.where(pooled.new_trials >= 0, trials, -1).astype(np.int32))
-
-
 def streamed_fit(
     base: Model,
     history: History,
-    learner: Pooled,
+    learner: Learner,
     epoch: int,
     work: Path,
     resources: Resources,
     trials: Ints | None = None,
 ) -> tuple[Model, tuple[str, ...]]:
-    """The same from a history on disk; the model's weights and its serving layout are in the folder `work`.
+    """The model that follows `base`, with the given epoch, and the learner's warnings; its weights and its serving
+    layout are in the folder `work`.
+
+    `trials` (n_arms,) is how often new arms were shown (`trials_until`), whether or not a reward was observed.
 
     >>> import tempfile
     >>> from treetop.learning.history import HistoryWriter
@@ -124,23 +56,35 @@ def streamed_fit(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warn_of_forgotten(base, len(history))
-        model = learn_streamed(learner, base, history, work, resources)
+        if isinstance(learner, Linear):
+            model = learn_linear_streamed(learner, base, history, work, resources)
+        else:
+            assert isinstance(learner, Pooled)
+            model = learn_streamed(learner, base, history, work, resources)
     past = None if history.past is None else history.past.values
     scale = raised_scale(base.feature_scale, history.new_contexts, past)
     model = replace(model, epoch=epoch, feature_scale=scale, pooled=_counted(model, trials)).backed_by(work)
     return model, tuple(str(warning.message) for warning in caught)
 
 
+def _counted(model: Model, trials: Ints | None) -> PooledState | None:
+    """What the model's learner added to it, with these counts of trials of the arms that are new."""
+    pooled = model.pooled
+    if pooled is None or pooled.new_trials is None or trials is None:
+        return pooled
+    return replace(pooled, new_trials=np.where(pooled.new_trials >= 0, trials, -1).astype(np.int32))
+
+
 def validate(model: Model, base: Model, feedback: Feedback | History, policy: Policy) -> None:
     """Raises InvalidModel unless a new model has the shape of `base` and decides contexts of the feedback properly.
 
-    >>> from treetop.learning.linear import Linear
+    >>> from treetop.learning.refit import refit
     >>> from treetop.tree.tree import Tree
     >>> X = np.eye(4, dtype=np.float32)
     >>> base = Model.initial(Tree.from_labels(X, X, max_leaf=2), X, X)
     >>> shown = Policy(k=2, explore=1).decide_batch(base, X, seed=0)
     >>> feedback = Feedback.of(X, shown, X[np.arange(4)[:, None], shown.arms])
-    >>> model, _ = next_fit(base, feedback, Linear(), epoch=7)
+    >>> model = refit(base, feedback)
     >>> validate(model, base, feedback, Policy(k=2, explore=1))
     >>> smaller = Model.initial(Tree.from_labels(X, X[:, :3], max_leaf=2), X, X[:, :3])
     >>> validate(smaller, base, feedback, Policy(k=2, explore=1))

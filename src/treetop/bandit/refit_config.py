@@ -111,28 +111,8 @@ def more_than_memory(config: RefitConfig, held: float) -> tuple[str, ...]:
     """
     if held <= config.memory * 1e9:
         return ()
-    what = "labels, about 250 bytes an arm, and one segment. It sizes shards, and is no limit"
+    what = "labels, about 250 bytes an arm, one segment, what a map between two spaces is learned from"
     return (
         f"[refit] memory = {config.memory} is less than the {held / 1e9:.2f} GB that every refit of this bandit holds: "
-        f"{what}",
-    )
-
-
-def ignored_in_memory(config: RefitConfig, held: float = 0.0) -> tuple[str, ...]:
-    """A warning for each setting that was chosen for refits by shard, if the paper's learner held everything in memory
-    instead; and for `memory`, chosen or not, if that was more: `held` bytes.
-
-    >>> ignored_in_memory(RefitConfig(memory=0.5))
-    ("[refit] memory = 0.5 was not heeded: the learner is 'paper', so that the refit held all rounds in memory",)
-    >>> ignored_in_memory(RefitConfig(), 3.2e9)[0].split(": ")[1]
-    "the learner is 'paper', so that the refit held all rounds in memory, about 3.2 GB"
-    """
-    usual, more = RefitConfig(), held > config.memory * 1e9
-    chosen = {name: getattr(config, name) for name in ("memory", "ray")}
-    return tuple(
-        f"[refit] {name} = {value!r} was not heeded: the learner is 'paper', so that the refit held all rounds "
-        + "in memory"
-        + (f", about {held / 1e9:.1f} GB" if more else "")
-        for name, value in chosen.items()
-        if value != getattr(usual, name) or (name == "memory" and more)
+        f"{what}. It sizes shards, and is no limit",
     )

@@ -32,18 +32,19 @@ def sum_settings(config: Config) -> dict[str, Any]:
     """
     rewards = config.rewards
     wait = None if rewards.default_reward is None else rewards.reward_wait
-    return {"limits": [*rewards.limits], "default_reward": rewards.default_reward, "reward_wait": wait}
+    settings = {"limits": [*rewards.limits], "default_reward": rewards.default_reward, "reward_wait": wait}
+    return settings if config.learner.uses_label_samples else {**settings, "label_samples": False}
 
 
 def can_sum(config: Config) -> bool:
-    """Whether the sums of rounds stay what they are: not where rewards are corrected anew at every refit, and only for
-    the learner that goes by them.
+    """Whether the sums of rounds stay what they are: not where rewards are corrected anew at every refit, and not for
+    the paper's learner, which fits nodes, too.
 
     >>> can_sum(Config())
     True
     """
     rewards = config.rewards
-    return config.learner.uses_label_samples and not rewards.positions and not rewards.saturates
+    return config.learner.name == "treetop" and not rewards.positions and not rewards.saturates
 
 
 def stored_sums(sealed: SealedLog, config: Config) -> SummedRounds | None:

@@ -46,20 +46,46 @@ def with_learned_map(model: Model, samples: Samples, rewarded: bool) -> Model:
     array([[0., 1.],
            [1., 0.]], dtype=float32)
     """
-    measure, items = model.measure, model.item_vectors
-    if measure is None or items is None or model.context_map is None:
+    measure = model.measure
+    if measure is None or model.context_map is None:
         return model
-    found = _taught(measure, items, samples) if rewarded else first_map(measure)
+    some = slice(max(0, len(samples) - LATEST), None)
+    row, used = np.unique(samples.row[some], return_inverse=True)
+    contexts = unit_contexts(measure, measure.context_vectors(as_rows(samples.contexts.csr()[row])))
+    return with_taught_map(model, contexts, used, samples.arm[some], samples.reward[some], rewarded)
+
+
+def with_taught_map(
+    model: Model, contexts: Float32s, row: Any, arm: Any, reward: Float32s | Floats, rewarded: bool
+) -> Model:
+    """The same by samples that are chosen already, each of a row of the contexts and an arm."""
+    measure, items = model.measure, model.item_vectors
+    assert measure is not None
+    assert items is not None
+    found = (
+        learned_map(measure, contexts, items, row, arm, reward.astype(np.float64)) if rewarded else first_map(measure)
+    )
     routing = measured_routing(model.tree, items, measure, model.n_features, found) if measure.routes else None
     return replace(model, context_map=found, route_rows=model.route_rows if routing is None else routing)
 
 
-def _taught(measure: Measure, items: Float32s, samples: Samples) -> Float32s:
-    """The map by the latest samples."""
-    some = slice(max(0, len(samples) - LATEST), None)
-    row, used = np.unique(samples.row[some], return_inverse=True)
-    contexts = unit_contexts(measure, measure.context_vectors(as_rows(samples.contexts.csr()[row])))
-    return learned_map(measure, contexts, items, used, samples.arm[some], samples.reward[some].astype(np.float64))
+def map_bytes(model: Model, samples: int, rewarded: int) -> float:
+    """About what learning the map holds in memory, of so many samples in all.
+
+    >>> from treetop.tree.tree import Tree
+    >>> v, tree = np.eye(2, dtype=np.float32), Tree(parents=[-1, 0, 0], leaf_of=[1, 2])
+    >>> map_bytes(Model.from_vectors(tree, v, "cosine", context_dims=2), 1000, 100), map_bytes(
+    ...     Model.from_vectors(tree, v, "cosine"), 1000, 100
+    ... )
+    (76800.0, 0.0)
+    """
+    measure = model.measure
+    if measure is None or model.context_map is None:
+        return 0.0
+    wide, some = min(WIDEST, max(measure.dims, measure.context_dims)), min(samples, LATEST)
+    return float(
+        some * 64 + wide * (4 * some + 24 * min(rewarded, some))
+    )  # indices, contexts; pairs of what was rewarded
 
 
 def unit_contexts(measure: Measure, vectors: Float32s) -> Float32s:

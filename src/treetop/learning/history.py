@@ -16,6 +16,7 @@ from treetop.arrays import Float32s, Floats, Int64s, Ints, Rows, as_rows
 from treetop.learning.arm_routing import fold_of
 from treetop.learning.arm_totals import ArmTotals
 from treetop.learning.array_folder import ArrayFolder
+from treetop.learning.pooled_means import first_fitted
 from treetop.learning.samples import context_norms
 from treetop.learning.summed_rounds import SummedRounds
 from treetop.model.storage import link
@@ -30,8 +31,9 @@ class Part:
     """Rounds `first` to `first + rounds`, with `slots` slots each.
 
     Its folder has the contexts; `fold` and `norm` of each; `arm`, `place` and `reward` of every observed reward, sorted
-    by arm and then by place, which is round * slots + slot. Of rounds that are `summed` up only the samples that are
-    still read are here: they are numbered as if they were all, which keeps them before the others.
+    by arm and then by place, which is round * slots + slot; for a learner of nodes the same of those that came through
+    a node, sorted by `node`. Of rounds that are `summed` up only the samples that are still read are here: they are
+    numbered as if they were all, which keeps them before the others.
     """
 
     path: str
@@ -51,12 +53,18 @@ class Part:
 
     def samples(self, low: int, high: int) -> PartSamples:
         """Those of arms from low to high."""
+        return self._grouped("", "arm", low, high)
+
+    def through(self, low: int, high: int) -> PartSamples:
+        """Those that came through nodes from low to high; `arm` is the node."""
+        return self._grouped("node_", "node", low, high)
+
+    def _grouped(self, kind: str, group: str, low: int, high: int) -> PartSamples:
         arrays = self.arrays
-        arm = arrays["arm"]
-        first, end = np.searchsorted(arm, [low, high]).tolist()
-        return PartSamples(
-            first, arm[first:end], arrays["place"][first:end] // np.int32(self.slots), arrays["reward"][first:end]
-        )
+        of = arrays[group]
+        first, end = np.searchsorted(of, [low, high]).tolist()
+        place, reward = (arrays[kind + name][first:end] for name in ("place", "reward"))
+        return PartSamples(first, of[first:end], place // np.int32(self.slots), reward)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +117,20 @@ class History:
         return tuple(part for part in self.parts if not part.summed)
 
     @property
+    def first_fitted(self) -> int:
+        """The first round that means, curves, scales and maps are fitted to."""
+        return first_fitted(len(self))
+
+    @property
+    def fitted(self) -> tuple[Part, ...]:
+        """The parts with rounds that means, curves, scales and maps are fitted to."""
+        return tuple(part for part in self.parts if part.first + part.rounds > self.first_fitted)
+
+    def fitted_from(self, part: Part) -> int:
+        """The first of a part's rounds that these are fitted to."""
+        return max(0, self.first_fitted - part.first)
+
+    @property
     def new_contexts(self) -> Each[Rows]:
         return Each(self.new_parts, lambda part: part.contexts)
 
@@ -131,7 +153,8 @@ class History:
 
 
 class HistoryWriter:
-    """Writes a history, part after part, into a new folder. `past` is what rounds before add up to.
+    """Writes a history, part after part, into a new folder. `past` is what rounds before add up to; with `nodes`, for a
+    learner that has functions of them, samples are there by node, too.
 
     >>> from tempfile import TemporaryDirectory
     >>> monday = Feedback([[1.0, 0.0]], arms=[[3, 4]], nodes=None, rewards=[[1.0, float("nan")]])
@@ -143,9 +166,11 @@ class HistoryWriter:
     (1, [3])
     """
 
-    def __init__(self, path: Path, columns: int, late: Any, past: SummedRounds | None = None) -> None:
+    def __init__(
+        self, path: Path, columns: int, late: Any, past: SummedRounds | None = None, nodes: bool = False
+    ) -> None:
         path.mkdir(mode=0o700)
-        self._path, self._columns, self._past = path, columns, past
+        self._path, self._columns, self._past, self._nodes = path, columns, past, nodes
         self._totals = ArmTotals.none(late) if past is None else past.totals.continued(late)
         self._parts: list[Part] = []
         self._summed = 0  # rounds that are there of those that are summed up
@@ -157,16 +182,16 @@ class HistoryWriter:
         if arms.max(initial=-1) >= len(self._totals.late):
             raise ValueError(f"feedback on arm {arms.max()}, outside [0, {len(self._totals.late)})")
         folder = ArrayFolder.new(self._path / f"part-{len(self._parts):06d}")
-        place = np.flatnonzero(~np.isnan(rewards)).astype(np.int32)
-        arm = arms.reshape(-1)[place]
-        order = np.argsort(arm, kind="stable")
         contexts = rounds.contexts
         targets = [folder.path / f"context_{name}.npy" for name in ("start", "index", "value")]
         if not (context_files and all(link(*pair) for pair in zip(context_files, targets, strict=True))):
             for target in targets:
                 target.unlink(missing_ok=True)
             folder.put_rows("context", contexts)
-        folder.put(arm=arm[order], place=place[order], reward=rewards.reshape(-1)[place][order])
+        observed = ~np.isnan(rewards)
+        folder.put(**_by_group(observed, arms, rewards, "arm", ""))
+        if self._nodes:
+            folder.put(**_by_group(observed & (rounds.nodes >= 0), rounds.nodes, rewards, "node", "node_"))
         folder.put(fold=fold_of(contexts).astype(np.uint8), norm=context_norms(contexts))
         first = self._summed if summed else self._totals.rounds
         self._parts.append(Part(str(folder.path), first, len(arms), max(1, arms.shape[1]), self._columns, summed))
@@ -177,6 +202,14 @@ class HistoryWriter:
 
     def done(self, recent: Feedback, examined: tuple[float, ...] = (), saturation: float = 0.0) -> History:
         return History(tuple(self._parts), self._columns, self._totals, recent, examined, saturation, self._past)
+
+
+def _by_group(some: Any, group: Any, rewards: Any, name: str, kind: str) -> dict[str, Any]:
+    """Group, place and reward of some slots, sorted by group and then by place, as a part has them."""
+    place = np.flatnonzero(some).astype(np.int32)
+    of = group.reshape(-1)[place]
+    order = np.argsort(of, kind="stable")
+    return {name: of[order], f"{kind}place": place[order], f"{kind}reward": rewards.reshape(-1)[place][order]}
 
 
 def gathered(rows: Rows, chosen: Any) -> Rows:

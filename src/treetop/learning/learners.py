@@ -21,8 +21,10 @@ def make_learner(
     mechanisms: Mechanisms = Mechanisms(),  # noqa: B008
     route_cache: RouteCache | None = None,
     vectors: tuple[tuple[int, int], ...] = (),
+    window: int = 0,
 ) -> Learner:
-    """A learner by its name; the last four settings are for treetop's. Without `cost` it has its own default.
+    """A learner by its name; `window` is for the paper's, the four settings before it are for treetop's. Without `cost`
+    it has its own default.
 
     >>> make_learner("paper", cost=2.0).cost
     2.0
@@ -33,7 +35,7 @@ def make_learner(
     if name not in LEARNERS:
         raise ValueError(f"learner is {name!r}; it must be one of {', '.join(LEARNERS)}")
     if name == "paper":
-        return Linear(loss, 1.0 if cost is None else cost)
+        return Linear(loss, 1.0 if cost is None else cost, window=window)
     if loss != "squared":
         raise ValueError(f"loss={loss!r} is for the learner paper, not for {name}")
     how = {"label_samples": label_samples, "mechanisms": mechanisms, "route_cache": route_cache, "vectors": vectors}

@@ -23,7 +23,7 @@ from treetop.arrays import (
     check_int,
 )
 from treetop.effort import Progress
-from treetop.learning.samples import paper_samples, without_outliers
+from treetop.learning.samples import latest, paper_samples, without_outliers
 from treetop.model.model import Model
 from treetop.model.prior import copyable
 from treetop.records import Feedback
@@ -39,7 +39,8 @@ class Linear:
     """l2-regularised linear regression on [x; 1]: min 1/2 |w|^2 + cost * sum of losses, bias penalised like the rest.
 
     `loss="squared"` is least squares (what the theory asks), `"absolute"` the paper's LinearSVR with epsilon 0. It is
-    also a regression oracle in scikit-learn's shape, for FlatPolicy.
+    also a regression oracle in scikit-learn's shape, for FlatPolicy. As a learner it fits each node and arm on its
+    latest `window` samples, or on all if that is 0.
 
     >>> model = Linear().fit([[1.0], [2.0]], [1.0, 2.0])
     >>> model.predict([[3.0]]).round(2)
@@ -51,6 +52,7 @@ class Linear:
     tolerance: float = 1e-3
     threads: int = 0
     weights: Rows | None = None
+    window: int = 0
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
@@ -58,6 +60,7 @@ class Linear:
         check_float("cost", self.cost, 1e-12, 1e12)
         check_float("tolerance", self.tolerance, 1e-12, 1e3)
         check_int("threads", self.threads, 0, 4096)
+        check_int("window", self.window, 0)
 
     def solve(
         self,
@@ -119,6 +122,9 @@ class Linear:
         1
         """
         start, rows, target = paper_samples(feedback, model)
+        if self.window:
+            start, some = latest(start, np.arange(len(rows), dtype=np.int32), self.window)
+            rows, target = rows[some], target[some]
         contexts, prior = without_outliers(feedback.contexts), model.prior
         if prior is not None:
             prior = replace(prior, scale=1.0)

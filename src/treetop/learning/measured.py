@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from treetop.arrays import Float32s, Floats
+from treetop.arrays import Bools, Float32s, Floats
 from treetop.learning.samples import Samples
 from treetop.model.measure import Measure, curve
 from treetop.model.model import Model
@@ -35,13 +35,15 @@ class Measured:
     in_sample: bool = False  # whether it has seen so much of the rewards that it is no judge of itself
 
     @classmethod
-    def of(cls, model: Model, samples: Samples) -> Measured | None:
-        """None for a model without item vectors. Samples count as their weights say."""
+    def of(cls, model: Model, samples: Samples, fitted: Bools) -> Measured | None:
+        """None for a model without item vectors. Samples that it is `fitted` to count as their weights say."""
         if model.item_vectors is None or model.measure is None:
             return None
-        place = samples.contexts, model.item_vectors, samples.row, samples.arm, model.context_map
-        values = model.measure.values(*place)
-        return cls.fitted(model, values, samples.reward, samples.weight).saying(values)
+        values = np.empty(len(samples))
+        for some, alone in ((fitted, False), (~fitted, True)):
+            place = samples.contexts, model.item_vectors, samples.row[some], samples.arm[some], model.context_map
+            values[some] = model.measure.values(*place, alone=alone)
+        return cls.fitted(model, values[fitted], samples.reward[fitted], samples.weight[fitted]).saying(values)
 
     @classmethod
     def fitted(cls, model: Model, values: Floats, reward: Floats | Float32s, weight: Floats) -> Measured:

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from treetop.arrays import Bools, Float32s, Int64s, Ints, Rows, check_float, check_int
+from treetop.arrays import Bools, Float32s, Int64s, Ints, Rows, as_rows, check_float, check_int
 from treetop.effort import Progress
 from treetop.learning.arm_routing import with_arm_routes
 from treetop.learning.arm_totals import ArmTotals
@@ -25,7 +25,15 @@ from treetop.learning.linear import NO_THRESHOLDS, Linear
 from treetop.learning.measured import Measured
 from treetop.learning.part_scale import part_scale, scaled, unscaled_fit
 from treetop.learning.placement import initial_tree, placed, rewarded_unlabelled
-from treetop.learning.pooled_means import KNOTS, interpolate, pooled_means, pooled_rounds, resampled, slack
+from treetop.learning.pooled_means import (
+    KNOTS,
+    first_fitted,
+    interpolate,
+    pooled_means,
+    resampled,
+    round_weights,
+    slack,
+)
 from treetop.learning.prior_scale import scaled_prior
 from treetop.learning.routes import RouteCache, routed_samples
 from treetop.learning.routing_samples import thresholds
@@ -163,12 +171,14 @@ class Pooled:
         if (labels := self.label_samples) is not None and self.mechanisms.route_arms and not by_measure:
             place, taught = partial(self._place, model, labelled), self.mechanisms.learn_routing
             model = with_arm_routes(model, labels, feedback if taught else feedback.head(0), place, self.threads)
-        samples = self._samples(model, feedback)
-        model = with_learned_map(model, samples, bool((samples.reward > 0).any()))
+        samples, recent = self._samples(model, feedback)
+        fitted = recent[samples.row]
+        latest_ones = samples if fitted.all() else samples.take(fitted)
+        model = with_learned_map(model, latest_ones, bool((samples.reward > 0).any()))
         slacks = slack(samples.log_route)
-        measured = Measured.of(model, samples)
+        measured = Measured.of(model, samples, fitted)
         left = samples.reward if measured is None else samples.reward - measured.said
-        prior, said = scaled_prior(model, samples, slacks, left)
+        prior, said = scaled_prior(model, samples, slacks, left, fitted)
         left = left if said is None else left - said
         pool = self.mechanisms.pool and not by_measure  # then the measure itself says more than its routing
         means = pooled_means(slacks, left, samples.weight) if pool else np.zeros(KNOTS)
@@ -179,7 +189,8 @@ class Pooled:
             found = np.unique(rewarded_unlabelled(feedback, labelled)[0])
             count[~labelled] //= ANCHORS
         start, rows, targets = self._problems(model, samples, residual, found)
-        rewards = self._regressors(model, samples, (start, rows, targets), measured is not None, prior, progress)
+        problems = start, rows, targets
+        rewards = self._regressors(model, samples.contexts, recent, problems, measured is not None, prior, progress)
         if prior is not None and prior.means is not None:
             means = means + prior.scale * resampled(prior.means)
         pooled = PooledState(
@@ -203,20 +214,23 @@ class Pooled:
     def _regressors(
         self,
         model: Model,
-        samples: Samples,
+        contexts: Rows,
+        recent: Bools,
         problems: tuple[Int64s, Ints, Float32s],
         measured: bool,
         prior: Prior | None,
         progress: Progress | None,
     ) -> Rows:
-        """The arms' regressors. Where contexts have parts, these are on one scale while they are fitted."""
-        scale = part_scale([samples.contexts], self.vectors)
-        contexts = without_outliers(samples.contexts if scale is None else scaled(samples.contexts, scale))
+        """The arms' regressors. Where contexts have parts, these are on one scale while they are fitted, that of the
+        `recent` contexts."""
+        some = contexts if recent.all() else as_rows(contexts.csr()[recent])
+        scale = part_scale([some], self.vectors)
+        contexts = without_outliers(contexts) if scale is None else without_outliers(scaled(contexts, scale), recent)
         before = copyable(model.reward_rows, model.prior, prior)
         before = before if scale is None else unscaled_fit(before, scale)
         cost = MEASURED_COST if measured else None
         if prior is not None and not measured:
-            cost = PRIOR_COST / typical_square([context_norms(contexts)])
+            cost = PRIOR_COST / typical_square([context_norms(contexts)[recent]])
         found = self.solver(cost).solve(contexts, *problems, before, progress, self.negligible_weights(scale))
         found = found if scale is None else scaled(found, scale)
         return found if prior is None else prior.added(found, before)
@@ -259,16 +273,18 @@ class Pooled:
         """Where arms belong by some rounds alone."""
         return placed(model, rounds, labelled, np.zeros(model.n_arms), vote=self.mechanisms.move_arms)
 
-    def _samples(self, model: Model, feedback: Feedback) -> Samples:
-        """Every observed reward, behind the label samples if there are any."""
+    def _samples(self, model: Model, feedback: Feedback) -> tuple[Samples, Bools]:
+        """Every observed reward, behind the label samples if there are any; and which of their contexts means, curves,
+        scales and maps are fitted to."""
         labels, routes = routed_samples(model, self.label_samples, feedback, self.route_cache)
         t, slot = np.nonzero(feedback.observed)
         arm, reward, route = feedback.arms[t, slot], feedback.rewards[t, slot], routes[t, slot]
-        weight = (t < pooled_rounds(len(feedback))).astype(np.float64)
-        if self.label_samples is not None:
-            weight = np.full(len(t), float(self.mechanisms.pool_rounds))
+        weight = round_weights(t, len(feedback), None if labels is None else float(self.mechanisms.pool_rounds))
         rounds = Samples(feedback.contexts, t.astype(np.int32), arm, reward, route, weight)
-        return rounds if labels is None else labels + rounds
+        recent = np.arange(len(feedback)) >= first_fitted(len(feedback))
+        if labels is None:
+            return rounds, recent
+        return labels + rounds, np.concatenate([np.ones(len(labels.contexts), np.bool_), recent])
 
     def _problems(
         self, model: Model, samples: Samples, residual: Float32s, found: Ints

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from treetop.arrays import Float32s, Floats
+from treetop.arrays import Float32s, Floats, Int64s, Ints
 
 KNOTS, WIDEST = 65, 4.0  # places of the means over the slack of a route; the core interpolates the same way
+FITTED = 1 << 20  # rounds, a power of 2: what is a few numbers is fitted to no more of them than twice as many
 BLOCK = 16_384  # samples that are added at a time: what they take stays in the cache
 
 
@@ -88,12 +89,39 @@ def _never_rising(total: Floats, mass: Floats) -> Floats:
 
 
 def pooled_rounds(rounds: int) -> int:
-    """How many rounds, the first ones, the means are made of without labels: they change when there are twice as many.
+    """How many rounds, the first ones, the means are made of without labels, from `first_fitted` on: they change when
+    there are twice as many, later at every FITTED rounds.
 
     Meanwhile the residuals of old samples are the same at every refit, and an arm without new ones keeps its weights to
     the bit. The number depends on nothing but how many rounds there are, so that a refit from scratch is the same.
 
     >>> pooled_rounds(0), pooled_rounds(1), pooled_rounds(1023), pooled_rounds(1024)
     (0, 1, 512, 1024)
+    >>> pooled_rounds(5 * FITTED - 1) == 4 * FITTED
+    True
     """
+    if rounds >= FITTED:
+        return rounds // FITTED * FITTED
     return 1 << (rounds.bit_length() - 1) if rounds else 0
+
+
+def first_fitted(rounds: int) -> int:
+    """The first of so many rounds that means, curves, scales and maps are still fitted to: what says a few numbers for
+    all arms needs no more than the latest FITTED to 2 * FITTED rounds. It never falls.
+
+    >>> first_fitted(2 * FITTED - 1), first_fitted(2 * FITTED) == FITTED
+    (0, True)
+    """
+    return max(0, pooled_rounds(rounds) - FITTED)
+
+
+def round_weights(t: Ints | Int64s, rounds: int, share: float | None) -> Floats:
+    """How much samples of rounds t count for the means: the `share` that they have beside labels, or, if that is None,
+    1 in the rounds that the means are made of without.
+
+    >>> round_weights(np.arange(3), 3, None).tolist(), round_weights(np.arange(3), 3, 0.5).tolist()
+    ([1.0, 1.0, 0.0], [0.5, 0.5, 0.5])
+    """
+    end = pooled_rounds(rounds) if share is None else rounds
+    counts = (t >= first_fitted(rounds)) & (t < end)
+    return np.where(counts, 1.0 if share is None else share, 0.0)

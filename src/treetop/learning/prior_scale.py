@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from treetop.arrays import Float32s, Floats
+from treetop.arrays import Bools, Float32s, Floats
 from treetop.learning.pooled_means import interpolate, resampled
 from treetop.learning.samples import Samples
 from treetop.model.model import Model
@@ -19,21 +19,22 @@ LARGEST = 0.25  # the variance that rewards in [0, 1] have at most, as one sampl
 
 
 def scaled_prior(
-    model: Model, samples: Samples, slacks: Floats, left: Floats | Float32s
+    model: Model, samples: Samples, slacks: Floats, left: Floats | Float32s, fitted: Bools
 ) -> tuple[Prior | None, Floats | None]:
     """What the owner knew, with its scale, and what that says of every sample; nothing if the model has nothing of it.
 
-    `slacks` and `left` are of the samples: how well they are routed, and what of their rewards is to be explained.
+    `slacks` and `left` are of the samples: how well they are routed, and what of their rewards is to be explained;
+    `fitted` which of them the scale is fitted to.
 
     >>> from treetop.arrays import as_rows
     >>> from treetop.tree.tree import Tree
     >>> model = Model.from_weights(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), np.zeros((3, 2)), np.ones((5, 2)))
     >>> none = np.zeros(0, np.int32)
     >>> samples = Samples(as_rows(np.ones((0, 1))), none, none, np.zeros(0, np.float32), np.zeros(0), np.zeros(0))
-    >>> scaled_prior(model, samples, np.zeros(0), np.zeros(0))
+    >>> scaled_prior(model, samples, np.zeros(0), np.zeros(0), np.zeros(0, bool))
     (None, None)
     >>> model = replace(model, prior=Prior(model.reward_rows))
-    >>> scaled_prior(model, samples, np.zeros(0), np.zeros(0))[0].scale
+    >>> scaled_prior(model, samples, np.zeros(0), np.zeros(0), np.zeros(0, bool))[0].scale
     1.0
     """
     prior = model.prior
@@ -42,7 +43,7 @@ def scaled_prior(
     said = prior.scores(samples.contexts, samples.row, model.tree.n_nodes + samples.arm)
     if prior.means is not None:
         said += interpolate(resampled(prior.means), slacks)
-    scale = prior_scale(said, left, samples.weight)
+    scale = prior_scale(said[fitted], left[fitted], samples.weight[fitted])
     return replace(prior, scale=scale), scale * said
 
 

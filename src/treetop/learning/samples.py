@@ -39,6 +39,11 @@ class Samples:
     def __len__(self) -> int:
         return len(self.arm)
 
+    def take(self, some: Bools) -> Samples:
+        """Some of the samples; all contexts stay."""
+        names = ("row", "arm", "reward", "log_route", "weight")
+        return Samples(self.contexts, *(getattr(self, name)[some] for name in names))
+
     def __add__(self, later: Samples) -> Samples:
         return Samples(
             as_rows(sp.vstack([self.contexts.csr(), later.contexts.csr()], format="csr")),
@@ -50,8 +55,8 @@ class Samples:
         )
 
 
-def without_outliers(contexts: Rows) -> Rows:
-    """The contexts with those of a norm beyond FAR times the median scaled down to the median.
+def without_outliers(contexts: Rows, usual: slice | Bools = slice(None)) -> Rows:
+    """The contexts with those of a norm beyond FAR times the median of the `usual` ones scaled down to it.
 
     A regressor fits a sample of a large norm whatever the others say. Scaled down, it moves weights no more than others
     do. Contexts of which none is so large are returned as they are.
@@ -62,7 +67,8 @@ def without_outliers(contexts: Rows) -> Rows:
     n = len(contexts)
     blocks = (contexts.slice(first, min(first + BLOCK, n)) for first in range(0, n, BLOCK))
     norms = np.concatenate([np.zeros(0), *map(context_norms, blocks)])
-    return scaled_down(contexts, norms, np.median(norms[norms > 0]) if norms.any() else 0.0)
+    known = norms[usual]
+    return scaled_down(contexts, norms, np.median(known[known > 0]) if known.any() else 0.0)
 
 
 def scaled_down(contexts: Rows, norms: Floats, ordinary: float) -> Rows:

@@ -8,6 +8,7 @@ be routed, and shard by shard, where functions of nodes and arms are fitted from
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ import numpy as np
 
 from treetop.arrays import Bools, Fitted, Float32s, Floats, Int64s, Rows
 from treetop.learning.array_folder import ArrayFolder, joined, sliced
+from treetop.learning.context_map import map_bytes
 from treetop.learning.history import Each, History, Part, gathered, median_norm, stacked
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.linear import Linear
 from treetop.learning.part_scale import BLOCK, part_scale, scaled, unscaled_fit
 from treetop.learning.placement import Votes, initial_tree, placed_by
 from treetop.learning.pooled import ANCHORS, MEASURED_COST, PRIOR_COST, Pooled, anchors, node_mean, state_weights
-from treetop.learning.pooled_means import KNOTS, MeanSums, interpolate, pooled_rounds, resampled, slack
+from treetop.learning.pooled_means import KNOTS, MeanSums, interpolate, resampled, slack
 from treetop.learning.routes import RouteCache, fold_routes, routed_samples
 from treetop.learning.samples import by_group, context_norms, latest, reached_step, scaled_down, typical_square
 from treetop.learning.shards import SAMPLE_BYTES, Resources, Shard, ranks, release_freed, renumbered, split
@@ -36,17 +38,21 @@ from treetop.records import Feedback
 ARM_BYTES = 250  # that a refit keeps of an arm
 
 
-def held_bytes(history: History, labels: LabelSamples | None) -> float:
-    """About what a refit holds however small its shards are: labels, what is kept of an arm, its largest part.
+def held_bytes(history: History, labels: LabelSamples | None, model: Model) -> float:
+    """About what a refit holds however small its shards are: labels, what is kept of an arm, its largest part, and what
+    a map between two spaces is learned from.
 
     >>> from treetop.learning.history import ArmTotals
-    >>> held_bytes(History((), 2, ArmTotals.none(np.zeros(1000, bool)), Feedback.none(2, 1)), None)
+    >>> from treetop.tree.tree import Tree
+    >>> model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), np.eye(2), np.eye(2))
+    >>> held_bytes(History((), 2, ArmTotals.none(np.zeros(1000, bool)), Feedback.none(2, 1)), None, model)
     250000.0
     """
     arms, context = len(history.totals.shown), history.context_bytes
     part = max((part.rounds * (context + part.slots * SAMPLE_BYTES) for part in history.parts), default=0.0)
     known = 0 if labels is None else len(labels.arm) * SAMPLE_BYTES + len(labels.contexts.value) * 8
-    return float(arms * ARM_BYTES + part + known)
+    samples = int(history.totals.shown.sum()) + (0 if labels is None else len(labels))
+    return float(arms * ARM_BYTES + part + known + map_bytes(model, samples, int(history.totals.finds.sum())))
 
 
 def learn_streamed(learner: Pooled, model: Model, history: History, work: Path, resources: Resources) -> Model:
@@ -86,7 +92,7 @@ def learn_streamed(learner: Pooled, model: Model, history: History, work: Path, 
     pool = learner.mechanisms.pool and not by_measure  # as in memory
     if pool or (model.prior is not None and model.prior.means is not None):
         labels = _routed(learner, model, history, work)
-    model = with_streamed_map(model, labels, history)
+    model = with_streamed_map(model, labels, history, work / "vectors")
     pieces = Pieces(labels, history, learner.mechanisms.pool_rounds)
     known = told(model, pieces, work / "told")
     means = _means(pieces, known) if pool else np.zeros(KNOTS)
@@ -157,10 +163,8 @@ def _means(pieces: Pieces, known: Told) -> Floats:
     sums, labels, history = MeanSums(), pieces.labels, pieces.history
     if labels is not None:
         sums.add(slack(labels.log_route), known.left, labels.weight)
-    pooled = pooled_rounds(len(history)) if labels is None else len(history) * pieces.pool_rounds
-    for part in history.parts:
-        if part.first < pooled:
-            piece = pieces.of_part(part)
+    for part in history.fitted if labels is None or pieces.pool_rounds else ():
+        if (piece := pieces.of_part(part)).weight.any():
             left = piece.reward if "left" not in part.arrays else part.arrays["left"][piece.order]
             sums.add(part.arrays["slack"][piece.order], left, piece.weight)
     return sums.means()
@@ -214,21 +218,25 @@ def _regressors(
 
 
 def _norms(learner: Pooled, pieces: Pieces, stage: ArrayFolder) -> tuple[Float32s | None, Each[Floats]]:
-    """The scale of parts of contexts, if there is one, and the lengths of all contexts on it; writes these."""
+    """The scale of parts of contexts, if there is one, and the lengths on it of contexts that tell which are outliers;
+    writes those of all."""
     history, labels = pieces.history, pieces.labels
     known = () if labels is None else (labels.contexts,)
-    scale = part_scale(Each(history.parts, lambda part: part.contexts, known), learner.vectors)
-    name = "norm"
-    if scale is not None:
-        stage.put(scale=scale)
-        name = "scaled_norm"
-        for part in history.parts:
-            part.arrays.put(scaled_norm=_lengths(part.contexts, scale))
+    scale = part_scale(Each(history.fitted, partial(_fitted_contexts, history), known), learner.vectors)
     of_labels = tuple(_lengths(rows, scale) for rows in known)
     if of_labels:
         stage.put(label_norm=of_labels[0])
-    past = () if history.past is None else history.past.norms
-    return scale, Each(history.new_parts, lambda part: part.arrays[name], (*of_labels, *past))
+    if scale is None:
+        past = () if history.past is None else history.past.norms
+        return None, Each(history.new_parts, lambda part: part.arrays["norm"], (*of_labels, *past))
+    stage.put(scale=scale)
+    for part in history.parts:
+        part.arrays.put(scaled_norm=_lengths(part.contexts, scale))
+    return scale, Each(history.fitted, lambda part: part.arrays["scaled_norm"][history.fitted_from(part) :], of_labels)
+
+
+def _fitted_contexts(history: History, part: Part) -> Rows:
+    return part.contexts.slice(history.fitted_from(part), part.rounds)
 
 
 def _cost(pieces: Pieces, known: Told, stage: ArrayFolder, scale: Float32s | None, ordinary: float) -> float | None:
@@ -237,11 +245,14 @@ def _cost(pieces: Pieces, known: Told, stage: ArrayFolder, scale: Float32s | Non
         return MEASURED_COST
     if known.prior is None:
         return None
-    name, labels = "norm" if scale is None else "scaled_norm", pieces.labels
+    name, labels, history = "norm" if scale is None else "scaled_norm", pieces.labels, pieces.history
     of_labels = () if labels is None else (_lengths(labels.contexts, scale, stage["label_norm"], ordinary),)
-    parts = pieces.history.parts
-    of_parts = Each(parts, lambda part: _lengths(part.contexts, scale, part.arrays[name], ordinary), of_labels)
-    return PRIOR_COST / typical_square(of_parts)
+
+    def lengths(part: Part) -> Floats:
+        norms = part.arrays[name][history.fitted_from(part) :]
+        return _lengths(_fitted_contexts(history, part), scale, norms, ordinary)
+
+    return PRIOR_COST / typical_square(Each(history.fitted, lengths, of_labels))
 
 
 def _lengths(contexts: Rows, scale: Float32s | None, norms: Any = None, ordinary: float = 0.0) -> Floats:

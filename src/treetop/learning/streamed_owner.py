@@ -13,17 +13,18 @@ from typing import Any
 import numpy as np
 
 from treetop.arrays import Float32s, Floats, Rows
-from treetop.learning.context_map import LATEST, with_learned_map
+from treetop.learning.context_map import LATEST, unit_contexts, with_taught_map
 from treetop.learning.history import History, Part, gathered, stacked
 from treetop.learning.label_samples import LabelSamples
 from treetop.learning.measured import Measured
-from treetop.learning.pooled_means import interpolate, pooled_rounds, resampled, slack
+from treetop.learning.pooled_means import interpolate, resampled, round_weights, slack
 from treetop.learning.prior_scale import prior_scale
-from treetop.learning.samples import Samples
 from treetop.learning.shards import renumbered
 from treetop.model.measure import PAIRS
 from treetop.model.model import Model
 from treetop.model.prior import Prior
+
+VECTORS = 2048  # of contexts that are dense in memory at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +43,12 @@ class Piece:
     def __len__(self) -> int:
         return len(self.arm)
 
+    def some(self, low: int, high: int) -> Piece:
+        """Some of the samples, among the same contexts."""
+        place = slice(low, high)
+        row, arm, reward, weight = (each[place] for each in (self.row, self.arm, self.reward, self.weight))
+        return replace(self, row=row, arm=arm, reward=reward, weight=weight, order=self.order[place])
+
     def cut(self, low: int, high: int) -> Piece:
         """Some of the samples, with copies of their contexts and of no others."""
         rows, place = renumbered(self.row, np.arange(low, high))
@@ -59,29 +66,51 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """All samples of a refit, piece by piece, as often as asked. Rounds weigh what `pool_rounds` says beside labels."""
+    """All samples of a refit, piece by piece, as often as asked: those of rounds that nothing but regressors is fitted
+    to any more, then the labels and the others. Rounds weigh what `pool_rounds` says beside labels."""
 
     labels: LabelSamples | None
     history: History
     pool_rounds: bool
 
     def __iter__(self) -> Iterator[Piece]:
-        if self.labels is not None:
-            known = self.labels
-            yield Piece(known.contexts, known.row, known.arm, known.reward, known.weight)
-        yield from map(self.of_part, self.history.parts)
+        yield from self.old()
+        yield from self.fitted()
 
-    def __reversed__(self) -> Iterator[Piece]:
-        yield from map(self.of_part, reversed(self.history.parts))
-        yield from Pieces(self.labels, replace(self.history, parts=()), self.pool_rounds)
+    def old(self) -> Iterator[Piece]:
+        for part in self.history.parts:
+            if self.history.fitted_from(part) > 0:
+                piece = self.of_part(part)
+                yield piece.some(0, self.count_old(piece))
+
+    def fitted(self) -> Iterator[Piece]:
+        yield from self._of_labels()
+        for part in self.history.fitted:
+            piece = self.of_part(part)
+            yield piece.some(self.count_old(piece), len(piece))
+
+    def latest_first(self) -> Iterator[Piece]:
+        """Those that are fitted to, from the last one on."""
+        for part in reversed(self.history.fitted):
+            piece = self.of_part(part)
+            yield piece.some(self.count_old(piece), len(piece))
+        yield from self._of_labels()
+
+    def count_old(self, piece: Piece) -> int:
+        """How many samples of a part, the first ones, are old."""
+        assert piece.part is not None
+        return int(np.searchsorted(piece.row, self.history.fitted_from(piece.part)))
+
+    def _of_labels(self) -> Iterator[Piece]:
+        if (known := self.labels) is not None:
+            yield Piece(known.contexts, known.row, known.arm, known.reward, known.weight)
 
     def of_part(self, part: Part) -> Piece:
         samples = part.samples(0, len(self.history.totals.shown))
         order = np.argsort(part.arrays["place"], kind="stable")
         row = samples.row[order]
-        weight = np.full(len(row), float(self.pool_rounds))
-        if self.labels is None:
-            weight = (row < pooled_rounds(len(self.history)) - part.first).astype(np.float64)
+        share = None if self.labels is None else float(self.pool_rounds)
+        weight = round_weights(row.astype(np.int64) + part.first, len(self.history), share)
         return Piece(part.contexts, row, samples.arm[order], samples.reward[order], weight, part, order)
 
     def placed(self) -> Iterator[tuple[slice, Piece]]:
@@ -102,8 +131,8 @@ class Told:
     left: Floats | Float32s
 
 
-def with_streamed_map(model: Model, labels: LabelSamples | None, history: History) -> Model:
-    """As `with_learned_map`: the latest samples alone are in memory.
+def with_streamed_map(model: Model, labels: LabelSamples | None, history: History, work: Path) -> Model:
+    """As `with_learned_map`: vectors of the contexts of the latest samples lie in a file.
 
     >>> from treetop.learning.history import ArmTotals
     >>> from treetop.records import Feedback
@@ -111,23 +140,33 @@ def with_streamed_map(model: Model, labels: LabelSamples | None, history: Histor
     >>> X = np.eye(2, dtype=np.float32)
     >>> model = Model.initial(Tree(parents=[-1, 0, 0], leaf_of=[1, 2]), X, X)
     >>> history = History((), 2, ArmTotals.none(np.zeros(2, bool)), Feedback.none(2, 1))
-    >>> with_streamed_map(model, None, history) is model  # contexts and items are in no spaces of their own
+    >>> with_streamed_map(model, None, history, Path("unused")) is model  # contexts and items are in no own spaces
     True
     """
-    if model.context_map is None:
+    measure = model.measure
+    if measure is None or model.context_map is None:
         return model
     rewarded = bool(history.totals.finds.any()) or (labels is not None and bool((labels.reward > 0).any()))
-    none = np.zeros(0, np.int32)
-    latest = Piece(stacked([], history.columns), none, none, none, none)
-    for piece in reversed(Pieces(labels, history, False)):
-        if len(latest) == LATEST:
+    latest: list[Piece] = []
+    left = LATEST
+    for piece in Pieces(labels, history, False).latest_first():
+        latest.insert(0, piece.some(max(0, len(piece) - left), len(piece)))
+        left -= len(latest[0])
+        if left == 0:
             break
-        first = max(0, len(piece) - (LATEST - len(latest)))
-        if first < len(piece):
-            latest = piece.cut(first, len(piece)) + latest
-    unused, reward = np.zeros(len(latest)), latest.reward.astype(np.float32)
-    samples = Samples(latest.contexts, latest.row, latest.arm, reward, unused, unused)
-    return with_learned_map(model, samples, rewarded)
+    counts = [len(np.unique(piece.row)) for piece in latest]
+    vectors = _mapped(work, (sum(counts), measure.place[1]), np.float32)
+    found: list[tuple[Any, ...]] = [(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))]
+    at = 0
+    for piece, count in zip(latest, counts, strict=True):
+        used, place = np.unique(piece.row, return_inverse=True)
+        for low in range(0, count, VECTORS):
+            some = measure.context_vectors(gathered(piece.contexts, used[low : low + VECTORS]))
+            vectors[at + low : at + low + len(some)] = unit_contexts(measure, some)
+        found.append((at + place, piece.arm, piece.reward))
+        at += count
+    row, arm, reward = (np.concatenate(each) for each in zip(*found, strict=True))
+    return with_taught_map(model, np.asarray(vectors), row, arm, reward, rewarded)
 
 
 def told(model: Model, pieces: Pieces, work: Path) -> Told:
@@ -146,46 +185,60 @@ def told(model: Model, pieces: Pieces, work: Path) -> Told:
     if not by_measure and model.prior is None:
         return Told(None, None, np.zeros(0, np.float32) if pieces.labels is None else pieces.labels.reward)
     work.mkdir()
-    count = sum(map(len, pieces))
-    left, weight = (_mapped(work / name, count) for name in ("left", "weight"))
+    old = sum(map(len, pieces.old()))
+    count, fitted = old + sum(map(len, pieces.fitted())), slice(old, None)
+    left, weight = (_mapped(work / name, (count,)) for name in ("left", "weight"))
     for some, piece in pieces.placed():
         left[some], weight[some] = piece.reward, piece.weight
     measured, prior = None, model.prior
     if by_measure:
-        values = _mapped(work / "value", count)
-        _put_values(model, pieces, values)
-        measured = Measured.fitted(model, values, left, weight)
+        values = _mapped(work / "value", (count,))
+        _put_values(model, pieces, values, old)
+        measured = Measured.fitted(model, values[fitted], left[fitted], weight[fitted])
         for some, _ in pieces.placed():
             left[some] -= measured(values[some])
         measured = measured.saying(values[count - min(count, int(pieces.history.recent.observed.sum())) :])
     if prior is not None:
-        said = _mapped(work / "said", count)
+        said = _mapped(work / "said", (count,))
         for some, piece in pieces.placed():
             said[some] = _prior_said(model, prior, pieces, piece)
-        prior = replace(prior, scale=prior_scale(said, left, weight))
+        prior = replace(prior, scale=prior_scale(said[fitted], left[fitted], weight[fitted]))
         for some, _ in pieces.placed():
             left[some] -= prior.scale * said[some]
-    for some, piece in pieces.placed():
-        if piece.part is not None:
-            of_part = np.empty(len(piece))
-            of_part[piece.order] = left[some]
-            piece.part.arrays.put(left=of_part)
-    return Told(measured, prior, np.array(left[: 0 if pieces.labels is None else len(pieces.labels)]))
+    of_labels = 0 if pieces.labels is None else len(pieces.labels)
+    _put_left(pieces, left, old + of_labels)
+    return Told(measured, prior, np.array(left[old : old + of_labels]))
 
 
-def _mapped(path: Path, count: int) -> Any:
+def _put_left(pieces: Pieces, left: Any, first: int) -> None:
+    """Writes what is left of each reward beside its part: that of old samples comes first, of others from `first`."""
+    at = 0
+    for part in pieces.history.parts:
+        piece = pieces.of_part(part)
+        old, of_part = pieces.count_old(piece), np.empty(len(piece))
+        of_part[piece.order[:old]] = left[at : at + old]
+        of_part[piece.order[old:]] = left[first : first + len(piece) - old]
+        at, first = at + old, first + len(piece) - old
+        part.arrays.put(left=of_part)
+
+
+def _mapped(path: Path, shape: tuple[int, ...], kind: type = np.float64) -> Any:
     """Numbers in a file."""
-    return np.lib.format.open_memmap(path.with_suffix(".npy"), "w+", np.float64, (count,))
+    return np.lib.format.open_memmap(path.with_suffix(".npy"), "w+", kind, shape)
 
 
-def _put_values(model: Model, pieces: Pieces, out: Any) -> None:
-    """The measure of every sample, PAIRS at a time from the first one on as in memory: products of matrices may differ
-    in their last bits with how many rows there are."""
-    measure, items, at = model.measure, model.item_vectors, 0
+def _put_values(model: Model, pieces: Pieces, out: Any, at: int) -> None:
+    """The measure of every sample: of old ones alone, of the others, from place `at` on, PAIRS at a time as in memory:
+    products of matrices may differ in their last bits with how many rows there are."""
+    measure, items = model.measure, model.item_vectors
     assert measure is not None
     assert items is not None
+    for some, piece in pieces.placed():
+        if some.start == at:
+            break
+        out[some] = measure.values(piece.contexts, items, piece.row, piece.arm, model.context_map, alone=True)
     waiting: Piece | None = None
-    for piece in pieces:
+    for piece in pieces.fitted():
         first = 0
         if waiting is not None:
             first = min(len(piece), PAIRS - len(waiting))

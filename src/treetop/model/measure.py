@@ -109,10 +109,18 @@ class Measure:
         return np.asarray(contexts.csr()[:, self.first : sum(self.place)].toarray(), np.float32)
 
     def values(
-        self, contexts: Rows, items: Float32s, row: Ints | Int64s, arm: Ints, context_map: Float32s | None = None
+        self,
+        contexts: Rows,
+        items: Float32s,
+        row: Ints | Int64s,
+        arm: Ints,
+        context_map: Float32s | None = None,
+        *,
+        alone: bool = False,
     ) -> Floats:
         """The measure of each pair of a row of the contexts and an arm; `items` are a model's item vectors. Vectors of
-        contexts are dense for some pairs at a time.
+        contexts are dense for some pairs at a time. Each number is to its last bit what the pair `alone` would have, if
+        that is asked, which is slower; else products may differ in it with the pairs beside.
 
         >>> measure = Measure(metric="euclidean", dims=2)
         >>> measure.values(as_rows([[3.0, 4.0]]), np.zeros((1, 2), np.float32), np.array([0]), np.array([0]))
@@ -127,12 +135,12 @@ class Measure:
             if self.metric == "cosine":
                 x = x / np.maximum(np.sqrt((x**2).sum(axis=1)), 1e-300)[:, None]
             if context_map is not None:
-                x = x @ context_map
+                x = (x[:, None] @ context_map.astype(np.float64))[:, 0] if alone else x @ context_map
             a, b = x[place], items[arm[some]]
             if self.metric == "euclidean":
                 out[some] = -np.sqrt(((a - b) ** 2).sum(axis=1))
             else:
-                out[some] = np.einsum("nd,nd->n", a, b)
+                out[some] = (a * b).sum(axis=1) if alone else np.einsum("nd,nd->n", a, b)
         return out
 
     def first_range(self) -> tuple[float, float]:
