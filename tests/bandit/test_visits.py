@@ -20,7 +20,6 @@ from treetop.bandit.policy_search import search_policies
 from treetop.bandit.sealing import seal_folder, segment_folder
 from treetop.bandit.visits import cut
 from treetop.errors import ForeignLog, SegmentError
-from treetop.log.open import open_log
 from treetop.log.segments.manifest import SegmentFolder
 from treetop.log.segments.storage import read_segment
 
@@ -69,10 +68,7 @@ def test_every_source_gives_the_same_numbers(tmp_path: Path, place: str, monkeyp
         found = evaluate(shop, CANDIDATES)
         assert found.rounds == 450
         assert {each.rounds for each in found.candidates} == {450}
-        for source in (shop.log, place):
-            assert numbers(evaluate(source, CANDIDATES, folder=path)) == numbers(found), source
-    with open_log(place) as log:
-        assert numbers(evaluate(log, CANDIDATES, folder=path)) == numbers(found)
+        assert numbers(evaluate((path, place), CANDIDATES)) == numbers(found)
     (path / "log.sqlite").unlink()
     without = evaluate(path / "segments", CANDIDATES)  # the log, which has the lists of arms, is elsewhere
     assert [each.left_out for each in without.candidates] == [{UNLISTED: 130}] * 3
@@ -90,13 +86,12 @@ def test_segments_beside_their_log_have_its_lists_of_arms(tmp_path: Path) -> Non
         found = evaluate(shop, CANDIDATES)
         assert not any(each.left_out for each in found.candidates)
         assert len(list((tmp_path / "shop" / "segments").glob("segment-*"))) == 2
-        for source in (segment_folder(shop.folder), tmp_path / "shop" / "segments"):
-            assert numbers(evaluate(source, CANDIDATES)) == numbers(found)
+        assert numbers(evaluate(tmp_path / "shop" / "segments", CANDIDATES)) == numbers(found)
         moved = shutil.copytree(tmp_path / "shop" / "segments", tmp_path / "copied")
-        assert numbers(evaluate(moved, CANDIDATES, folder=tmp_path / "shop")) == numbers(found)
+        assert numbers(evaluate((tmp_path / "shop", moved), CANDIDATES)) == numbers(found)
         assert numbers(evaluate(tmp_path / "shop" / "log.sqlite", CANDIDATES)) == numbers(found)
         middle = shop.event("visit-300").event.time
-        late = evaluate(segment_folder(shop.folder), CANDIDATES, since=middle)
+        late = evaluate(tmp_path / "shop" / "segments", CANDIDATES, since=middle)
         assert numbers(late) == numbers(evaluate(shop, CANDIDATES, since=middle))
         assert late.rounds == 100
 
@@ -107,7 +102,7 @@ def test_what_is_not_sealed_yet_is_not_there(tmp_path: Path) -> None:
         seal(shop)
         expected = numbers(evaluate(shop, CANDIDATES[:2]))
         play(shop, 200, 30)
-        assert numbers(evaluate(segment_folder(shop.folder), CANDIDATES[:2])) == expected
+        assert numbers(evaluate(tmp_path / "shop" / "segments", CANDIDATES[:2])) == expected
 
 
 def test_a_source_without_a_folder_says_what_it_lacks(tmp_path: Path) -> None:
@@ -117,19 +112,24 @@ def test_a_source_without_a_folder_says_what_it_lacks(tmp_path: Path) -> None:
         moved = shutil.copytree(tmp_path / "shop" / "segments", tmp_path / "copied")
         elsewhere = shutil.copy(tmp_path / "shop" / "log.sqlite", tmp_path / "other.sqlite")
         for source in (moved, elsewhere, "postgresql://localhost/nowhere"):
-            with pytest.raises(ValueError, match=r"lies in no bandit's folder: give folder.*models and settings"):
+            with pytest.raises(
+                ValueError, match=r"lies in no bandit's folder: name that folder, too.*models and settings"
+            ):
                 evaluate(source, ["beam=1"])
-        with pytest.raises(ValueError, match="folder is for a log or for segments; a Bandit has its own"):
-            evaluate(shop, ["beam=1"], folder=tmp_path / "shop")
-        for path, why in ((tmp_path / "none", "there is no such file"), (tmp_path, "it must be its log or segments")):
+        with pytest.raises(TypeError, match="log is a tuple; it must be a Bandit"):
+            evaluate((tmp_path / "shop", shop), ["beam=1"])  # type: ignore[arg-type]
+        for path, why in (
+            (tmp_path / "none", "there is no such file"),
+            (tmp_path, "there must be its log or segments"),
+        ):
             with pytest.raises(ValueError, match=why):
-                evaluate(path, ["beam=1"], folder=tmp_path / "shop")
+                evaluate((tmp_path / "shop", path), ["beam=1"])
         with pytest.raises(FileNotFoundError, match="is not a bandit's folder"):
             evaluate(tmp_path / "none", ["beam=1"])
         with pytest.raises(ValueError, match="a search needs the log"):
             search_policies(tmp_path / "shop" / "segments")
     for judged in (lambda: evaluate([1.0], ["beam=1"]), lambda: search_policies([1.0])):  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="log is a list; it must be a Bandit, its folder, or its log or segments"):
+        with pytest.raises(TypeError, match="log is a list; it must be a Bandit, its folder, its log or segments"):
             judged()
 
 
@@ -139,9 +139,9 @@ def test_a_log_and_segments_of_another_bandit_are_refused(tmp_path: Path) -> Non
         play(other, 0, 20)
         seal(shop)
         with pytest.raises(ForeignLog, match="belongs to bandit"):
-            evaluate(shop.log, ["beam=1"], folder=tmp_path / "other")
+            evaluate((tmp_path / "other", tmp_path / "shop" / "log.sqlite"), ["beam=1"])
         with pytest.raises(SegmentError, match="has segments of another log"):
-            evaluate(segment_folder(shop.folder), ["beam=1"], folder=tmp_path / "other")
+            evaluate((tmp_path / "other", tmp_path / "shop" / "segments"), ["beam=1"])
 
 
 def test_segments_that_do_not_have_whole_rounds_say_so(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_segments_that_do_not_have_whole_rounds_say_so(tmp_path: Path) -> None:
         empty = SegmentFolder(tmp_path / "shop" / "segments")
         empty.path.mkdir()
         with pytest.raises(SegmentError, match="has no segments; `treetop seal` makes them"):
-            evaluate(empty, ["beam=1"], folder=tmp_path / "shop")
+            evaluate(empty.path, ["beam=1"])
         seal(shop)
         path = segment_folder(shop.folder).path
         (segment,) = json.loads((path / "manifest.json").read_text())["segments"]
@@ -161,7 +161,7 @@ def test_segments_that_do_not_have_whole_rounds_say_so(tmp_path: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("treetop.log.segments.storage.ORIGINS", {"made up": "int32"})
             with pytest.raises(SegmentError, match=older):
-                evaluate(segment_folder(shop.folder), ["beam=1"])
+                evaluate(path, ["beam=1"])
 
 
 def test_rounds_that_are_summed_up_are_not_judged_by_segments(tmp_path: Path) -> None:
@@ -177,10 +177,10 @@ def test_rounds_that_are_summed_up_are_not_judged_by_segments(tmp_path: Path) ->
         summed = read_segment(found.path, first.segments[0]).positions[59]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("treetop.log.segments.manifest.Manifest.summed", property(lambda _: int(summed)))
-            result = evaluate(found, ["beam=1"])
+            result = evaluate(found.path, ["beam=1"])
             patch.setattr("treetop.log.segments.manifest.Manifest.summed", property(lambda _: 10**9))
             with pytest.raises(SegmentError, match="older visits are summed up"):
-                evaluate(found, ["beam=1"])
+                evaluate(found.path, ["beam=1"])
         assert result.rounds == 40
         assert visits.SUMMED in result.candidates[0].notes
 

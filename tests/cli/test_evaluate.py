@@ -63,7 +63,7 @@ def test_segments_and_a_log_give_the_numbers_of_the_folder(shop: str, tmp_path: 
         assert json.loads(call("evaluate", *source, *words).output) == expected, source
     refused = shell("evaluate", moved, *words)
     assert refused.returncode == 2
-    assert "lies in no bandit's folder: give folder" in refused.stderr
+    assert "lies in no bandit's folder: name that folder, too" in refused.stderr
     assert "--search and --experiment need the log" in shell("evaluate", shop, "--segments", moved, "--search").stderr
 
 

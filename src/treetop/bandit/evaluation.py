@@ -7,7 +7,6 @@ visit, if it is still kept, or the one it names, if that had not learned from th
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -84,7 +83,6 @@ def evaluate(
     log: Source,
     candidates: Sequence[CandidatePolicy | str | Mapping[str, Any]],
     *,
-    folder: str | os.PathLike[str] | None = None,
     since: float | None = None,
     until: float | None = None,
     confidence: float = 0.95,
@@ -94,8 +92,8 @@ def evaluate(
 ) -> Evaluation:
     """What other policies would have earned on the visits in the log of a bandit, in another log or in segments.
 
-    `log` is a Bandit, the path of its folder, of its SQLite log or of its sealed segments, a postgresql:// address, or
-    an open Log. Models and settings are in the bandit's folder alone: `folder` names it where `log` does not lie in it.
+    `log` is a Bandit, or the path of its folder, of its SQLite log or of its sealed segments. Models and settings are
+    in the bandit's folder alone: for a log elsewhere, which may be a postgresql:// address, `log` is a pair of both.
 
     A candidate is the settings of each visit with some of them replaced: "strategy=greedy", "beam=30",
     "explore=1,model=000012" or the same as a mapping. Visits before `since` and from `until` on (seconds since 1970)
@@ -120,7 +118,7 @@ def evaluate(
     >>> tea.close()
     >>> folder.cleanup()
     """
-    with opened(log, folder) as (bandit, visits):
+    with opened(log) as (bandit, visits):
         how = confidence, weight_bound, effort, estimator
         found, unfit = judge_log(bandit, candidates, (since, until), *how, visits=visits)
     if unfit is not None and not any(result.rounds for result in found.candidates):

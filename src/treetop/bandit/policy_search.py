@@ -6,7 +6,6 @@ too good because it was chosen.
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -63,7 +62,6 @@ class PolicySearch:
 def search_policies(
     log: Source,
     *,
-    folder: str | os.PathLike[str] | None = None,
     since: float | None = None,
     held_out: float = 0.3,
     confidence: float = 0.95,
@@ -73,7 +71,7 @@ def search_policies(
     """Judges the neighbours of the settings of a bandit, and confirms the best on the newest `held_out` of its visits.
 
     The best is the one whose difference to what was served has the highest lower bound. `weight_bound` is as for
-    `evaluate`, and must hold for all neighbours, and so are `log` and `folder`; but segments cannot be searched.
+    `evaluate`, and must hold for all neighbours, and so is `log`; but segments cannot be searched.
 
     >>> import tempfile
     >>> import numpy as np
@@ -85,7 +83,7 @@ def search_policies(
     1
     """
     check_float("held_out", held_out, 0.05, 0.95)
-    with opened(log, folder) as (bandit, visits):
+    with opened(log) as (bandit, visits):
         if visits.sealed:
             raise ValueError(f"{log} has segments; a search needs the log, which is split by the time of visits")
         split = bandit.log.time_of_share(since or 0.0, 1 - held_out)

@@ -32,8 +32,10 @@ from treetop.log.segments.manifest import Manifest, SegmentFolder
 from treetop.log.segments.schema import FORMAT, MANIFEST
 from treetop.log.segments.storage import read_deltas, read_segment
 
-Source: TypeAlias = Bandit | Log | SegmentFolder | str | os.PathLike[str]
-SOURCES = "a Bandit, its folder, or its log or segments: a path, a postgresql:// address or a Log"
+Place: TypeAlias = str | os.PathLike[str]
+Source: TypeAlias = Bandit | Place | tuple[Place, Place]
+ELSEWHERE = "its log or segments: a path or a postgresql:// address"
+SOURCES = f"a Bandit, its folder, {ELSEWHERE}, or a pair of its folder and one of these"
 SUMMED = (
     "older visits are summed up in the segments, which do not have all of their slots any more; the log may have them "
     "(docs/segments.md)"
@@ -68,9 +70,9 @@ def logged_visits(log: Log) -> Visits:
 
 
 @contextmanager
-def opened(source: Source, folder: str | os.PathLike[str] | None = None) -> Iterator[tuple[Bandit, Visits]]:
-    """The bandit whose models and settings judge, and the visits of a source; `folder` is the bandit's, where the
-    source does not lie in it.
+def opened(source: Source) -> Iterator[tuple[Bandit, Visits]]:
+    """The bandit whose models and settings judge, and the visits of a source. The bandit's folder stands before a log
+    or segments that do not lie in it.
 
     >>> with tempfile.TemporaryDirectory() as place:
     ...     Bandit.create(f"{place}/tea", X=np.eye(4), Y=np.eye(4)).close()
@@ -78,52 +80,44 @@ def opened(source: Source, folder: str | os.PathLike[str] | None = None) -> Iter
     ...         tea.folder.path.name, visits.total
     ('tea', 0)
     """
-    where = _found(source, folder)
-    if isinstance(where, Bandit):
-        if folder is not None:
-            raise ValueError("folder is for a log or for segments; a Bandit has its own")
-        yield where, logged_visits(where.log)
-    elif isinstance(where, SegmentFolder):
-        with _beside_segments(_home(where.path, folder)) as bandit, where.reading() as manifest:
+    if isinstance(source, Bandit):
+        yield source, logged_visits(source.log)
+        return
+    home, where = _found(source)
+    if isinstance(where, SegmentFolder):
+        with _beside_segments(home) as bandit, where.reading() as manifest:
             yield bandit, _sealed_visits(where, manifest, bandit.log)
-    elif isinstance(where, Log):
-        with _reading(_home(where.where, folder), where) as bandit:
-            yield bandit, logged_visits(where)
     else:
-        with Bandit.open(*where) as bandit:
+        with Bandit.open(home, where) as bandit:
             yield bandit, logged_visits(bandit.log)
 
 
-def _found(
-    source: Source, folder: str | os.PathLike[str] | None
-) -> Bandit | Log | SegmentFolder | tuple[Path, str | None]:
-    """What a source is; of a path or an address the bandit's folder and its log, None for that of the folder."""
-    if isinstance(source, Bandit | Log | SegmentFolder):
-        return source
-    if not isinstance(source, str | os.PathLike):
+def _found(source: Place | tuple[Place, Place]) -> tuple[Path, SegmentFolder | str | None]:
+    """The bandit's folder, and its segments or log; None for the log of the folder."""
+    folder, place = source if isinstance(source, tuple) and len(source) == 2 else (None, source)
+    if not (isinstance(place, str | os.PathLike) and (folder is None or isinstance(folder, str | os.PathLike))):
         raise TypeError(f"log is a {type(source).__name__}; it must be {SOURCES}")
-    where = os.fspath(source)
+    where = os.fspath(place)
     path = Path(where)
     if is_address(where) or path.is_file():
         return _home(where, folder), where
-    if _are_segments(path):
-        return SegmentFolder(path)
-    if folder is not None and not path.exists():
-        raise ValueError(f"log is {where!r}; there is no such file or folder")
+    if _are_segments(path) or (path.is_dir() and (path.parent / CURRENT).is_file()):
+        return _home(path, folder), SegmentFolder(path)
     if folder is not None:
-        raise ValueError(f"log is {where!r}; with a folder it must be {SOURCES.partition(', or ')[2]}")
+        why = f"beside a folder there must be {ELSEWHERE}" if path.exists() else "there is no such file or folder"
+        raise ValueError(f"log is {where!r}; {why}")
     return path, None
 
 
-def _home(source: str | Path, folder: str | os.PathLike[str] | None) -> Path:
+def _home(source: str | Path, folder: Place | None) -> Path:
     """The folder of the bandit whose log or segments these are: the one that was given, or that they lie in."""
     if folder is not None:
         return Path(folder)
     if not is_address(str(source)) and (Path(source).parent / CURRENT).is_file():
         return Path(source).parent
     raise ValueError(
-        f"{source} lies in no bandit's folder: give folder, the bandit's. What candidates would have shown only its "
-        "models and settings say, which a log or segments do not have"
+        f"{source} lies in no bandit's folder: name that folder, too (`treetop evaluate FOLDER --log` or `--segments`; "
+        "in Python a pair of both). What candidates would have shown only its models and settings say"
     )
 
 

@@ -90,16 +90,16 @@ def evaluate_(
     columns = TextColumn("evaluated"), BarColumn(), TextColumn("{task.completed:>9,} visits"), TimeRemainingColumn()
     searched: PolicySearch | None = None
     where = log if segments is None else segments
-    source: dict[str, Any] = {"log": folder} if where is None else {"log": where, "folder": folder}
+    source = folder if where is None else (folder, where)
     with Progress(*columns, console=errors, disable=not is_shown(as_json), transient=True) as bars:
         task = bars.add_task("evaluated", total=None)
         effort = Effort(progress=lambda done, total: bars.update(task, completed=done, total=total), ray=options.ray)
         if search:
-            searched = search_policies(**source, since=begin, confidence=sure, weight_bound=bound, effort=effort)
+            searched = search_policies(source, since=begin, confidence=sure, weight_bound=bound, effort=effort)
             found = searched.searched
         else:
             more: dict[str, Any] = {"since": begin, "weight_bound": bound, "estimator": _estimator(options)}
-            found = evaluate(**source, candidates=policy or [], confidence=sure, effort=effort, **more)
+            found = evaluate(source, policy or [], confidence=sure, effort=effort, **more)
     if found.rounds == 0:
         raise ValueError(NO_VISITS)
     if picture is not None:

@@ -58,7 +58,14 @@ def with_learned_map(model: Model, samples: Samples, rewarded: bool) -> Model:
 def with_taught_map(
     model: Model, contexts: Float32s, row: Any, arm: Any, reward: Float32s | Floats, rewarded: bool
 ) -> Model:
-    """The same by samples that are chosen already, each of a row of the contexts and an arm."""
+    """The same by samples that are chosen already, each of a row of the contexts and an arm.
+
+    >>> from treetop.tree.tree import Tree
+    >>> v, tree = np.eye(2, dtype=np.float32), Tree(parents=[-1, 0, 0], leaf_of=[1, 2])
+    >>> model, one = Model.from_vectors(tree, v, "cosine", context_dims=2), np.zeros(1, np.int64)
+    >>> with_taught_map(model, v, one, one, np.ones(1, np.float32), rewarded=True).context_map.shape
+    (2, 2)
+    """
     measure, items = model.measure, model.item_vectors
     assert measure is not None
     assert items is not None
