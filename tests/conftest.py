@@ -142,9 +142,9 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[treetop.Bandit]
         yield bandit
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A browser for the dashboard; skipped where there is none."""
+    """A browser for the dashboard; skipped where there is none. Its event loop would be in the way of other modules."""
     sync_api = pytest.importorskip(
         "playwright.sync_api", reason="playwright is not installed (pip install 'treetop-bandits[dev]')"
     )

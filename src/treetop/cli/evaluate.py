@@ -61,6 +61,7 @@ class EvaluationOptions:
     experiment: Annotated[str | None, typer.Option(help=EXPERIMENT_HELP)] = None
     position_model: Annotated[str | None, typer.Option(help=POSITION_HELP)] = None
     estimator: Annotated[str | None, typer.Option(help=ESTIMATOR_HELP)] = None
+    segments: Annotated[Path | None, typer.Option(help=SEGMENTS_HELP)] = None
     ray: Ray = ""
 
 
@@ -72,7 +73,6 @@ def evaluate_(
     search: Annotated[bool, typer.Option("--search", help=SEARCH_HELP)] = False,
     picture: Annotated[Path | None, typer.Option(help="Where to draw it, such as results.png.")] = None,
     log: LogAt = None,
-    segments: Annotated[Path | None, typer.Option(help=SEGMENTS_HELP)] = None,
     as_json: Json = False,
 ) -> None:
     """Says what other policies would have earned on the visits in the log, with intervals. Changes nothing.
@@ -80,7 +80,7 @@ def evaluate_(
     Example: treetop evaluate shop --policy strategy=greedy --policy beam=30 --policy model=000012
     """
     begin = _check(options, policy or [], search, picture)
-    if segments is not None and not policy:
+    if options.segments is not None and not policy:
         raise ValueError("--segments is for --policy; --search and --experiment need the log")
     if options.experiment is not None:
         with Bandit.open(folder, log) as bandit:
@@ -89,7 +89,7 @@ def evaluate_(
     sure, bound = options.confidence, options.weight_bound
     columns = TextColumn("evaluated"), BarColumn(), TextColumn("{task.completed:>9,} visits"), TimeRemainingColumn()
     searched: PolicySearch | None = None
-    where = log if segments is None else segments
+    where = log if options.segments is None else options.segments
     source = folder if where is None else (folder, where)
     with Progress(*columns, console=errors, disable=not is_shown(as_json), transient=True) as bars:
         task = bars.add_task("evaluated", total=None)
