@@ -112,9 +112,7 @@ def test_a_source_without_a_folder_says_what_it_lacks(tmp_path: Path) -> None:
         moved = shutil.copytree(tmp_path / "shop" / "segments", tmp_path / "copied")
         elsewhere = shutil.copy(tmp_path / "shop" / "log.sqlite", tmp_path / "other.sqlite")
         for source in (moved, elsewhere, "postgresql://localhost/nowhere"):
-            with pytest.raises(
-                ValueError, match=r"lies in no bandit's folder: name that folder, too.*models"
-            ):
+            with pytest.raises(ValueError, match=r"lies in no bandit's folder: name that folder, too.*models"):
                 evaluate(source, ["beam=1"])
         with pytest.raises(TypeError, match="log is a tuple; it must be a Bandit"):
             evaluate((tmp_path / "shop", shop), ["beam=1"])  # type: ignore[arg-type]
