@@ -50,9 +50,11 @@
   const fromZero = (_, low, high) => [0, high > 0 ? high * 1.15 : 1];
   // A minute around a single point, for which uPlot would take years.
   const timeRange = ({ data: [times] }, low, high) => (times.length > 1 ? [low, high] : [times[0] - 30, times[0] + 30]);
+  // As wide as the longest number beside it, lest 125,000 lose its first digit.
+  const asWide = (_, ticks) => Math.max(46, 14 + 7 * Math.max(...(ticks ?? [""]).map((tick) => `${tick ?? ""}`.length)));
   const overTime = (series, { scales, ...extra } = {}) => ({
     series: [moment, ...series], scales: { x: { range: timeRange }, y: { range: fromZero }, ...scales },
-    axes: [timeAxis(), axis({ size: 46 })], ...extra,
+    axes: [timeAxis(), axis({ size: asWide })], ...extra,
   });
 
   // The stretches of one model, from the model that served at each point.
