@@ -103,6 +103,10 @@ def test_an_attribute_with_a_typo_is_refused(tmp_path: Path) -> None:
     with Bandit.create(tmp_path / "tea", teas) as tea:
         with pytest.raises(ValueError, match="no attribute 'prise'; it has price; with new = true it is made"):
             tea.set_attributes(["mint"], {"prise": [5]})
-        assert tea.attributes("mint") == {"price": 4.5}
+        with pytest.raises(ValueError, match="no attribute 'prise'"):
+            tea.add_arms(["jam"], attributes={"prise": [5]})
+        assert (tea.attributes("mint"), tea.snapshot.arms.position("jam")) == ({"price": 4.5}, None)
+        tea.add_arms(["jam"], attributes={"price": [5], "sweet": [True]}, new=True)
+        assert tea.attributes("jam") == {"price": 5, "sweet": True}
         tea.set_attributes(["mint"], {"bio": [True]}, new=True)
-        assert tea.attributes("mint") == {"price": 4.5, "bio": True}
+        assert tea.attributes("mint") == {"price": 4.5, "sweet": None, "bio": True}

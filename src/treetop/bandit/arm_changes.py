@@ -67,6 +67,7 @@ class ArmChanges:
         attributes: Attributes | None = None,
         like: Sequence[ArmId] | None = None,
         examples: Examples | None = None,
+        new: bool = False,
     ) -> None:
         """Adds arms; each has a positive chance of being shown at once. One that was removed returns, with its past.
 
@@ -79,17 +80,20 @@ class ArmChanges:
         `examples` has for each arm a list or a matrix of contexts that it was right for, None if there are none:
         labelled rows like those that the bandit was created from. Routing leads to it by them from now on, and every
         refit learns them. An arm of which nothing else is said is put where they lead.
+
+        An attribute that the catalogue does not have is refused, as by `set_attributes`, unless `new` is true.
         """
         listed = list(arms) if not isinstance(arms, str | bytes) else arms
         with self.folder.model_lock(ADD_LOCK_TIMEOUT):
             self.refresh()
             claim_log_if_there(self.folder, self.log)  # before arms are added to a copy that is not the log's
             state, snapshot = self._loaded()
+            self._check_attributes(attributes, new)
             known = snapshot.arms
-            new, back = known.split(listed)
-            if not new and not back:
+            added, back = known.split(listed)
+            if not added and not back:
                 return
-            grown, made = known.add(new).give_back(back), None
+            grown, made = known.add(added).give_back(back), None
             alike = None if like is None else _alike(known, listed, like)
             if alike is not None and categories is None and CATEGORY_NAME in snapshot.attributes.columns:
                 categories = [_category(snapshot.attributes, arm) for arm in alike.tolist()]
@@ -101,25 +105,25 @@ class ArmChanges:
                 labels = labels_of(self.folder, self.config, base, snapshot).with_examples(taught, found[place])
                 records += rows_record(EXAMPLES, found[place], taught)
             lines = line_changed(grown.changes[len(known.changes) :])
-            if new:
+            if added:
                 is_new = found >= len(known)
                 if vectors is None and alike is not None and base.item_vectors is not None:
                     vectors = base.item_vectors[alike]
                 rows = None if vectors is None else vector_rows(base, _rows_of(vectors, is_new))
                 beside = _beside(alike, categories, is_new, snapshot.attributes, base.n_arms)
                 if len(taught) and base.context_map is None:  # else items have no vectors in the space of contexts
-                    mine, apart = is_new[place], np.array([bool(some) for some in beside or [[]] * len(new)])
+                    mine, apart = is_new[place], np.array([bool(some) for some in beside or [[]] * len(added)])
                     rows = placed_by_examples(rows, found[place[mine]] - len(known), taught.csr()[mine], apart)
                 if rows is not None:
                     records += rows_record(VECTORS, np.arange(len(known), len(grown), dtype=np.int32), rows)
-                model = grow(base, len(new), self.config.tree.leaf_limit, rows, beside, grown.is_removed)
+                model = grow(base, len(added), self.config.tree.leaf_limit, rows, beside, grown.is_removed)
                 if len(taught):
                     model = with_new_arm_routes(model, labels, snapshot.model.n_arms)
                 model = replace(model, epoch=state.next_epoch)
                 lines = line_added(grown.ids[len(known) :], model.epoch) + lines
                 keep, logged = self.config.refit, self.log.models()
                 made = self.folder.publish(model, state, keep, None, lines, records, logged=logged)
-                self.folder.note("arms added", model=model_name(model.epoch), base=state.model, count=len(new))
+                self.folder.note("arms added", model=model_name(model.epoch), base=state.model, count=len(added))
             else:
                 self.folder.extend_attributes(records, snapshot.attributes, lines)
             if back:
@@ -182,9 +186,7 @@ class ArmChanges:
         (['rose'], {'price': 4.5, 'in_stock': True})
         """
         self.refresh()
-        if not new:
-            for name in attributes:
-                check_known(name, self.snapshot.attributes)
+        self._check_attributes(attributes, new)
         records = self._records(self.snapshot.arms, arms, None, attributes)
         if records:
             self.folder.extend_attributes(records, self.snapshot.attributes)
@@ -220,6 +222,11 @@ class ArmChanges:
         """
         snapshot = self.snapshot
         return snapshot.attributes.of(int(snapshot.arms.find([arm])[0]))
+
+    def _check_attributes(self, attributes: Attributes | None, new: bool) -> None:
+        """Raises ValueError for an attribute that the catalogue does not have, unless it may be new."""
+        for name in () if new else attributes or ():
+            check_known(name, self.snapshot.attributes)
 
     def _records(
         self, arms: ArmIndex, listed: Sequence[ArmId], categories: Sequence[Any] | None, attributes: Attributes | None

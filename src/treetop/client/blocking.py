@@ -270,7 +270,7 @@ class Client(BaseClient):
         self, add: Sequence[ArmId] = (), remove: Sequence[ArmId] = (), vectors: Any = None, **more: Any
     ) -> dict[str, Any]:
         """Adds and removes arms; `vectors` has a context for each new arm, like those it should be shown for.
-        `categories`, `attributes`, `like` and `examples` are as for `Bandit.add_arms`.
+        `categories`, `attributes`, `like`, `examples` and `new` are as for `Bandit.add_arms`.
 
         >>> with Client(url) as client:
         ...     before = client.model()["arms"]

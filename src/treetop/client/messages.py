@@ -76,7 +76,7 @@ def explain_body(x: Mapping[str, Any] | Matrix | None, options: Mapping[str, Any
 
 
 def arms_body(add: Sequence[ArmId], remove: Sequence[ArmId], vectors: Any, more: Mapping[str, Any]) -> dict[str, Any]:
-    """A request that adds and removes arms; `more` are categories, attributes, like and examples.
+    """A request that adds and removes arms; `more` are categories, attributes, like, examples and new.
 
     >>> arms_body(["matcha"], [], None, {"examples": [[[0.0, 2.0]]]})
     {'add': ['matcha'], 'remove': [], 'examples': [[{'indices': [1], 'values': [2.0]}]]}

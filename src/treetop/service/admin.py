@@ -219,7 +219,8 @@ def _change_arms(service: Service, request: schema.ArmsRequest) -> None:
     known.add(known.split(request.add)[0]).find(request.remove)  # raises before anything is changed
     if request.add:
         examples = [[context_row(service, x) for x in each] for each in request.examples or ()] or None
-        bandit.add_arms(request.add, vectors, request.categories, request.attributes, request.like, examples)
+        more = request.categories, request.attributes, request.like, examples, request.new
+        bandit.add_arms(request.add, vectors, *more)
     if request.remove:
         bandit.remove_arms(request.remove)
 

@@ -178,7 +178,7 @@ class Personalizer:
                 return
             attributes, left_out = attributes_of([action.features or () for action in new], bandit.snapshot.attributes)
             try:
-                bandit.add_arms([action.id for action in new], attributes=attributes)
+                bandit.add_arms([action.id for action in new], attributes=attributes, new=True)
                 self.service.metrics.unknown.inc(left_out)
                 return
             except ValueError:  # another worker was faster, with arms or with an attribute

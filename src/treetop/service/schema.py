@@ -287,7 +287,7 @@ class ArmsRequest(Strict):
     """Arms to add and to remove; a removed one that is added returns. `vectors` has one for each of them: an item's
     vector, or a context like those it should be shown for; `categories` and `attributes` have a value, `like` an arm
     that it is put beside, with the same vector and category where none are given, `examples` a list of contexts that it
-    was right for."""
+    was right for. An attribute that is not known is refused unless `new` is true."""
 
     add: list[ArmId] = []
     vectors: list[Features | list[float]] | None = None
@@ -296,6 +296,7 @@ class ArmsRequest(Strict):
     attributes: dict[str, list[Value | None]] | None = None
     like: list[ArmId] | None = None
     examples: list[list[Features]] | None = None
+    new: bool = False
 
 
 class ArmsAnswer(Struct):
