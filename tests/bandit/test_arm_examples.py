@@ -10,6 +10,7 @@ import pytest
 from helpers.problems import topics
 from helpers.running import named, running, settings, small_bandit
 
+from treetop.arrays import as_rows
 from treetop.bandit import model_changes, promotion
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.catalogue import Catalogue
@@ -83,6 +84,7 @@ def test_who_gives_nothing_else_has_the_arm_where_its_examples_lead(folder: Path
 
 def test_all_ways_to_say_contexts_say_the_same(folder: Path) -> None:
     ways: list[Any] = [X[RIGHT], X[RIGHT].toarray(), [named(X, int(i)) for i in RIGHT], X[RIGHT].toarray().tolist()]
+    ways.append([named(X, int(RIGHT[0])), *X[RIGHT[1:]].toarray().tolist()])  # some by name, some as numbers
     with Bandit.open(folder) as bandit:
         bandit.add_arms([f"x{i}" for i in range(len(ways))], examples=ways)
         bandit.add_arms(["one", "two"], examples=X[RIGHT[:2]].toarray())  # a context each
@@ -197,6 +199,8 @@ def test_a_rebuilt_tree_is_made_of_the_examples_too(folder: Path) -> None:
         ([None, {"f0": 1.0}], TypeError, "the examples of new arm 1 must be a list of contexts"),
         ([None, X[:1, :3]], ValueError, "the examples of new arm 1: contexts have 3 features; the model has 40"),
         ([None, [{"f0": np.nan}]], ValueError, "the examples of new arm 1: .*nan"),
+        ([None, [{"f0": 1.0}, [1.0, 0.0]]], ValueError, "the examples of new arm 1: .* 2 features"),
+        ([None, [as_rows(np.ones((1, 3)))]], ValueError, "the examples of new arm 1: contexts have 3 features"),
         ([[["a", "b"]], None], TypeError, "the examples of new arm 0: "),
     ],
 )

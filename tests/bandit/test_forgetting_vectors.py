@@ -13,6 +13,7 @@ from helpers.tiny_windows import ARMS, CONFIG, FEATURES, X, Y, files, forget, ma
 from treetop.bandit.bandit import Bandit
 from treetop.bandit.catalogue import Catalogue
 from treetop.bandit.config import LearnerConfig
+from treetop.learning import pooled_means
 
 V = np.random.default_rng(1).normal(size=(ARMS, FEATURES)).astype(np.float32)
 PARTS = {"taste": FEATURES - 1, "age": None}
@@ -28,7 +29,7 @@ def made(folder: Path, kind: str) -> Bandit:
         return Bandit.create(folder, Catalogue(range(ARMS), vectors=V), X, Y, config=config)
     if kind == "owner's model":
         return Bandit.create(folder, model=owners_model(), config=config)
-    if kind != "parts":
+    if kind not in ("parts", "labels"):
         config = replace(CONFIG, learner=LearnerConfig(label_samples=False))
     return Bandit.create(folder, range(ARMS), X, Y, features=PARTS if "parts" in kind else None, config=config)
 
@@ -117,3 +118,28 @@ def test_retention_of_what_windows_had_forgotten_changes_no_byte(kind: str, tmp_
     assert refitted(tmp_path / "shop") == wanted
     with Bandit.open(tmp_path / "shop") as bandit:
         assert bandit.snapshot.model.n_seen == 500
+
+
+def test_labels_that_are_learned_no_more_leave_the_means_to_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Routing that was fitted beside labels stays; the means are fitted to rounds from then on, which must be there."""
+    monkeypatch.setattr(pooled_means, "FITTED", 256)
+    whole, shop = tmp_path / "whole", tmp_path / "shop"
+    with made(whole, "labels") as bandit, monkeypatch.context() as patch:
+        patch.setattr("treetop.bandit.model_changes.forget_old_samples", lambda *_: False)
+        for first, count in ((0, 250), (250, 440)):
+            visits(bandit, first, count)
+            bandit.refit()
+    config = (whole / "config.toml").read_text()
+    (whole / "config.toml").write_text(config.replace("label_samples = true", "label_samples = false"))
+    shutil.copytree(whole, shop)
+    with monkeypatch.context() as patch, Bandit.open(whole) as bandit:
+        patch.setattr("treetop.bandit.model_changes.forget_old_samples", lambda *_: False)
+        visits(bandit, 690, 10)
+        bandit.refit()
+    with Bandit.open(shop) as bandit:
+        visits(bandit, 690, 10)
+        bandit.refit()
+        assert manifest(bandit).sums is not None
+    assert refitted(shop) == refitted(whole)

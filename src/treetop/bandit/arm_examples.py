@@ -55,9 +55,9 @@ def example_rows(
 
 def _contexts(some: Any, vocabulary: Vocabulary, row: Callable[[Any], Rows]) -> Rows:
     """Contexts by name or as rows, or as numbers for all columns that have a name or for all."""
-    if isinstance(some, Sequence) and isinstance(some[0], Mapping | Rows):
-        each = [row(x) if isinstance(x, Mapping) else x for x in some]
-        return as_rows(sp.vstack([x.csr() for x in each], format="csr"))
+    if isinstance(some, Sequence) and any(isinstance(x, Mapping | Rows) for x in some):
+        each = [x if isinstance(x, Rows) else row(x) for x in some]
+        some = sp.vstack([x.csr() for x in each], format="csr")
     rows = as_rows(some)
     if rows.columns not in (vocabulary.given, vocabulary.columns):
         raise ValueError(f"contexts have {rows.columns} features; the model has {vocabulary.given}")

@@ -14,7 +14,7 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,9 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from treetop.arrays import Bools, Ints, Rows
+from treetop.arrays import Bools, Rows
+from treetop.bandit.added_rows import added_rows, last_of_each
 from treetop.bandit.arm_index import ArmIndex
-from treetop.bandit.attributes import AttributeTable, read_rows
+from treetop.bandit.attributes import AttributeTable
 from treetop.bandit.config_file import CONFIG, put_policy
 from treetop.bandit.history_file import LOCK_TIMEOUT, HistoryFile
 from treetop.bandit.refit_config import RefitConfig
@@ -115,28 +116,8 @@ class BanditFolder(HistoryFile):
     def added_vectors(self, table: AttributeTable, first: int, n_arms: int, columns: int) -> Rows | None:
         """The vectors that the arms from `first` on were added with, a row each, empty where there was none; None if
         there was none at all. They are those of contexts with so many `columns`."""
-        found: dict[int, Rows] = {}
-        for arms, rows in self._added_rows(table.vectors, columns):
-            found |= {arm: rows.row(i) for i, arm in enumerate(arms.tolist()) if first <= arm < n_arms}
-        if not found:
-            return None
-        parts = [found.get(arm) for arm in range(first, n_arms)]
-        lengths = [0 if part is None else len(part.index) for part in parts]
-        index, value = (
-            np.concatenate([getattr(part, name) for part in parts if part is not None]) for name in ("index", "value")
-        )
-        return Rows(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), index, value, columns)
-
-    def _added_rows(self, places: Iterable[tuple[int, int]], columns: int) -> Iterator[tuple[Ints, Rows]]:
-        """The arms and rows of some records of attributes.bin that have so many columns."""
-        if not places:
-            return
-        with (self.path / ATTRIBUTES).open("rb") as file:
-            for begin, end in places:
-                file.seek(begin)
-                arms, rows = read_rows(file.read(end - begin))
-                if rows.columns == columns:
-                    yield arms, rows
+        added = added_rows(self.path / ATTRIBUTES, table.vectors, columns)
+        return last_of_each(added, first, n_arms, columns)
 
     def feature_names(self) -> tuple[str, ...] | None:
         """The names of the features; None if they have none but their numbers."""
@@ -158,7 +139,7 @@ class BanditFolder(HistoryFile):
         """The labels that the bandit was created from, as samples, and the examples that arms of the model were added
         with, without those of removed arms."""
         samples = load_label_samples(self.path / LABEL_SAMPLES, model.n_arms, model.n_features)
-        examples = self._added_rows(table.examples, model.n_features)
+        examples = added_rows(self.path / ATTRIBUTES, table.examples, model.n_features)
         if known := [(arms, rows) for arms, rows in examples if arms.max(initial=-1) < model.n_arms]:  # not added since
             arms, rows = zip(*known, strict=True)
             samples = samples.with_examples(stacked(rows, model.n_features), np.concatenate(arms))
@@ -270,11 +251,10 @@ class BanditFolder(HistoryFile):
         was read again.
 
         `keep` says which other models stay, `logged` are those that the log has decisions of, and `fitted` is as in
-        FolderState.with_model; `catalogue` are lines to add
-        to catalogue.jsonl, and `attributes` records to add to attributes.bin. With `aside`, a reason, the model is only
-        kept beside the current one. Raises ModelSuperseded if another model became current meanwhile, or if there was
-        a rollback, and ModelPinned if `base` was pinned; a pinned model still takes new arms. Nothing changes if
-        anything fails.
+        FolderState.with_model; `catalogue` are lines to add to catalogue.jsonl, and `attributes` records to add to
+        attributes.bin. With `aside`, a reason, the model is only kept beside the current one. Raises ModelSuperseded if
+        another model became current meanwhile, or if there was a rollback, and ModelPinned if `base` was pinned; a
+        pinned model still takes new arms. Nothing changes if anything fails.
         """
         name = model_name(model.epoch)
         try:

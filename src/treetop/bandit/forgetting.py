@@ -69,7 +69,8 @@ def forget_old_samples(
     limits = [len(history) - RECENT]
     if routing is not None:
         limits.append(routing.rounds)
-    if routing is None or model.measure is not None or model.prior is not None or parts:
+    labelled = routing is not None and config.learner.uses_label_samples  # then labels say the means
+    if not labelled or model.measure is not None or model.prior is not None or parts:
         limits.append(history.first_fitted)
     limit, segments = min(limits) - summed, segment_folder(folder)
     try:

@@ -82,6 +82,8 @@ def evaluate_(
     begin = _check(options, policy or [], search, picture)
     if options.segments is not None and not policy:
         raise ValueError("--segments is for --policy; --search and --experiment need the log")
+    if segments is not None and log is not None:
+        raise ValueError("--segments and --log do not go together: visits are read from one of them")
     if options.experiment is not None:
         with Bandit.open(folder, log) as bandit:
             show_experiment(bandit, options.experiment, options.confidence, as_json)
