@@ -237,6 +237,8 @@ def test_over_http(folder: Path) -> None:
     with running(folder) as service, service.client() as client:
         client.change_arms(add=["x", "y"], examples=[X[RIGHT], [named(X, int(i)) for i in LATER]])
         client.change_arms(add=["z"])
+        none = {"add": ["p", "r"], "examples": [None, []]}
+        assert service.ask("POST", "/v1/arms", none).status == 200
         answer = service.ask("POST", "/v1/arms", {"add": ["q"], "examples": []})
         assert (answer.status, "0 values for 1 new arms" in answer.content.decode()) == (422, True)
     with Bandit.open(folder) as bandit:

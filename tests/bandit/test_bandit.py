@@ -259,6 +259,12 @@ def test_labels_that_are_no_numbers_or_above_one_are_named(tmp_path: Path) -> No
         assert not (tmp_path / "shop").exists()
 
 
+def test_settings_that_are_no_config_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="config is a dict; it must be a Config"):
+        Bandit.create(tmp_path / "shop", X=np.eye(3), Y=np.eye(3), config={"policy": {"k": 3}})  # type: ignore[arg-type]
+    assert not (tmp_path / "shop").exists()
+
+
 def test_explain_has_as_many_as_are_asked_for(tmp_path: Path) -> None:
     with Bandit.create(tmp_path / "shop", X=np.eye(6), Y=np.eye(6)) as bandit:
         whole, best = bandit.explain(np.eye(6)[0]), bandit.explain(np.eye(6)[0], top=2)

@@ -65,8 +65,6 @@ def test_segments_and_a_log_give_the_numbers_of_the_folder(shop: str, tmp_path: 
     assert refused.returncode == 2
     assert "lies in no bandit's folder: name that folder, too" in refused.stderr
     assert "--search and --experiment need the log" in shell("evaluate", shop, "--segments", moved, "--search").stderr
-    both = shell("evaluate", shop, "--segments", moved, "--log", f"{shop}/log.sqlite", "--policy", "beam=2")
-    assert "--segments and --log do not go together" in both.stderr
 
 
 def test_long_verdicts_stand_below_the_table_of_80_columns(shop: str) -> None:

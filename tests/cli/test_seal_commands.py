@@ -41,6 +41,7 @@ def test_erase(shop: str) -> None:
     call("seal", shop)
     assert json.loads(call("erase", shop, "--key", "visitor=1", "--json").stdout)["events"] == 7
     assert call("erase", shop, "--key", "visitor=1", "--key", "visitor=2").stdout.startswith("erased 6 events; ")
+    assert call("erase", shop, "--key", "vistor=3").stdout.startswith("erased 0 events (none carries vistor=3); ")
     with Bandit.open(shop) as bandit:
         assert {stored.event.keys for stored in bandit.log.recent(99)} == {(("visitor", "0"),)}
         assert bandit.refit().rounds == 7

@@ -125,6 +125,8 @@ class Bandit(ArmChanges, ModelChanges, ExperimentChanges, LoggedDecisions, Conte
         ...     len(tea.decide(np.ones(3), k=2).arms)
         2
         """
+        if not isinstance(config, Config | None):
+            raise TypeError(f"config is a {type(config).__name__}; it must be a Config")
         check_log(Path(folder), config or Config(), os.fspath(Path(folder) / LOG if log is None else log))
         create_folder(Path(folder), Catalogue.of(catalogue), X, Y, features, model, config)
         return cls.open(folder, log)

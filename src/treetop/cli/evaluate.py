@@ -47,7 +47,7 @@ ALONE = {
     "--search": "--search makes its own candidates",
     "--experiment": "--experiment compares the variants that visits have shown",
 }
-SEGMENTS_HELP = "Read sealed segments, such as shop/segments, instead of the log (docs/segments.md)."
+SEGMENTS_HELP = "Read sealed segments, such as shop/segments; --log is then not read (docs/segments.md)."
 BOUND_HELP = "What no weight can exceed, if propensities have a floor; narrows the intervals."
 
 
@@ -82,8 +82,6 @@ def evaluate_(
     begin = _check(options, policy or [], search, picture)
     if options.segments is not None and not policy:
         raise ValueError("--segments is for --policy; --search and --experiment need the log")
-    if segments is not None and log is not None:
-        raise ValueError("--segments and --log do not go together: visits are read from one of them")
     if options.experiment is not None:
         with Bandit.open(folder, log) as bandit:
             show_experiment(bandit, options.experiment, options.confidence, as_json)

@@ -93,7 +93,8 @@ def erase(
         print(json.dumps(asdict(found)))
         return
     files = f"{found.files:,} segments and deltas were written again or deleted"
-    words = f"erased {counted(found.events, 'event')}; {files}"
+    none = "" if found.events else f" (none carries {' or '.join(key)})"
+    words = f"erased {counted(found.events, 'event')}{none}; {files}"
     console.print(words, highlight=False, soft_wrap=True)
     if found.summed:
         words = f"{found.summed:,} of them are still in sums without contexts, which cannot be taken apart"

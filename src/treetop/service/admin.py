@@ -218,7 +218,7 @@ def _change_arms(service: Service, request: schema.ArmsRequest) -> None:
     known = bandit.snapshot.arms
     known.add(known.split(request.add)[0]).find(request.remove)  # raises before anything is changed
     if request.add:
-        examples = [[context_row(service, x) for x in each] for each in request.examples or ()] or None
+        examples = [[context_row(service, x) for x in each or ()] for each in request.examples or ()] or None
         more = request.categories, request.attributes, request.like, examples, request.new
         bandit.add_arms(request.add, vectors, *more)
     if request.remove:

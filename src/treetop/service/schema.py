@@ -295,7 +295,7 @@ class ArmsRequest(Strict):
     categories: list[str | None] | None = None
     attributes: dict[str, list[Value | None]] | None = None
     like: list[ArmId] | None = None
-    examples: list[list[Features]] | None = None
+    examples: list[list[Features] | None] | None = None
     new: bool = False
 
 
