@@ -97,6 +97,7 @@ class DenseTruth:
 def dense_bytes(dataset: Dataset) -> int:
     """What the dense matrices of a fit take: features x features, and features x arms.
 
+    >>> from treetop.data.datasets import load
     >>> dense_bytes(load("synthetic:arms=50,features=30,rows=20"))
     20088
     """
@@ -107,6 +108,7 @@ def dense_bytes(dataset: Dataset) -> int:
 def fit_truth(dataset: Dataset, ridge: float = 0.5) -> Truth:
     """The dense truth where its matrices can be had, the sparse one where they cannot.
 
+    >>> from treetop.data.datasets import load
     >>> type(fit_truth(load("synthetic:arms=50,features=30,rows=20"))).__name__
     'DenseTruth'
     """
@@ -138,6 +140,7 @@ class NoisyRewards:
 def load_or_fit(path: Path | None, dataset: Dataset, fit: Callable[[], Truth], k: int) -> tuple[Truth, Floats]:
     """The truth and what its best k arms bring, row by row: from the file if it is whole, else fitted and kept in it.
 
+    >>> from treetop.data.datasets import load
     >>> data = load("synthetic:arms=50,features=30,rows=200,init=100")
     >>> truth, best = load_or_fit(None, data, lambda: DenseTruth.fit(data), k=5)
     >>> best.shape
