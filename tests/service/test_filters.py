@@ -134,8 +134,8 @@ def test_new_arms_are_counted_by_cohort(shop: Running) -> None:
     assert added.status == 200
     for _ in range(3):
         decide(shop, eligible=["fresh"])
-    counted = lambda: shop.get("/v1/arms/new").json  # by whichever worker answers, each for itself
-    found = shop.wait_for(lambda: (now := counted())["cohorts"][0]["impressions"] == 3 and now)
+    shop.wait_for(lambda: shop.get("/v1/arms/new").json["cohorts"][0]["impressions"] == 3)  # counted now and then
+    found = shop.get("/v1/arms/new").json
     cohort = found["cohorts"][0]
     assert found["trials"] == 20
     assert (cohort["model"], cohort["arms"], cohort["shown"], cohort["enough"]) == (added.json["model"], 1, 1, 0)
