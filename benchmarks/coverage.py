@@ -373,10 +373,17 @@ def printed(cells: Sequence[Cell]) -> str:
     return table(heads, rows)
 
 
-def main(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", default="flat,synthetic,debian")
-    parser.add_argument("--reps", type=int, default=1_000)
+def play_cells(
+    argv: Sequence[str],
+    about: str | None,
+    defaults: tuple[str, int],
+    measure: Callable[..., Any],
+    printed: Callable[[list[Any]], str],
+) -> None:
+    """What a command of coverage does: plays the cells that are asked for, and prints all that are in the file."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cells", default=defaults[0])
+    parser.add_argument("--reps", type=int, default=defaults[1])
     parser.add_argument("--rounds", type=int, default=2_000, help="of each log over a tree")
     parser.add_argument("--pairs", default=";".join(PAIRS), help="of served and candidate policies over a tree")
     parser.add_argument("--shop", type=Path, default=Path("../shared/worlds/shop.py"))
@@ -392,6 +399,10 @@ def main(argv: Sequence[str]) -> None:
             cells.play(known, lambda world=world, n=facts["n"]: measure(world, n, asked.reps))
     print(printed(cells.cells))
     print(cells.about())
+
+
+def main(argv: Sequence[str]) -> None:
+    play_cells(argv, __doc__, ("flat,synthetic,debian", 1_000), measure, printed)
 
 
 if __name__ == "__main__":

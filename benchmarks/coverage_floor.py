@@ -16,15 +16,13 @@ too. Two other yardsticks, over the logs of coverage.py:
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cells import Cell, Cells, table
-from coverage import CONFIDENCE, LOGGED, LOOKS, PAIRS, worlds
+from cells import Cell, table
+from coverage import CONFIDENCE, LOGGED, LOOKS, play_cells
 
 from treetop.arrays import Floats
 from treetop.evaluation.estimators import SLATE
@@ -108,26 +106,5 @@ def printed(cells: Sequence[Cell]) -> str:
     return table(heads, rows)
 
 
-def main(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", default="synthetic")
-    parser.add_argument("--reps", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=2_000, help="of each log over a tree")
-    parser.add_argument("--pairs", default=";".join(PAIRS), help="of served and candidate policies over a tree")
-    parser.add_argument("--shop", type=Path, default=Path("../shared/worlds/shop.py"))
-    parser.add_argument("--out", type=Path)
-    asked = parser.parse_args(argv[1:])
-    pairs = [pair.strip() for pair in asked.pairs.split(";")]
-    if unknown := set(pairs) - set(PAIRS):
-        raise SystemExit(f"--pairs has {', '.join(map(repr, unknown))}; there are {'; '.join(PAIRS)}")
-    cells = Cells.opened(asked.out, argv)
-    for name in asked.cells.split(","):
-        for facts, world in worlds(name, asked.shop, asked.rounds, pairs):
-            known = {**facts, "reps": asked.reps}
-            cells.play(known, lambda world=world, n=facts["n"]: measure(world, n, asked.reps))
-    print(printed(cells.cells))
-    print(cells.about())
-
-
 if __name__ == "__main__":
-    main(sys.argv)
+    play_cells(sys.argv, __doc__, ("synthetic", 100), measure, printed)

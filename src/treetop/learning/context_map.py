@@ -90,9 +90,8 @@ def map_bytes(model: Model, samples: int, rewarded: int) -> float:
     if measure is None or model.context_map is None:
         return 0.0
     wide, some = min(WIDEST, max(measure.dims, measure.context_dims)), min(samples, LATEST)
-    return float(
-        some * 64 + wide * (4 * some + 24 * min(rewarded, some))
-    )  # indices, contexts; pairs of what was rewarded
+    contexts, rewarded_pairs = 4 * some, 24 * min(rewarded, some)
+    return float(some * 64 + wide * (contexts + rewarded_pairs))  # 64: what tells a sample's row and arm
 
 
 def unit_contexts(measure: Measure, vectors: Float32s) -> Float32s:
