@@ -160,28 +160,6 @@ def test_damaged_segments_leave_the_log_and_the_sums(twins: tuple[Path, Path]) -
     assert found == refitted(shop)
 
 
-def test_retention_of_what_windows_had_forgotten_changes_no_byte(tmp_path: Path) -> None:
-    """The first 300 rounds show two arms again and again: no window has any of the first 250."""
-    with Bandit.create(tmp_path / "shop", X=X, Y=Y, config=CONFIG) as bandit:
-        for i in range(450):
-            arms = [0, 1] if i < 300 else None
-            served = bandit.decide(X[i % 40], f"visit-{i}", k=2, eligible=arms)
-            bandit.reward(f"visit-{i}", {arm: float((i + j) % 3 == 0) for j, arm in enumerate(served.arms)})
-        bandit.refit()
-        before = bandit.event("visit-250").event.time
-        assert manifest(bandit).summed > 0
-    kept = Path(shutil.copytree(tmp_path / "shop", tmp_path / "kept"))
-    for folder in (tmp_path / "shop", kept):
-        with Bandit.open(folder) as bandit:
-            visits(bandit, 450, 50)
-    with Bandit.open(tmp_path / "shop") as bandit:
-        assert forget(bandit, before) == 250
-    wanted = refitted(kept)
-    assert refitted(tmp_path / "shop") == wanted
-    with Bandit.open(tmp_path / "shop") as bandit:
-        assert bandit.snapshot.model.n_seen == 500
-
-
 def test_what_retention_deletes_counts_on_as_sums(shop: Path) -> None:
     """Whatever windows still had of it: only samples are lost, and each once."""
     with Bandit.open(shop) as bandit:

@@ -96,7 +96,7 @@ def test_samples_that_nothing_reads_leave_the_segments_and_no_model_changes(twin
         assert len(found.sums.steps) > 1
 
 
-@pytest.mark.parametrize("kind", ["same space", "parts without labels", "owner's model"])
+@pytest.mark.parametrize("kind", ["labels", "same space", "parts without labels", "owner's model"])
 def test_retention_of_what_windows_had_forgotten_changes_no_byte(kind: str, tmp_path: Path) -> None:
     """The first 300 rounds show two arms again and again: nothing reads any of the first 250."""
     with made(tmp_path / "shop", kind) as bandit:
